@@ -1,0 +1,155 @@
+"""Compilation in one place: flags, the cache folder, and functions that are compiled when first used.
+
+A kernel is a plain Python function made of explicit loops. Called, it runs compiled by Numba; its `.interpreted` is the
+plain function, which gives the same bits. Numba is imported at the first call, never before, and everything compiled
+from this package is cached across processes in a folder named after a hash of every file that holds a kernel: Numba
+itself looks only at the file of the function it compiles and would miss an edit in a helper.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import tempfile
+import warnings
+from collections.abc import Callable
+from functools import cache, cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from .errors import MCFairWarning
+
+__all__ = ["Kernel", "kernel"]
+
+PACKAGE = Path(__file__).parent
+
+# nogil: blocks of queries run on threads. error_model: 1/0 is inf as in NumPy, and divisions vectorise.
+# Never fastmath: it reorders sums, and compiled results must equal interpreted ones to the bit.
+FLAGS = {"nopython": True, "nogil": True, "error_model": "numpy"}
+
+
+@cache
+def cache_folder() -> Path:
+    """Return the folder of compiled code for exactly these sources, versions and processor; make it if need be."""
+    digest = hashlib.sha256()
+    for source in sorted(PACKAGE.rglob("*.py")):
+        if b"@kernel" in (text := source.read_bytes()):
+            digest.update(source.relative_to(PACKAGE).as_posix().encode() + text)
+    for package in ("numba", "llvmlite", "numpy"):
+        digest.update(f"{package}={version(package)}".encode())
+    digest.update(platform.python_version().encode())
+    name = f"kernels-{digest.hexdigest()[:16]}"
+    wanted = platformdirs.user_cache_path("mcfair") / name
+    if writable(wanted):
+        return wanted
+    fallback = Path(tempfile.gettempdir()) / f"mcfair-{os.getuid() if hasattr(os, 'getuid') else 'user'}" / name
+    if not writable(fallback):
+        fallback = Path(tempfile.mkdtemp(prefix="mcfair-"))
+    warnings.warn(f"cannot write to {wanted}; compiled code is cached in {fallback}", MCFairWarning, stacklevel=2)
+    return fallback
+
+
+def writable(folder: Path) -> bool:
+    """Whether files can be made in a folder, which is made if it does not exist and must not be someone else's."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryFile(dir=folder):
+            return not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+class Kernel:
+    """A function that Numba compiles on first use; write its body as loops over scalars.
+
+    Parameters
+    ----------
+    function
+        The plain function. It may call other kernels. For the same bits compiled and interpreted it uses no `**`, no
+        `sum` and no `mean`.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.interpreted = function
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.interpreted.__module__}.{self.__name__}>"
+
+    def __reduce__(self) -> Any:
+        return Kernel, (self.interpreted,)
+
+    @cached_property
+    def compiled(self) -> Any:
+        """Numba's dispatcher for this function."""
+        import numba
+
+        ours = PACKAGE in Path(self.interpreted.__code__.co_filename).parents
+        if not ours:  # a user's helper files are invisible to any cache key, and a kernel compiles in half a second
+            return numba.jit(**FLAGS)(self.interpreted)
+        before = numba.config.CACHE_DIR
+        numba.config.CACHE_DIR = str(cache_folder())
+        try:
+            return numba.jit(cache=True, **FLAGS)(self.interpreted)
+        finally:
+            numba.config.CACHE_DIR = before
+
+    @property
+    def _numba_type_(self) -> Any:
+        # Numba asks any object for this attribute: with it, kernels can call kernels.
+        return self.compiled._numba_type_
+
+    def __call__(self, *args: Any) -> Any:
+        return self.compiled(*args)
+
+    def compile(self, *examples: Any) -> Any:
+        """Compile, or load from the cache, for arguments of the types of these examples; return what can be called.
+
+        An example that is a `Signature` stands for a function argument: any kernel compiled for that signature can be
+        passed there, and this one is not compiled again for each of them.
+        """
+        import numba
+
+        types = tuple(each.numba_type() if isinstance(each, Signature) else numba.typeof(each) for each in examples)
+        dispatcher = self.compiled
+        if types not in dispatcher.overloads:
+            dispatcher.compile(types)
+        if any(isinstance(each, Signature) for each in examples):
+            dispatcher.disable_compile()  # or a call would specialise it for the very kernel passed
+        return dispatcher
+
+
+class Signature:
+    """The argument types of a kernel that is passed to another kernel, given by example values; it returns nothing."""
+
+    def __init__(self, *examples: Any) -> None:
+        self.examples = examples
+
+    def numba_type(self) -> Any:
+        """Numba's type of such a function."""
+        import numba
+
+        return numba.types.FunctionType(numba.types.void(*map(numba.typeof, self.examples)))
+
+
+def kernel(function: Callable[..., Any]) -> Kernel:
+    """Make a function a kernel: compiled when first called, or inlined into the kernels that call it.
+
+    Examples
+    --------
+    >>> @kernel
+    ... def total(x):
+    ...     s = 0.0
+    ...     for i in range(x.shape[0]):
+    ...         s += x[i]
+    ...     return s
+    >>> import numpy as np
+    >>> total(np.ones(3)), total.interpreted(np.ones(3))
+    (3.0, 3.0)
+    """
+    return Kernel(function)

@@ -1,0 +1,842 @@
+"""Where data comes from: LETOR files, built-in synthetic profiles, and a catalogue that knows public data by checksum.
+
+A LETOR file is read in blocks of whole lines. One thread reads, unpacks and hashes the next block while the parser,
+a compiled kernel, checks every token of this one, so memory stays near the size of what is kept and not of the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import hashlib
+import operator
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import platformdirs
+
+from ._jit import kernel
+from .data import Dataset
+from .errors import DataError, unknown
+from .random import DATA, draws, uniforms
+from .users import relevance
+
+__all__ = [
+    "CATALOGUE",
+    "PROFILES",
+    "Entry",
+    "Fold",
+    "Profile",
+    "available",
+    "load_letor",
+    "locate",
+    "open_data",
+    "synthetic",
+]
+
+BLOCK = 2**23
+LONGEST_LINE = 2**24  # a "line" longer than this is no text, and looking for its end could fill the memory
+WIDEST = 2**14  # features are kept as a table, so one stray index must not make it gigabytes wide
+HIGHEST_GRADE = 1000  # 2**grade must be finite
+FILES = {"train": ("train",), "validation": ("vali", "valid", "validation"), "test": ("test",)}
+SPLITS = tuple(FILES)
+
+# The least and the most items of a query: in MQ2008, and in other data.
+PRESETS: dict[str, dict[bool, tuple[int, int | None]]] = {
+    "paper": {True: (0, 20), False: (0, None)},
+    "wsdm23": {True: (6, 19), False: (6, None)},
+}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The parser: kernels over a block of bytes that ends with a line feed, which therefore stops every loop
+
+LF, HASH, PLUS, MINUS, POINT, COLON, ZERO, EQUALS, SPACE, SMALL_E, BIG_E = b"\n#+-.:0= eE"
+QID, DOCID = np.frombuffer(b"qid:", np.uint8), np.frombuffer(b"docid", np.uint8)
+POWERS = np.array([float(f"1e{k}") for k in range(23)])  # the powers of ten that a float64 holds exactly
+FULL = 10**17  # a mantissa below it has room for another digit
+HUGE = float(np.finfo(np.float32).max)
+FINE, BAD_GRADE, NEGATIVE_GRADE, NO_QID, BAD_INDEX, INDEX_ORDER, BAD_VALUE = range(7)
+REASONS = (
+    "",
+    f"grade {{}} is not a whole number from 0 to {HIGHEST_GRADE}",
+    "grade {} is negative",
+    "no qid:ID after the grade",
+    "{} does not begin with a feature's number, counted from 1",
+    "{} comes after a feature with the same or a higher number",
+    "{} has no number as its value",
+)
+
+
+@kernel
+def is_space(byte):  # type: ignore[no-untyped-def]
+    """Whether a byte is white space; a line feed is."""
+    return byte == SPACE or 9 <= byte <= 13
+
+
+@kernel
+def digit(text, i):  # type: ignore[no-untyped-def]
+    """Return the digit at i; what is no digit gives a number below 0 or above 9."""
+    return np.int64(text[i]) - ZERO
+
+
+@kernel
+def past_spaces(text, i):  # type: ignore[no-untyped-def]
+    """Step over white space within a line."""
+    while text[i] != LF and is_space(text[i]):
+        i += 1
+    return i
+
+
+@kernel
+def begins(text, i, word):  # type: ignore[no-untyped-def]
+    """Whether a word stands at i."""
+    for j in range(word.shape[0]):  # noqa: SIM110  # Numba compiles no generators in `all`
+        if text[i + j] != word[j]:
+            return False
+    return True
+
+
+@kernel
+def number(text, i):  # type: ignore[no-untyped-def]
+    """Read the decimal number at i as mantissa · 10**scale; give both and where its token ends, -1 if it is no number.
+
+    A mantissa has up to 18 digits; digits beyond these only move the scale.
+    """
+    sign = 1
+    if text[i] == MINUS or text[i] == PLUS:
+        sign = -1 if text[i] == MINUS else 1
+        i += 1
+    mantissa = 0
+    scale = 0
+    digits = 0
+    after_point = 0
+    while True:
+        if 0 <= digit(text, i) <= 9:
+            digits += 1
+            if mantissa < FULL:
+                mantissa = 10 * mantissa + digit(text, i)
+                scale -= after_point
+            else:
+                scale += 1 - after_point
+        elif text[i] == POINT and after_point == 0:
+            after_point = 1
+        else:
+            break
+        i += 1
+    if digits == 0:
+        return 0, 0, -1
+    if text[i] == SMALL_E or text[i] == BIG_E:
+        i += 1
+        direction = 1
+        if text[i] == MINUS or text[i] == PLUS:
+            direction = -1 if text[i] == MINUS else 1
+            i += 1
+        exponent = 0
+        first = i
+        while 0 <= digit(text, i) <= 9:
+            exponent = min(10 * exponent + digit(text, i), 100_000)
+            i += 1
+        if i == first:
+            return 0, 0, -1
+        scale += direction * exponent
+    if not (is_space(text[i]) or text[i] == HASH):
+        return 0, 0, -1
+    return sign * mantissa, scale, i
+
+
+@kernel
+def scaled(mantissa, scale):  # type: ignore[no-untyped-def]
+    """Return mantissa · 10**scale, correctly rounded when it has at most 15 digits and |scale| is at most 22."""
+    x = float(mantissa)
+    while scale > 0 and x != 0.0 and not np.isinf(x):
+        step = min(scale, 22)
+        x *= POWERS[step]
+        scale -= step
+    while scale < 0 and x != 0.0:
+        step = min(-scale, 22)
+        x /= POWERS[step]
+        scale += step
+    return x
+
+
+@kernel
+def parse(text, y, first_row, first_line, qid, docid, X):  # type: ignore[no-untyped-def]
+    """Parse and check a block of whole lines.
+
+    Fills y with the grade of each row; for each run of rows with one qid its first row, first line and where the qid
+    begins and ends; for each row where its docid begins and ends; and X, unless that has no rows. Gives the number of
+    rows, runs and lines, the highest feature index, what was wrong, and where the wrong token and its line begin.
+    """
+    rows = 0
+    runs = 0
+    line = 0
+    width = 0
+    i = 0
+    while i < text.shape[0]:
+        begin = i
+        i = past_spaces(text, i)
+        if text[i] != LF and text[i] != HASH:
+            mantissa, scale, end = number(text, i)
+            if end < 0:
+                return rows, runs, line, width, BAD_GRADE, i, begin
+            grade = scaled(mantissa, scale)
+            if grade < 0.0:
+                return rows, runs, line, width, NEGATIVE_GRADE, i, begin
+            if grade > HIGHEST_GRADE or grade != np.floor(grade):
+                return rows, runs, line, width, BAD_GRADE, i, begin
+            y[rows] = np.int16(grade)
+
+            i = past_spaces(text, end)
+            end = i
+            while not (is_space(text[end]) or text[end] == HASH):
+                end += 1
+            if end - i <= QID.shape[0] or not begins(text, i, QID):
+                return rows, runs, line, width, NO_QID, i, begin
+            i += QID.shape[0]
+            same = runs > 0 and end - i == qid[runs - 1, 1] - qid[runs - 1, 0]
+            if same:
+                same = begins(text, i, text[qid[runs - 1, 0] : qid[runs - 1, 1]])
+            if not same:
+                first_row[runs] = rows
+                first_line[runs] = line
+                qid[runs, 0] = i
+                qid[runs, 1] = end
+                runs += 1
+
+            i = past_spaces(text, end)
+            last = 0
+            while text[i] != LF and text[i] != HASH:
+                index = 0
+                j = i
+                while 0 <= digit(text, j) <= 9:
+                    index = min(10 * index + digit(text, j), 2**40)
+                    j += 1
+                if index == 0 or text[j] != COLON:
+                    return rows, runs, line, width, BAD_INDEX, i, begin
+                if index <= last:
+                    return rows, runs, line, width, INDEX_ORDER, i, begin
+                last = index
+                mantissa, scale, end = number(text, j + 1)
+                if end < 0:
+                    return rows, runs, line, width, BAD_VALUE, i, begin
+                if X.shape[0] > 0 or scale > 280:  # below 10**298 nothing is infinite, and nobody asks for the value
+                    value = scaled(mantissa, scale)
+                    if np.isinf(value):
+                        return rows, runs, line, width, BAD_VALUE, i, begin
+                    if X.shape[0] > 0:
+                        X[rows, index - 1] = min(max(value, -HUGE), HUGE)
+                i = past_spaces(text, end)
+            width = max(width, last)
+
+            docid[rows, 0] = 0
+            docid[rows, 1] = 0
+            if text[i] == HASH:
+                i += 1
+                while text[i] != LF:
+                    if (text[i - 1] == HASH or is_space(text[i - 1])) and begins(text, i, DOCID):
+                        j = past_spaces(text, i + DOCID.shape[0])
+                        if text[j] == EQUALS:
+                            i = past_spaces(text, j + 1)
+                            docid[rows, 0] = i
+                            while not is_space(text[i]):
+                                i += 1
+                            docid[rows, 1] = i
+                            break
+                    i += 1
+            rows += 1
+        while text[i] != LF:
+            i += 1
+        i += 1
+        line += 1
+    return rows, runs, line, width, FINE, 0, 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading files
+
+
+class Part(NamedTuple):
+    """What one file holds, and the SHA-256 of its unpacked bytes."""
+
+    offsets: npt.NDArray[np.int64]
+    y: npt.NDArray[np.int16]
+    X: npt.NDArray[np.float32] | None
+    query_ids: list[str]
+    item_ids: list[str] | None
+    sha256: str
+
+
+def pieces(path: Path, size: int) -> Iterator[bytes]:
+    """Give the unpacked bytes of a file, so many at a time; what is wrong with it is a DataError."""
+    try:
+        with path.open("rb") as raw:
+            packed = raw.peek(2)[:2] == b"\x1f\x8b"
+            stream = gzip.GzipFile(fileobj=raw) if packed else raw
+            while piece := stream.read(size):
+                yield piece
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path}: the gzip file is damaged or cut short: {error}") from None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def content_sum(path: Path) -> str:
+    """Return the SHA-256 of the unpacked bytes of a file."""
+    digest = hashlib.sha256()
+    for piece in pieces(path, BLOCK):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def read_part(path: Path, *, features: bool = False, block_size: int = BLOCK) -> Part:
+    """Read a LETOR file, so many bytes at a time."""
+    digest = hashlib.sha256()
+
+    def blocks() -> Iterator[bytes]:
+        """Give the file as blocks of whole lines."""
+        rest = b""
+        for piece in pieces(path, block_size):
+            digest.update(piece)
+            cut = piece.rfind(b"\n") + 1
+            if cut:
+                yield rest + piece[:cut]
+                rest = piece[cut:]
+            elif len(rest := rest + piece) > LONGEST_LINE:
+                raise DataError(f"{path}: not a LETOR file: it has a line of more than {LONGEST_LINE:,} bytes")
+        if rest:
+            yield rest + b"\n"
+
+    grades: list[npt.NDArray[np.int16]] = []
+    tables: list[npt.NDArray[np.float32]] = []
+    starts: list[int] = []
+    qids: dict[bytes, None] = {}
+    docids: list[str] | None = []
+    last = b""
+    rows_before = lines_before = 0
+    source = blocks()
+    with ThreadPoolExecutor(1) as ahead:
+        coming = ahead.submit(next, source, b"")
+        while block := coming.result():
+            coming = ahead.submit(next, source, b"")
+            text = np.frombuffer(block, np.uint8)
+            most = text.size // 8 + 1  # no row is shorter than "0 qid:1" and its line feed
+            y, first_row, first_line = np.empty(most, np.int16), np.empty(most, np.int64), np.empty(most, np.int64)
+            qid, docid, X = np.empty((most, 2), np.int64), np.empty((most, 2), np.int64), np.empty((0, 0), np.float32)
+            rows, runs, lines, width, wrong, at, begin = parse(text, y, first_row, first_line, qid, docid, X)
+            if wrong:
+                raise wrong_line(path, lines_before + lines + 1, wrong, block[at:], block[begin:])
+            for run, (a, b) in enumerate(qid[:runs].tolist()):
+                if (name := block[a:b]) == last:  # goes on from the block before
+                    continue
+                if name in qids:
+                    line = lines_before + first_line[run] + 1
+                    raise DataError(
+                        f"{path}, line {line}: qid {text_of(name)} comes back after other queries; the rows of one query "
+                        "must stand together"
+                    )
+                qids[name] = None
+                starts.append(rows_before + int(first_row[run]))
+                last = name
+            if docids is not None:
+                spans = docid[:rows]
+                if np.all(spans[:, 0] < spans[:, 1]):
+                    docids += [text_of(block[a:b]) for a, b in spans.tolist()]
+                else:
+                    docids = None
+            if features and rows:
+                if width > WIDEST:
+                    raise DataError(f"{path}: feature {width} is too high to keep features as a table (limit {WIDEST})")
+                X = np.zeros((rows, width), np.float32)
+                parse(text, y, first_row, first_line, qid, docid, X)  # the width is known only now
+                tables.append(X)
+            grades.append(y[:rows].copy())
+            rows_before += rows
+            lines_before += lines
+    if not rows_before:
+        raise DataError(f"{path}: holds no rows; expected lines such as 'GRADE qid:ID FEATURE:VALUE ...'")
+    return Part(
+        offsets=np.array([*starts, rows_before], dtype=np.int64),
+        y=np.concatenate(grades),
+        X=stacked(tables, rows_before) if features else None,
+        query_ids=[text_of(name) for name in qids],
+        item_ids=docids,
+        sha256=digest.hexdigest(),
+    )
+
+
+def stacked(tables: list[npt.NDArray[np.float32]], rows: int) -> npt.NDArray[np.float32]:
+    """Put tables of different widths below one another, letting each go once it is copied."""
+    X = np.zeros((rows, max(table.shape[1] for table in tables)), np.float32)
+    while tables:
+        table = tables.pop()
+        X[rows - table.shape[0] : rows, : table.shape[1]] = table
+        rows -= table.shape[0]
+    return X
+
+
+def text_of(token: bytes) -> str:
+    """Decode a piece of a file, whatever it is."""
+    return token.decode(errors="backslashreplace")
+
+
+def wrong_line(path: Path, line: int, wrong: int, rest: bytes, whole: bytes) -> DataError:
+    """Say what is wrong with a line, given all that comes from the wrong token on and from the line's beginning on."""
+    token = re.match(rb"[^\s#]*", rest)[0]  # type: ignore[index]
+    reason = REASONS[wrong]
+    if wrong == BAD_VALUE and re.fullmatch(rb"[^:]*:[+-]?(nan|inf(inity)?|[\d.]+e\+?\d+)", token, re.IGNORECASE):
+        reason = "{} is not a finite number"
+    got = shortened(whole[: whole.index(b"\n")].rstrip())
+    return DataError(
+        f"{path}, line {line}: expected 'GRADE qid:ID FEATURE:VALUE ...', got {got}: {reason.format(shortened(token))}"
+    )
+
+
+def shortened(text: bytes, most: int = 60) -> str:
+    """Quote a piece of a file, which may be long and may be no text."""
+    quoted = repr(text_of(text[:most]))
+    return quoted if len(text) <= most else f"{quoted[:most]}…{quoted[0]}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Folds
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+class Fold:
+    """The three parts of a LETOR fold, each read when first asked for; `load_letor` makes it and says what each is."""
+
+    folder: Path
+    files: dict[str, Path]
+    features: bool = False
+    epsilon: float = 0.1
+    preset: str | None = None
+    min_items: int | None = None
+    max_items: int | None = None
+
+    @cached_property
+    def train(self) -> Dataset:
+        """The part that models are fitted to."""
+        return self._read("train")
+
+    @cached_property
+    def validation(self) -> Dataset:
+        """The part that parameters are chosen on."""
+        return self._read("validation")
+
+    @cached_property
+    def test(self) -> Dataset:
+        """The part that results are reported on."""
+        return self._read("test")
+
+    @cached_property
+    def _test_sum(self) -> str:
+        return content_sum(self.files["test"])
+
+    def __repr__(self) -> str:
+        preset = "" if self.preset is None else f", preset {self.preset}"
+        return f"Fold('{self.folder}': {', '.join(self.files)}{preset})"
+
+    def _read(self, split: str) -> Dataset:
+        if split not in self.files:
+            raise DataError(f"no {split} part ({' or '.join(file_names(split))}) in {self.folder}")
+        path = self.files[split]
+        part = read_part(path, features=self.features)
+        y_max = int(part.y.max())
+        made_from = f"{part.sha256} epsilon={self.epsilon} features={self.features}"
+        data = Dataset(
+            offsets=part.offsets, y=part.y, R=relevance(part.y, y_max, self.epsilon), y_max=y_max, X=part.X,
+            query_ids=part.query_ids, item_ids=part.item_ids, name=short_name(path),
+            fingerprint=hashlib.sha256(made_from.encode()).hexdigest(), preset=self.preset or "",
+        )  # fmt: skip
+        least: int = 0
+        most: int | None = None
+        if self.preset is not None:
+            test_sum = part.sha256 if split == "test" else self._test_sum
+            least, most = PRESETS[self.preset][test_sum in MQ2008]
+        return data.select(
+            min_items=least if self.min_items is None else self.min_items,
+            max_items=most if self.max_items is None else self.max_items,
+            relevant_only=self.preset == "wsdm23" and split == "test",
+            drop_last=self.preset == "wsdm23",  # the released loader loses the last query of every file
+        )
+
+
+def load_letor(
+    path: str | os.PathLike[str],
+    *,
+    features: bool = False,
+    epsilon: float = 0.1,
+    preset: str | None = None,
+    min_items: int | None = None,
+    max_items: int | None = None,
+) -> Fold | Dataset:
+    r"""Read a fold folder, as a `Fold` with `.train`, `.validation` and `.test`, or one file, as a `Dataset`.
+
+    Rows are `GRADE qid:ID FEATURE:VALUE ... # comment`, plain or gzipped, the rows of a query one after the other.
+    Every token is checked whether or not it is kept. Item ids are taken from comments such as `docid = GX004-93` when
+    every row has one. y_max is the highest grade in each file.
+
+    Parameters
+    ----------
+    path
+        A folder with `test.txt` and, where they are used, `train.txt` and `vali.txt`; or a file. All may be gzipped.
+    features
+        Keep the features as X, shape (items, features); what a row leaves out is 0. They are float32: learning needs
+        no more, and Istella-S takes 3 GB instead of 6. Numbers beyond its range become the largest it has.
+    epsilon
+        Relevance of an item of grade 0, see `relevance`.
+    preset
+        None: as it is in the file. `"wsdm23"`: as the code released with the paper loads it, that is without the last
+        query of each file and, in the test part, without queries that have no relevant item, and then with 6 to 19
+        items if the test part is one of MQ2008's and 6 or more otherwise. `"paper"`: as the paper says, with at most
+        20 items in MQ2008 and all queries otherwise. A single file counts as a test part.
+    min_items, max_items
+        Keep queries with at least and at most so many items, instead of the bounds of the preset.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "toy.txt"
+    ...     _ = file.write_text("2 qid:7 1:0.5 3:1\n0 qid:7 2:0.1\n1 qid:8 1:0.3\n")
+    ...     data = load_letor(file, features=True)
+    >>> data.query_ids, data.sizes.tolist(), data.X.shape
+    (['7', '8'], [2, 1], (3, 3))
+    """
+    if preset is not None and preset not in PRESETS:
+        raise DataError(unknown("preset", preset, PRESETS))
+    relevance([], 0, epsilon)  # refuses a wrong epsilon now, not when a part is first used
+    path = Path(path)
+    if not is_there(path):
+        raise DataError(f"no such file or folder: {path}")
+    if path.is_dir():
+        found = {split: inside(path, *file_names(split)) for split in SPLITS}
+        files = {split: file for split, file in found.items() if file is not None}
+        if "test" not in files:
+            folds = [each for each in sorted(path.iterdir()) if each.is_dir() and inside(each, *file_names("test"))]
+            hint = f"; did you mean {folds[0]}?" if folds else ""
+            raise DataError(f"no test part ({' or '.join(file_names('test'))}) in {path}{hint}")
+    else:
+        files = {"test": path}
+    fold = Fold(
+        folder=path if path.is_dir() else path.parent, files=files, features=bool(features), epsilon=float(epsilon),
+        preset=preset, min_items=min_items, max_items=max_items,
+    )  # fmt: skip
+    return fold if path.is_dir() else fold.test
+
+
+def is_there(path: Path) -> bool:
+    """Whether a path leads to something; a DataError if that cannot be told."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from None
+    return True
+
+
+def file_names(split: str) -> list[str]:
+    """List the names that the file of a part may have."""
+    return [stem + suffix for stem in FILES[split] for suffix in (".txt", ".txt.gz")]
+
+
+def inside(folder: Path, *names: str) -> Path | None:
+    """Find the first of some names in a folder, case ignored."""
+    if not folder.is_dir():
+        return None
+    entries = {each.name.lower(): each for each in folder.iterdir()}
+    return next((entries[name.lower()] for name in names if name.lower() in entries), None)
+
+
+def short_name(path: Path) -> str:
+    """Call a file by the last parts of its path, such as MQ2008/Fold1/test."""
+    path = path.resolve()
+    stem = path.name.removesuffix(".gz").removesuffix(".txt")
+    return "/".join([*path.parent.relative_to(path.anchor).parts[-2:], stem])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Synthetic data
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Profile:
+    """The shape of a synthetic dataset.
+
+    Parameters
+    ----------
+    description
+        One line for people.
+    queries, features
+        How many.
+    sizes
+        Pairs of a number of items and how often it occurs.
+    relevant
+        Each query has its own share of relevant items, spread evenly from 0 to this; one item at least is relevant.
+    steps
+        What share of a query's relevant items have a grade of at least 2, 3, …: these times u², cut off at 1, where u
+        is the query's own and spread evenly from 0 to 1.
+    """
+
+    description: str
+    queries: int
+    features: int
+    sizes: tuple[tuple[int, int], ...]
+    relevant: float
+    steps: tuple[float, ...]
+
+
+# mq2008-like has the shape of the MQ2008 test parts as the released code filters them: the sizes with their
+# frequencies in percent, a third of the items relevant and a third of those of grade 2, both very uneven over queries,
+# and relevant items anywhere in the file.
+PROFILES = {
+    "mq2008-like": Profile(
+        description="83 queries of 6-19 items, grades 0-2, 46 features, shaped like a filtered MQ2008 test part",
+        queries=83,
+        features=46,
+        sizes=((6, 1), (7, 10), (8, 55), (12, 1), (13, 1), (14, 3), (15, 11), (16, 18)),
+        relevant=0.62,
+        steps=(1.0,),
+    ),
+    "istella-s-like": Profile(
+        description="6,600 queries of about 103 items, grades 0-4, 11 % relevant, 20 features, the size of Istella-S",
+        queries=6600,
+        features=20,
+        sizes=tuple((n, 1) for n in range(20, 187)),
+        relevant=0.22,
+        steps=(4.0, 1.3, 0.5),
+    ),
+}
+
+
+def synthetic(name: str, seed: int = 0) -> Dataset:
+    """Make a built-in synthetic dataset; the same name and seed give the same data for ever.
+
+    Features lie in [0, 1]. They see a blurred version of the grade, the first one best, the last quarter not at all.
+
+    Parameters
+    ----------
+    name
+        One of `PROFILES`.
+    seed
+        A whole number from 0 to 2**64 - 1.
+
+    Examples
+    --------
+    >>> synthetic("mq2008-like").queries
+    83
+    """
+    if name not in PROFILES:
+        raise DataError(unknown("profile", name, PROFILES))
+    try:
+        whole = operator.index(seed)
+    except TypeError:
+        whole = -1
+    if not 0 <= whole < 2**64:
+        raise DataError(f"seed = {seed!r}: expected a whole number from 0 to 2**64 - 1")
+    profile = PROFILES[name]
+
+    def column(number: int, size: int) -> npt.NDArray[np.float64]:
+        return uniforms(draws(whole, DATA, visit=number), size)
+
+    size, weight = np.array(profile.sizes).T
+    n = size[np.searchsorted(np.cumsum(weight), column(0, profile.queries) * weight.sum(), side="right")]
+    offsets = np.concatenate(([0], np.cumsum(n)))
+    items = int(offsets[-1])
+    place = column(1, items)  # the items with the lowest places are the relevant ones, the very lowest always
+    share = np.maximum(profile.relevant * column(2, profile.queries), np.minimum.reduceat(place, offsets[:-1]))
+    tilt = column(3, profile.queries)
+    above = column(4, items)
+    y = np.ones(items, np.int16)
+    for step in profile.steps:
+        y += above < np.repeat(step * tilt * tilt, n)
+    y[place > np.repeat(share, n)] = 0
+
+    y_max = 1 + len(profile.steps)
+    blurred = 0.5 * (y + column(5, items)) / (y_max + 1) + 0.5 * column(6, items)
+    X = np.empty((items, profile.features), np.float32)
+    for j in range(profile.features):
+        strength = max(0.6 - 0.8 * j / profile.features, 0.0)
+        X[:, j] = strength * blurred + (1.0 - strength) * column(7 + j, items)
+    return Dataset(offsets=offsets, y=y, y_max=y_max, X=X, name=name if whole == 0 else f"{name}, seed {whole}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The catalogue
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A public dataset: what it is, where to get it, the folder it unpacks to and the SHA-256 of its unpacked files."""
+
+    description: str
+    source: str
+    folder: str
+    sums: dict[str, str]
+
+
+# Part S1 to S5 of MQ2008; the test part of fold f is the one before S_f, and its validation part the one before that.
+MQ2008 = (
+    "f754c61c4a5e2a14b330af767f12d1e88bab336219ae4f6f91a774f8f68b078e",
+    "2104c4f23f0119e0b0726bd80d1170822f37f63639879b0cf8fb43a301517903",
+    "ec7a1b9db068aa6d5e8c4d42d5f7b2a727543b9c1f79c30bed746568fb87ed03",
+    "971ab752d71d7b019c1c512d7ba4a05b1198bdeeda57a10dd69c62f3ac47dbb9",
+    "ce33aa98a1cc42847008f2d4280c30a52b6c8491206893cbc97e412ccb97426b",
+)
+MQ2008_TRAIN = (
+    "906deb7d4db46e908de7d9d8d82a9ce63a12090217a658b2524fcd860dd66bba",
+    "98b2944d52cd0da6cd3d43b09cba92879197a4d4ae5b6949156e11eb3586a4f9",
+    "4343556f569d7545d2b770b1737acda909cbe6ec6fc0f82f6f31b7d45bd0097b",
+    "7480d84a584ca0c1d4d9424c81824765bce29c175de1ac6c07737ecd5781c205",
+    "30236927b95d9f2b3c1a0100a325d333fa68e6cc1213db51f032750dec9d6435",
+)
+CATALOGUE = {
+    f"mq2008/fold{f + 1}": Entry(
+        description=f"LETOR 4.0 MQ2008, fold {f + 1} of 5: 784 queries in all, grades 0-2, 46 features",
+        source="your own copy (it may not be passed on) of LETOR 4.0, MQ2008 (Supervised ranking), from Microsoft Research",
+        folder=f"MQ2008/Fold{f + 1}",
+        sums={"train": MQ2008_TRAIN[f], "validation": MQ2008[f - 2], "test": MQ2008[f - 1]},
+    )
+    for f in range(5)
+}
+
+
+def roots() -> list[Path]:
+    """List the folders in which catalogued data is looked for."""
+    named = os.environ.get("MCFAIR_DATA")
+    return [*([Path(named)] if named else []), platformdirs.user_data_path("mcfair")]
+
+
+def copies(entry: Entry) -> Iterator[tuple[Path, Path, str]]:
+    """Give each folder that may hold a catalogued fold, its test file and the sum of that."""
+    whole = entry.folder.split("/")
+    for root in roots():
+        for components in (whole, whole[-1:]):
+            folder: Path | None = root
+            for component in components:
+                folder = folder and inside(folder, component)
+            if folder and (test := inside(folder, *file_names("test"))):
+                yield folder, test, content_sum(test)
+
+
+def locate(name: str) -> Path:
+    """Find the folder of a catalogued dataset on this machine, known by the checksum of its test part.
+
+    `mq2008/fold1` is looked for as `MQ2008/Fold1` and then `Fold1`, case ignored, first in the folder that the
+    environment variable MCFAIR_DATA names and then in the user's data directory.
+    """
+    entry = CATALOGUE.get(name.lower())
+    if entry is None:
+        raise DataError(unknown("dataset", name, CATALOGUE))
+    others = []
+    for folder, test, found in copies(entry):
+        if found == entry.sums["test"]:
+            return folder
+        others.append((test, found))
+    if others:
+        test, found = others[0]
+        raise DataError(
+            f"{test} is not the test part of {name.lower()}: its SHA-256 begins with {found[:8]}, not "
+            f"{entry.sums['test'][:8]}; put an untouched copy there, or give the folder itself to use it as it is"
+        )
+    places = " or ".join(str(root / entry.folder) for root in roots())
+    raise DataError(
+        f"{name.lower()} is not on this machine: get {entry.source}, and put its folder at {places}; "
+        f"the environment variable MCFAIR_DATA may name another folder than {roots()[0]}"
+    )
+
+
+def available() -> list[tuple[str, str, str]]:
+    """List the name of all data there is, what it is, and where: built in, a folder, or why there is none.
+
+    Examples
+    --------
+    >>> [name for name, _, where in available() if where == "built in"]
+    ['mq2008-like', 'istella-s-like']
+    """
+    rows = [(name, profile.description, "built in") for name, profile in PROFILES.items()]
+    for name, entry in CATALOGUE.items():
+        where = "not found"
+        for folder, _, found in copies(entry):
+            if found == entry.sums["test"]:
+                where = str(folder)
+                break
+            where = f"not found; {folder} has another checksum"
+        rows.append((name, entry.description, where))
+    return rows
+
+
+def open_data(
+    source: str | os.PathLike[str],
+    *,
+    split: str = "test",
+    features: bool = False,
+    epsilon: float = 0.1,
+    preset: str | None = None,
+    min_items: int | None = None,
+    max_items: int | None = None,
+    seed: int = 0,
+) -> Dataset | Fold:
+    """Open data by what a user calls it: a fold folder or a file, a built-in profile, or a name in the catalogue.
+
+    Parameters
+    ----------
+    source
+        A path, if there is something; otherwise one of `PROFILES` or `CATALOGUE`.
+    split
+        Which part of a fold: `train`, `validation` or `test`.
+    seed
+        Of a profile.
+    features, epsilon, preset, min_items, max_items
+        As in `load_letor`; a profile always has its features.
+
+    Returns
+    -------
+    Dataset or Fold
+        A fold only with preset `paper`, which plays all three parts.
+
+    Examples
+    --------
+    >>> sorted(set(open_data("mq2008-like", min_items=15).sizes.tolist()))
+    [15, 16]
+    """
+    name = os.fspath(source)
+    if split not in SPLITS:
+        raise DataError(unknown("split", split, SPLITS))
+    if preset is not None and preset not in PRESETS:
+        raise DataError(unknown("preset", preset, PRESETS))
+    if preset is not None and split != "test":
+        raise DataError(f"preset {preset} evaluates on the test part, but split {split!r} was asked for")
+    if not is_there(Path(name)):
+        if name in PROFILES:
+            if preset == "wsdm23":
+                raise DataError(f"preset wsdm23 reads a LETOR fold or file, but {name!r} is a built-in profile")
+            if split != "test":
+                raise DataError(f"{name} is a built-in profile and has no {split} part")
+            data = dataclasses.replace(synthetic(name, seed), preset=preset or "")
+            if epsilon != 0.1:
+                data = data.with_relevance(epsilon)
+            return data.select(min_items=min_items or 0, max_items=max_items)
+        if name.lower() not in CATALOGUE:
+            names = unknown("profile or catalogue name", name, [*PROFILES, *CATALOGUE])
+            raise DataError(f"no such file or folder: {name}; {names}")
+        name = str(locate(name))
+    if split != "test" and not Path(name).is_dir():
+        raise DataError(f"{name} is a single file and has no {split} part")
+    loaded = load_letor(
+        name, features=features, epsilon=epsilon, preset=preset, min_items=min_items, max_items=max_items
+    )
+    if isinstance(loaded, Dataset) or preset == "paper":
+        return loaded
+    part: Dataset = getattr(loaded, split)
+    return part

@@ -1,0 +1,6 @@
+"""The policies, one module per paper; importing this package registers them."""
+
+from .fairco import FairCo
+from .gradient import ExploreK, FairK, MCFair, RandomK, TopK
+
+__all__ = ["ExploreK", "FairCo", "FairK", "MCFair", "RandomK", "TopK"]

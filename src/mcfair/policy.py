@@ -1,0 +1,288 @@
+"""What a policy is: an immutable specification that ranks the items of one query; and the registry of them."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, dataclass_transform, get_args, get_type_hints
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ._jit import Kernel, Signature, kernel
+from .data import Dataset
+from .errors import PolicyError, checked, choices, unknown
+from .random import POLICY, TIES, Draws, draws, uniform
+from .state import Query, State
+
+__all__ = ["NonNegative", "Policy", "Ties", "parse_policy", "policies", "register"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+Ties = Literal["index", "random", "least-exposed"]
+"""How items of equal score are ordered: lowest index first, at random, or the least exposed first."""
+
+NonNegative = Annotated[float, msgspec.Meta(ge=0.0, description="a finite number of at least 0")]
+
+# Whatever the policy, a kernel is compiled for one signature, (q, theta, rng, out), so the loop is compiled once.
+EXAMPLE_QUERY = Query(
+    R=np.zeros(1), E=np.zeros(1), F=np.zeros((1, 1), np.int32), p=np.zeros(1), visits=np.zeros((), np.int64),
+    prior_strength=0.0, memory=np.zeros(1),
+)  # fmt: skip
+EXAMPLE_DRAWS = draws(seed=0, purpose=POLICY)
+SCORE = (EXAMPLE_QUERY, np.zeros(1), EXAMPLE_DRAWS, np.zeros(1))
+RANK = (EXAMPLE_QUERY, np.zeros(1), EXAMPLE_DRAWS, np.zeros(1, np.int64))
+SCORE_SIGNATURE, RANK_SIGNATURE = Signature(*SCORE), Signature(*RANK)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Policy:
+    """Base of all policies: subclass it, annotate the parameters, and give `score` or `rank`.
+
+    A subclass becomes a frozen, keyword-only dataclass whose parameters are converted and checked when it is made.
+    A policy holds no state of a run; its repr is its identity, and `parse_policy` reads it back.
+
+    Attributes
+    ----------
+    kernel
+        The compiled form of `score` or `rank`, a `kernel` with the arguments (q, theta, rng, out). If given, the
+        method need not be. `theta` holds the parameters in the order in which they are declared, as floats; a choice
+        among words is its place among them.
+    ranks
+        Whether the kernel writes a list, as `rank` returns it, instead of scores.
+    fits
+        How often in a run `prepare` is called, at evenly spaced moments beginning with the start.
+
+    Examples
+    --------
+    >>> class Newest(Policy):
+    ...     weight: float = 1.0
+    ...     def score(self, q):
+    ...         return q.R - self.weight * np.arange(q.R.size)
+    >>> Newest(weight=2)
+    Newest(weight=2.0)
+    """
+
+    kernel: ClassVar[Kernel | None] = None
+    ranks: ClassVar[bool] = False
+    fits: ClassVar[int] = 1
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = vars(cls)
+        if "score" in own or "rank" in own:
+            if "kernel" not in own:
+                cls.kernel = None  # an inherited one would be another policy's
+            if "ranks" not in own:
+                cls.ranks = "rank" in own
+        dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
+        refuse_surplus(cls)
+
+    def __post_init__(self) -> None:
+        for name, hint in parameter_types(type(self)).items():
+            value = checked(f"{type(self).__name__}: {name}", hint, getattr(self, name), PolicyError)
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in parameter_types(type(self)))
+        return f"{type(self).__name__}({values})"
+
+    @property
+    def theta(self) -> FloatArray:
+        """The parameters as a kernel sees them."""
+        values = [
+            float(choices(hint).index(getattr(self, name)) if choices(hint) else getattr(self, name))
+            for name, hint in parameter_types(type(self)).items()
+        ]
+        return np.array(values or [0.0])
+
+    def score(self, q: Query) -> FloatArray:
+        """One number per item, the highest ranked first; by default what the kernel writes, shape (n,).
+
+        A score is a function of the view alone; a policy that draws gives `rank`.
+        """
+        if self.kernel is None or self.ranks:
+            raise PolicyError(f"{type(self).__name__} does not rank by a score")
+        out = np.empty(q.R.size)
+        self.kernel(q, self.theta, EXAMPLE_DRAWS, out)
+        return out
+
+    def rank(self, q: Query, rng: Draws) -> IntArray:
+        """Return the list for one session: min(k_s, n) distinct positions in the item order of the view."""
+        pi = np.empty(min(q.p.size, q.R.size), np.int64)
+        if self.ranks and self.kernel is not None:
+            self.kernel(q, self.theta, rng, pi)
+        else:
+            scores = np.ascontiguousarray(self.score(q), dtype=np.float64)
+            if top_k(scores, q.E, self.tie_rule, rng._replace(purpose=np.uint64(TIES)), pi) != OK:
+                raise PolicyError(f"{self!r} gave a score that is not a number")
+        return pi
+
+    @property
+    def tie_rule(self) -> int:
+        """How the base orders equal scores: the place of the parameter `ties`, if there is one, among its choices."""
+        return get_args(Ties).index(getattr(self, "ties", "index"))
+
+    def terms(self, q: Query) -> dict[str, FloatArray]:
+        """Summands of the score by name, each of shape (n,), for explanations; empty for a policy without them."""
+        return {}
+
+    def prepare(self, data: Dataset, state: State, rng: Draws) -> Sequence[Any] | None:
+        """Make what the policy must remember: one entry per query, handed back as `q.memory`.
+
+        `data.scores` is the relevance the policy may know at this moment, true or estimated; R and the grades are
+        hidden. For a policy with a kernel every entry is a float array, all of one length.
+        """
+        return None
+
+
+def refuse_surplus(cls: type[Policy]) -> None:
+    """Make the constructor name an unknown parameter and suggest the right one."""
+    original = cls.__init__
+
+    def __init__(self: Policy, **kwargs: Any) -> None:  # noqa: N807
+        allowed = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        for name in kwargs:
+            if name not in allowed:
+                raise PolicyError(unknown(f"parameter of {cls.__name__}", name, allowed))
+        missing = [name for name, field in allowed.items() if field.default is dataclasses.MISSING and name not in kwargs]
+        if missing:
+            raise PolicyError(f"{cls.__name__} needs a value for {', '.join(missing)}")
+        original(self, **kwargs)
+
+    cls.__init__ = __init__  # type: ignore[method-assign]
+
+
+def parameter_types(cls: type[Policy]) -> dict[str, Any]:
+    """Name and annotation of each parameter, in order."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+
+
+# --- ranking by score ------------------------------------------------------------------------------------------------
+
+OK, NOT_A_NUMBER, NOT_A_LIST = range(3)
+"""What the loop says of a policy's answer."""
+
+BY_INDEX, BY_CHANCE, BY_EXPOSURE = range(3)  # the order of Ties
+
+
+@kernel
+def top_k(scores, E, ties, rng, pi):  # type: ignore[no-untyped-def]
+    """Write the positions of the highest scores in order (Eq. 19); return OK or NOT_A_NUMBER."""
+    k = pi.shape[0]
+    size = 0
+    for d in range(scores.shape[0]):
+        s = scores[d]
+        if size == k:
+            if s < scores[pi[k - 1]]:
+                continue
+            if not goes_before(d, pi[k - 1], scores, E, ties, rng):
+                if s != s:
+                    return NOT_A_NUMBER
+                continue
+            j = k - 1
+        else:
+            if s != s:
+                return NOT_A_NUMBER
+            j = size
+            size += 1
+        while j > 0 and goes_before(d, pi[j - 1], scores, E, ties, rng):
+            pi[j] = pi[j - 1]
+            j -= 1
+        pi[j] = d
+    return OK
+
+
+@kernel
+def goes_before(a, b, scores, E, ties, rng):  # type: ignore[no-untyped-def]
+    """Whether item a, met after item b, must stand before it."""
+    if scores[a] != scores[b]:
+        return scores[a] > scores[b]
+    if ties == BY_EXPOSURE:
+        return E[a] < E[b]
+    if ties == BY_CHANCE:
+        return uniform(rng, a) < uniform(rng, b)
+    return False
+
+
+@kernel
+def is_list(pi, n):  # type: ignore[no-untyped-def]
+    """Whether the entries of pi are distinct positions below n."""
+    for j in range(pi.shape[0]):
+        if pi[j] < 0 or pi[j] >= n:
+            return False
+        for i in range(j):
+            if pi[i] == pi[j]:
+                return False
+    return True
+
+
+# --- registry --------------------------------------------------------------------------------------------------------
+
+REGISTRY: dict[str, type[Policy]] = {}
+
+AnyPolicy = TypeVar("AnyPolicy", bound=type[Policy])
+
+
+def register(cls: AnyPolicy) -> AnyPolicy:
+    """Class decorator: make a policy known by its name to `parse_policy`, the command line and experiments.
+
+    Installed packages can do the same without being imported first, through the entry-point group `mcfair.policies`.
+    """
+    name = cls.__name__
+    if not (isinstance(cls, type) and issubclass(cls, Policy)):
+        raise PolicyError(f"only subclasses of Policy can be registered, got {cls!r}")
+    if cls.kernel is None and cls.score is Policy.score and cls.rank is Policy.rank:
+        raise PolicyError(f"{name} cannot rank: give it a method score or rank, or a kernel")
+    known = REGISTRY.get(name)
+    if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise PolicyError(f"a policy named {name!r} exists already, in {known.__module__}; choose another name")
+    REGISTRY[name] = cls
+    return cls
+
+
+def policies() -> dict[str, type[Policy]]:
+    """Every known policy by name, those of installed packages included."""
+    for entry in entry_points(group="mcfair.policies"):
+        if entry.name not in REGISTRY:
+            register(entry.load())
+    return dict(REGISTRY)
+
+
+def parse_policy(text: str) -> Policy:
+    """Read a policy as its repr writes it; a bare name takes every default, and words need no quotes.
+
+    Examples
+    --------
+    >>> parse_policy("MCFair(alpha=10, ties=least-exposed)")
+    MCFair(alpha=10.0, beta=100.0, scale='max', mc_floor=0.1, ties='least-exposed')
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        tree = None
+    call = ast.Call(func=tree, args=[], keywords=[]) if isinstance(tree, ast.Name) else tree
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise PolicyError(f"cannot read policy {text!r}: expected Name or Name(parameter=value, ...)")
+    name = call.func.id
+    if name not in REGISTRY and name not in policies():
+        raise PolicyError(unknown("policy", name, policies()))
+    if call.args or any(keyword.arg is None for keyword in call.keywords):
+        raise PolicyError(f"cannot read policy {text!r}: every parameter needs its name, as in {name}(alpha=1)")
+    return REGISTRY[name](**{str(each.arg): literal(each.value, text.strip()) for each in call.keywords})
+
+
+def literal(node: ast.expr, text: str) -> Any:
+    """Return the value of a parameter as written: a number, inf, a quoted string, or a bare word as it stands."""
+    source = ast.get_source_segment(text, node) or ""
+    if source in ("inf", "-inf"):
+        return float(source)
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return source

@@ -1,0 +1,78 @@
+"""Randomness as a function: the counter-based generator Philox4x32-10 of Salmon et al. (2011).
+
+A draw depends on the seed and on (purpose, query, visit, slot) and on nothing else, so results depend neither on
+threads nor on the order of work, and a simulated user's taste for an item is the same whatever a policy shows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ._jit import kernel
+
+__all__ = ["ARRIVALS", "CLICKS", "DATA", "POLICY", "PREPARE", "TIES", "Draws", "draws", "philox4x32", "uniform", "uniforms"]
+
+CLICKS, POLICY, TIES, ARRIVALS, DATA, PREPARE = range(6)
+"""What a draw is for; draws for different purposes are independent."""
+
+M0, M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+W0, W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+LOW, HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
+UNIT = 1.0 / 9007199254740992.0  # 2**-53
+
+
+class Draws(NamedTuple):
+    """A generator with everything but the slot filled in; `uniform(rng, slot)` draws."""
+
+    seed: np.uint64
+    purpose: np.uint64
+    query: np.uint64
+    visit: np.uint64
+
+
+def draws(seed: int, purpose: int, query: int = 0, visit: int = 0) -> Draws:
+    """Fill in a generator: a 64-bit seed and three 32-bit numbers."""
+    return Draws(np.uint64(seed), np.uint64(purpose), np.uint64(query), np.uint64(visit))
+
+
+@kernel
+def philox4x32(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
+    """Ten rounds of Philox on a counter of four and a key of two 32-bit words, each held in a uint64."""
+    for _ in range(10):
+        a = M0 * c0
+        b = M1 * c2
+        c0, c1, c2, c3 = (b >> HALF) ^ c1 ^ k0, b & LOW, (a >> HALF) ^ c3 ^ k1, a & LOW
+        k0 = (k0 + W0) & LOW
+        k1 = (k1 + W1) & LOW
+    return c0, c1, c2, c3
+
+
+@kernel
+def uniform(rng, slot):  # type: ignore[no-untyped-def]
+    """Draw the number in [0, 1) that belongs to a slot: 53 bits from the first two words of its Philox block."""
+    x0, x1, _, _ = philox4x32(np.uint64(slot), rng.visit, rng.query, rng.purpose, rng.seed & LOW, rng.seed >> HALF)
+    return ((x0 >> np.uint64(5)) * 67108864.0 + (x1 >> np.uint64(6))) * UNIT
+
+
+@kernel
+def fill_uniform(rng, out):  # type: ignore[no-untyped-def]
+    """Write the draws of slots 0, 1, … to an array."""
+    for slot in range(out.shape[0]):
+        out[slot] = uniform(rng, slot)
+
+
+def uniforms(rng: Draws, size: int) -> npt.NDArray[np.float64]:
+    """Draw slots 0 to size - 1 at once.
+
+    Examples
+    --------
+    >>> rng = draws(seed=7, purpose=POLICY)
+    >>> bool((uniforms(rng, 3)[2] == uniform(rng, 2)))
+    True
+    """
+    out = np.empty(size)
+    fill_uniform(rng, out)
+    return out

@@ -1,0 +1,641 @@
+"""The ranking service simulated: query → relevance → ranking → list → clicks → relevance, millions of times a second.
+
+A session is (query, visit). What one query learns does not depend on the other queries, so a run is a loop over
+queries, each with its own sessions in order of time; only their time stamps tie them to the common stream.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import platform
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib.metadata import version
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ._jit import kernel
+from .data import Dataset, concatenate
+from .datasets import Fold
+from .errors import MCFairWarning, PolicyError, SettingError, checked, unknown
+from .metrics import ideal_dcg, query_unfairness, unfairness_per_query
+from .policy import (
+    NOT_A_LIST,
+    OK,
+    RANK,
+    RANK_SIGNATURE,
+    SCORE,
+    SCORE_SIGNATURE,
+    NonNegative,
+    Policy,
+    is_list,
+    parse_policy,
+    top_k,
+)
+from .random import CLICKS, POLICY, PREPARE, TIES, Draws, draws
+from .state import Query, State, fill_view, observe, observe_clicks
+from .trace import Trace
+from .users import Arrivals, arrivals, examination
+
+__all__ = ["Setting", "simulate"]
+
+Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31, description="a whole number of at least 1 and below 2**31")]
+Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0, description="a number from 0 to 1")]
+
+PRESETS = ("paper", "wsdm23")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Under which conditions a policy is played.
+
+    Parameters
+    ----------
+    mode
+        "post-processing": relevance is given; "online": it is estimated from the clicks of the run.
+    steps
+        Steps asked for; by default the paper's 10,000 for post-processing and 100,000 online.
+    k_s
+        Ranks that users look at.
+    severity
+        Strength of position bias, 1 for the paper's.
+    gamma
+        Discount of the cumulative NDCG.
+    prior_mean, prior_strength
+        Mean m and pseudo-exposure s of the estimate (C + s m)/(E + s); s = 0 is the paper.
+    arrivals
+        Stream of queries. Under "wsdm23" the last step is not played, as in the released code.
+
+    Examples
+    --------
+    >>> Setting(mode="online", k_s=3).steps
+    100000
+    """
+
+    mode: Literal["post-processing", "online"] = "post-processing"
+    steps: Count = None  # type: ignore[assignment]  # depends on the mode
+    k_s: Count = 5
+    severity: NonNegative = 1.0
+    gamma: Share = 0.995
+    prior_mean: Share = 0.0
+    prior_strength: NonNegative = 0.0
+    arrivals: Arrivals = "uniform"
+
+    def __post_init__(self) -> None:
+        if self.steps is None:
+            object.__setattr__(self, "steps", 100_000 if self.mode == "online" else 10_000)
+        for name, hint in get_type_hints(type(self), include_extras=True).items():
+            object.__setattr__(self, name, checked(name, hint, getattr(self, name), SettingError))
+        if self.sessions < 1:
+            raise SettingError("steps = 1 leaves nothing to play: the released code never plays the last step")
+
+    @property
+    def sessions(self) -> int:
+        """Sessions that will be played."""
+        return self.steps - 1 if self.arrivals == "wsdm23" else self.steps
+
+
+# --- the compiled loop -----------------------------------------------------------------------------------------------
+
+
+class Rules(NamedTuple):
+    """What holds for every session."""
+
+    p: npt.NDArray[np.float64]
+    online: bool
+    prior_mean: float
+    prior_strength: float
+    seed: np.uint64
+    ranks: bool  # the policy's kernel writes lists, not scores
+    ties: int
+
+
+class Table(NamedTuple):
+    """The data: `seen` is what the policy takes for R when relevance is given, `judged` which queries count."""
+
+    offsets: npt.NDArray[np.int64]
+    R: npt.NDArray[np.float64]
+    seen: npt.NDArray[np.float64]
+    ideal: npt.NDArray[np.float64]
+    places: npt.NDArray[np.int64]
+    judged: npt.NDArray[np.bool_]
+
+
+class Stream(NamedTuple):
+    """Sessions grouped by query: those of query q are `when[starts[q]:starts[q + 1]]`, in order of time.
+
+    `ticks` is the clock of the cumulative NDCG: the number of judged sessions before each session. `ends` are the
+    checkpoints, `tick_ends` their ticks, and `weights[i]` is gamma to the power i.
+    """
+
+    starts: npt.NDArray[np.int64]
+    when: npt.NDArray[np.int32]
+    ticks: npt.NDArray[np.int32]
+    ends: npt.NDArray[np.int64]
+    tick_ends: npt.NDArray[np.int64]
+    weights: npt.NDArray[np.float64]
+
+
+class Counts(NamedTuple):
+    """The state, and how many of its sessions each query has played in this run."""
+
+    F: npt.NDArray[np.int32]
+    C: npt.NDArray[np.int32]
+    visits: npt.NDArray[np.int64]
+    played: npt.NDArray[np.int64]
+
+
+class Tally(NamedTuple):
+    """Sums by block of queries and checkpoint. Blocks depend on the data alone, so threads change no bit of a sum."""
+
+    cndcg: npt.NDArray[np.float64]
+    ndcg: npt.NDArray[np.float64]
+    unfairness: npt.NDArray[np.float64]
+    relative: npt.NDArray[np.float64]
+    visited: npt.NDArray[np.int64]
+    query_ndcg: npt.NDArray[np.float64]
+
+
+class Log(NamedTuple):
+    """Every list and click, by session; of length 0 if nobody asked for them."""
+
+    lists: npt.NDArray[np.int32]
+    clicks: npt.NDArray[np.bool_]
+
+
+class Desk(NamedTuple):
+    """Room for one query at a time."""
+
+    R: npt.NDArray[np.float64]
+    E: npt.NDArray[np.float64]
+    scores: npt.NDArray[np.float64]
+    pi: npt.NDArray[np.int64]
+    hits: npt.NDArray[np.bool_]
+    visits: npt.NDArray[np.int64]
+    ndcg: npt.NDArray[np.float64]
+    cndcg: npt.NDArray[np.float64]
+
+
+@kernel
+def judge(pi, k, R, p, ideal, weight, ndcg, cndcg):  # type: ignore[no-untyped-def]
+    """Add the NDCG@1..k_s of a list of k items to two sums, plain and weighted."""
+    dcg = 0.0
+    value = 0.0
+    for j in range(ideal.shape[0]):
+        if j < k:
+            dcg += R[pi[j]] * p[j]
+            value = dcg / ideal[j] if ideal[j] > 0.0 else 0.0
+        ndcg[j] += value
+        cndcg[j] += weight * value
+
+
+@kernel
+def settle(block, m, q, E, R, visits, judged, ndcg, cndcg, tally):  # type: ignore[no-untyped-def]
+    """Book one query at checkpoint m: hand over its sums since the checkpoint before, add its unfairness."""
+    if not judged:
+        return
+    for j in range(ndcg.shape[0]):
+        tally.ndcg[block, m, j] += ndcg[j]
+        tally.cndcg[block, m, j] += cndcg[j]
+        tally.query_ndcg[q, j] += ndcg[j]
+        ndcg[j] = 0.0
+        cndcg[j] = 0.0
+    if visits > 0 and is_relevant(R):
+        value = query_unfairness(E, R)
+        tally.unfairness[block, m] += value
+        tally.relative[block, m] += value / (float(visits) * float(visits))
+        tally.visited[block, m] += 1
+
+
+@kernel
+def is_relevant(R):  # type: ignore[no-untyped-def]
+    """Whether any item has any relevance."""
+    for d in range(R.shape[0]):
+        if R[d] > 0.0:
+            return True
+    return False
+
+
+@kernel
+def group(queries, starts, when):  # type: ignore[no-untyped-def]
+    """Sort sessions by query, keeping the order of time: count, add up, place."""
+    for t in range(queries.shape[0]):
+        starts[queries[t] + 1] += 1
+    for q in range(1, starts.shape[0]):
+        starts[q] += starts[q - 1]
+    free = starts[:-1].copy()
+    for t in range(queries.shape[0]):
+        when[free[queries[t]]] = t
+        free[queries[t]] += 1
+
+
+@kernel
+def play(score, rank, theta, memory, rules, table, stream, counts, tally, log, desk, bounds, blocks, span):  # type: ignore[no-untyped-def]
+    """Play the sessions of blocks[0] to blocks[1] that lie between the times span[0] and span[1].
+
+    Returns what is wrong with the policy, if anything, and for which query.
+    """
+    p = rules.p
+    begin, until = span
+    for block in range(blocks[0], blocks[1]):
+        for q in range(bounds[block], bounds[block + 1]):
+            low, high = table.offsets[q], table.offsets[q + 1]
+            n = high - low
+            k = min(p.shape[0], n)
+            truth, judged, ideal = table.R[low:high], table.judged[q], table.ideal[q]
+            F, C = counts.F[low:high], counts.C[low:high]
+            R, E, scores, pi = desk.R[:n], desk.E[:n], desk.scores[:n], desk.pi[:k]
+            if not rules.online:
+                R[:] = table.seen[low:high]
+            fill_view(F, C, p, rules.online, rules.prior_mean, rules.prior_strength, E, R)
+            # Made once for a query, not for a session: the counting of references costs as much as the ranking.
+            view = Query(R, E, F, p, desk.visits, rules.prior_strength, memory[q])
+            place = np.uint64(table.places[q])
+            visits = counts.visits[q]
+            m = 0
+            while m < stream.ends.shape[0] and stream.ends[m] <= begin:
+                m += 1
+            at = stream.starts[q] + counts.played[q]
+            while at < stream.starts[q + 1] and stream.when[at] < until:
+                t = stream.when[at]
+                while t >= stream.ends[m]:
+                    settle(block, m, q, E, truth, visits, judged, desk.ndcg, desk.cndcg, tally)
+                    m += 1
+                desk.visits[()] = visits
+                visit = np.uint64(visits)
+                rng = Draws(rules.seed, np.uint64(POLICY), place, visit)
+                if rules.ranks:
+                    rank(view, theta, rng, pi)
+                    if not is_list(pi, n):
+                        return NOT_A_LIST, q
+                else:
+                    score(view, theta, rng, scores)
+                    verdict = top_k(scores, E, rules.ties, Draws(rules.seed, np.uint64(TIES), place, visit), pi)
+                    if verdict != OK:
+                        return verdict, q
+                if judged:
+                    age = stream.tick_ends[m] - 1 - stream.ticks[at]
+                    weight = stream.weights[age] if age < stream.weights.shape[0] else 0.0
+                    judge(pi, k, truth, p, ideal, weight, desk.ndcg, desk.cndcg)
+                observe(pi, k, F, p, E)
+                if rules.online:
+                    user = Draws(rules.seed, np.uint64(CLICKS), place, visit)
+                    observe_clicks(
+                        pi, k, truth, p, user, rules.prior_mean, rules.prior_strength, E, C, R, desk.hits
+                    )  # fmt: skip
+                if log.lists.shape[0] > 0:
+                    for j in range(k):
+                        log.lists[t, j] = pi[j]
+                        log.clicks[t, j] = rules.online and desk.hits[j]
+                visits += 1
+                at += 1
+            while m < stream.ends.shape[0] and stream.ends[m] <= until:
+                settle(block, m, q, E, truth, visits, judged, desk.ndcg, desk.cndcg, tally)
+                m += 1
+            counts.visits[q] = visits
+            counts.played[q] = at - stream.starts[q]
+    return OK, -1
+
+
+@kernel
+def no_score(q, theta, rng, out):  # type: ignore[no-untyped-def]
+    """Stand where a score kernel could, in a run whose policy writes lists."""
+
+
+@kernel
+def no_rank(q, theta, rng, out):  # type: ignore[no-untyped-def]
+    """Stand where a rank kernel could, in a run whose policy writes scores."""
+
+
+# --- a run -----------------------------------------------------------------------------------------------------------
+
+BLOCKS = 64
+"""Into how many blocks queries are cut; part of the result, because it fixes the order of sums."""
+
+
+def simulate(
+    data: Dataset | Fold,
+    policy: Policy | str,
+    setting: Setting | str = "post-processing",
+    *,
+    seed: int = 0,
+    preset: str | None = None,
+    checkpoints: int | Sequence[int] = 20,
+    threads: int = 1,
+    state: State | None = None,
+    record: bool = False,
+    progress: Callable[[int], None] | None = None,
+    **changes: Any,
+) -> Trace:
+    """Play a policy against simulated users.
+
+    Parameters
+    ----------
+    data
+        The queries; of a fold, its test split.
+    policy
+        A policy or its text, such as "MCFair(alpha=10)".
+    setting
+        A `Setting`, or its mode: "post-processing" or "online".
+    seed
+        Everything drawn is a function of it.
+    preset
+        "wsdm23": arrivals and sessions as in the code released with the paper, on data loaded with the same preset.
+        "paper": queries come from all splits of a fold and the test split is judged.
+    checkpoints
+        How many, evenly spaced; or after how many sessions, ascending. The end of the run is always one.
+    threads
+        Threads to use; the result does not depend on it to the bit.
+    state
+        Where to go on from, such as the `state` of an earlier trace; sessions and draws go on where it stopped.
+        Figures cover the sessions of this run.
+    record
+        Keep every list and click.
+    progress
+        Called now and then with the number of sessions played since the last call.
+    **changes
+        Fields of `Setting` to change, such as `steps=1000, k_s=10`.
+
+    Returns
+    -------
+    Trace
+
+    Examples
+    --------
+    >>> data = Dataset(offsets=[0, 3], y=[2, 1, 0])
+    >>> simulate(data, "TopK", steps=100).ndcg[1]
+    1.0
+    """
+    chosen = parse_policy(policy) if isinstance(policy, str) else policy
+    if not isinstance(chosen, Policy):
+        raise PolicyError(f"expected a policy or its text, got {policy!r}")
+    conditions = make_setting(setting, preset, changes)
+    seed = checked("seed", int, seed, SettingError)
+    if not 0 <= seed < 2**64:
+        raise SettingError(f"seed = {seed} is not allowed: expected a whole number from 0 to 2**64 - 1")
+    threads = checked("threads", Count, threads, SettingError)
+    table_data, judged = played(data, preset)
+    p = examination(min(conditions.k_s, int(table_data.sizes.max())), conditions.severity)
+    now = State.empty(table_data, p) if state is None else state.copy(table_data, p)
+    ends = checkpoint_ends(checkpoints, conditions.sessions)
+    run = Run(table_data, judged, chosen, conditions, seed, now, ends, record)
+    seconds = run.play(threads, progress)
+    return run.trace(seconds, threads, preset)
+
+
+def make_setting(setting: Setting | str, preset: str | None, changes: dict[str, Any]) -> Setting:
+    """Make one Setting of a mode or setting, a preset and single changes."""
+    fields = {field.name for field in dataclasses.fields(Setting)}
+    for name in changes:
+        if name not in fields:
+            raise SettingError(unknown("argument of simulate", name, sorted(fields)))
+    if preset is not None and preset not in PRESETS:
+        raise SettingError(unknown("preset", preset, PRESETS))
+    if preset == "wsdm23":
+        changes = {"arrivals": "wsdm23"} | changes
+    if isinstance(setting, Setting):
+        return dataclasses.replace(setting, **changes)
+    return Setting(mode=setting, **changes)  # type: ignore[arg-type]  # checked by Setting
+
+
+def played(data: Dataset | Fold, preset: str | None) -> tuple[Dataset, npt.NDArray[np.bool_]]:
+    """Return the queries that are played, and which of them are judged; queries of fewer than two items are left out."""
+    if preset == "wsdm23" and data.preset != "wsdm23":
+        raise SettingError(
+            f"preset wsdm23 reads a LETOR fold or file in its own way: load it with preset='wsdm23'; got {data!r}"
+        )
+    if isinstance(data, Fold) and preset == "paper":
+        parts = [data.train, data.validation, data.test]
+        whole = concatenate(parts, name=data.name)
+        judged = np.arange(whole.queries) >= whole.queries - data.test.queries
+    else:
+        whole = data.test if isinstance(data, Fold) else data
+        judged = np.ones(whole.queries, bool)
+    short = int(np.count_nonzero(whole.sizes < 2))
+    if short:
+        warnings.warn(
+            f"{whole.name}: left out {short} of {whole.queries} queries, which have fewer than two items",
+            MCFairWarning, stacklevel=3,
+        )  # fmt: skip
+        judged = judged[whole.sizes >= 2]
+        whole = whole.select(min_items=2)
+    return whole, judged
+
+
+def checkpoint_ends(checkpoints: int | Sequence[int], sessions: int) -> npt.NDArray[np.int64]:
+    """After how many sessions figures are taken, ascending, the last after all of them."""
+    if isinstance(checkpoints, int):
+        if checkpoints < 1:
+            raise SettingError(f"checkpoints = {checkpoints} is not allowed: expected at least 1")
+        count = min(checkpoints, sessions)
+        return np.array([sessions * (i + 1) // count for i in range(count)])
+    ends = np.array(checkpoints, dtype=np.int64)
+    if ends.ndim != 1 or np.any(np.diff(ends) <= 0) or ends.size and not 1 <= ends[0] <= ends[-1] <= sessions:
+        raise SettingError(f"checkpoints {list(checkpoints)} are not ascending numbers of sessions from 1 to {sessions}")
+    return ends if ends.size and ends[-1] == sessions else np.append(ends, sessions)
+
+
+class Run:
+    """One run: its arrays, made from data, policy and setting, and the calls of the loop."""
+
+    def __init__(
+        self, data: Dataset, judged: npt.NDArray[np.bool_], policy: Policy, setting: Setting, seed: int, state: State,
+        ends: npt.NDArray[np.int64], record: bool,
+    ) -> None:  # fmt: skip
+        self.data, self.policy, self.setting, self.seed, self.state = data, policy, setting, seed, state
+        ranks, sessions = state.p.size, setting.sessions
+        self.bounds = np.linspace(0, data.queries, min(BLOCKS, data.queries) + 1).astype(np.int64)
+        blocks, marks = self.bounds.size - 1, ends.size
+        self.rules = Rules(
+            state.p, setting.mode == "online", setting.prior_mean, setting.prior_strength, np.uint64(seed),
+            policy.ranks, policy.tie_rule,
+        )  # fmt: skip
+        self.table = Table(
+            data.offsets.copy(), data.R.copy(), (data.R if data.scores is None else data.scores).copy(),
+            ideal_dcg(data.R, state.p, data.offsets), data.places.copy(), judged.copy(),
+        )  # fmt: skip
+        self.arrivals = arrivals(setting.arrivals, sessions, data.queries, seed, start=state.sessions)
+        self.stream = self._stream(ends)
+        self.counts = Counts(state.F, state.C, state.visits, np.zeros(data.queries, np.int64))
+        self.tally = Tally(
+            np.zeros((blocks, marks, ranks)), np.zeros((blocks, marks, ranks)), np.zeros((blocks, marks)),
+            np.zeros((blocks, marks)), np.zeros((blocks, marks), np.int64), np.zeros((data.queries, ranks)),
+        )  # fmt: skip
+        rows = sessions if record else 0
+        self.log = Log(np.full((rows, ranks), -1, np.int32), np.zeros((rows, ranks), np.bool_))
+
+    def _stream(self, ends: npt.NDArray[np.int64]) -> Stream:
+        starts = np.zeros(self.data.queries + 1, np.int64)
+        when = np.empty(self.arrivals.size, np.int32)
+        group(self.arrivals, starts, when)
+        ticks, tick_ends = when, ends
+        if not self.table.judged.all():
+            clock = np.concatenate(([0], np.cumsum(self.table.judged[self.arrivals])))
+            ticks, tick_ends = clock[when].astype(np.int32), clock[ends]
+        return Stream(starts, when, ticks, ends, tick_ends, discounts(self.setting.gamma, int(np.diff(ends, prepend=0).max())))
+
+    def _desk(self) -> Desk:
+        n, k = int(self.data.sizes.max()), self.state.p.size
+        return Desk(
+            np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(k, np.int64), np.zeros(k, np.bool_),
+            np.zeros((), np.int64), np.zeros(k), np.zeros(k),
+        )  # fmt: skip
+
+    def _phases(self) -> Iterator[tuple[int, int]]:
+        fits, sessions = self.policy.fits, self.setting.sessions
+        cuts = sorted({sessions * i // fits for i in range(fits + 1)})
+        yield from zip(cuts[:-1], cuts[1:], strict=True)
+
+    def _groups(self, threads: int) -> list[tuple[int, int]]:
+        """Ranges of blocks for one call each: enough calls for the threads and for progress to be seen."""
+        blocks = self.bounds.size - 1
+        calls = min(blocks, max(4 * threads if threads > 1 else 1, self.setting.sessions // 500_000))
+        cuts = np.linspace(0, blocks, calls + 1).astype(int).tolist()
+        return list(zip(cuts[:-1], cuts[1:], strict=True))
+
+    def play(self, threads: int, progress: Callable[[int], None] | None) -> float:
+        """Play all sessions; return the seconds it took, compilation not counted."""
+        compiled = self.policy.kernel is not None
+        loop = self._compiled_loop() if compiled else self._interpreted_loop()
+        threads = threads if compiled else 1  # the interpreter would run one thread at a time anyway
+        begun = time.perf_counter()
+        for fit, span in enumerate(self._phases()):
+            memory = self._memory(fit)
+            groups = self._groups(threads)
+            if threads == 1:
+                for blocks in groups:
+                    self._call(loop, memory, blocks, span, progress)
+            else:
+                with ThreadPoolExecutor(threads) as pool:
+                    list(pool.map(lambda blocks: self._call(loop, memory, blocks, span, progress), groups))  # noqa: B023
+        return time.perf_counter() - begun
+
+    def _arguments(self, memory: Any, blocks: tuple[int, int], span: tuple[int, int]) -> tuple[Any, ...]:
+        return (
+            self.policy.theta, memory, self.rules, self.table, self.stream, self.counts, self.tally, self.log,
+            self._desk(), self.bounds, blocks, span,
+        )  # fmt: skip
+
+    def _call(
+        self, loop: Callable[..., tuple[int, int]], memory: Any, blocks: tuple[int, int], span: tuple[int, int],
+        progress: Callable[[int], None] | None,
+    ) -> None:  # fmt: skip
+        played = self.counts.played[self.bounds[blocks[0]] : self.bounds[blocks[1]]]
+        before = int(played.sum())
+        fault, query = loop(*self._arguments(memory, blocks, span))
+        if fault != OK:
+            what = "a list that is not made of distinct items" if fault == NOT_A_LIST else "a score that is not a number"
+            raise PolicyError(f"{self.policy!r} gave {what} for query {self.data.query_id(query)}")
+        if progress is not None:
+            progress(int(played.sum()) - before)
+
+    def _compiled_loop(self) -> Callable[..., tuple[int, int]]:
+        assert self.policy.kernel is not None
+        if self.policy.ranks:
+            score, rank = no_score.compile(*SCORE), self.policy.kernel.compile(*RANK)
+        else:
+            score, rank = self.policy.kernel.compile(*SCORE), no_rank.compile(*RANK)
+        examples = self._arguments(np.zeros((1, 1)), (0, 0), (0, 0))
+        return partial(play.compile(SCORE_SIGNATURE, RANK_SIGNATURE, *examples), score, rank)
+
+    def _interpreted_loop(self) -> Callable[..., tuple[int, int]]:
+        policy = self.policy
+
+        def score(q: Query, theta: Any, rng: Draws, out: npt.NDArray[np.float64]) -> None:
+            scores = np.asarray(policy.score(read_only(q)), dtype=np.float64)
+            if scores.shape != out.shape:
+                raise PolicyError(f"{policy!r} gave scores of shape {scores.shape} for {out.size} items")
+            out[:] = scores
+
+        def rank(q: Query, theta: Any, rng: Draws, out: npt.NDArray[np.int64]) -> None:
+            pi = np.asarray(policy.rank(read_only(q), rng))
+            if pi.shape != out.shape or not np.issubdtype(pi.dtype, np.integer):
+                raise PolicyError(f"{policy!r} gave {pi!r}, expected a list of {out.size} positions")
+            out[:] = pi
+
+        return partial(play.interpreted, score, rank)
+
+    def _memory(self, fit: int) -> Any:
+        made, compiled, queries = None, self.policy.kernel is not None, self.data.queries
+        if type(self.policy).prepare is not Policy.prepare:
+            seen = self.table.seen
+            if self.rules.online:
+                seen = self.state.estimate(self.setting.prior_mean, self.setting.prior_strength)
+            made = self.policy.prepare(self.data.hiding_truth(seen), self.state, draws(self.seed, PREPARE, visit=fit))
+        if made is None:
+            return np.zeros((queries, 0)) if compiled else [None] * queries
+        if len(made) != queries:
+            raise PolicyError(f"{self.policy!r} prepared {len(made)} entries for {queries} queries")
+        return np.ascontiguousarray(made, dtype=np.float64) if compiled else made
+
+    def trace(self, seconds: float, threads: int, preset: str | None) -> Trace:
+        """Add up the blocks and describe the run."""
+        tally, stream, data, setting = self.tally, self.stream, self.data, self.setting
+        judged_sessions = np.maximum(stream.tick_ends, 1)
+        visited = np.maximum(tally.visited.sum(axis=0), 1)
+        cndcg = tally.cndcg.sum(axis=0)
+        spans = np.diff(stream.tick_ends, prepend=0)
+        for m in range(1, cndcg.shape[0]):
+            if spans[m] < stream.weights.size:
+                cndcg[m] += stream.weights[spans[m]] * cndcg[m - 1]
+        played = self.counts.played
+        provenance = {
+            "policy": repr(self.policy),
+            "setting": dataclasses.asdict(setting),
+            "sessions": setting.sessions,
+            "seed": self.seed,
+            "preset": preset,
+            "data": {"name": data.name, "queries": data.queries, "items": data.items, "fingerprint": data.fingerprint},
+            "examination": self.state.p.tolist(),
+            "sessions_before": self.state.sessions - setting.sessions,
+            "seconds": seconds,
+            "threads": threads,
+            "versions": {
+                "python": platform.python_version(), **{name: version(name) for name in ("mcfair", "numpy", "numba")}
+            },
+        }  # fmt: skip
+        E = self.state.E
+        return Trace(
+            checkpoints=stream.ends,
+            unfairness_at=tally.unfairness.sum(axis=0) / visited,
+            relative_unfairness_at=tally.relative.sum(axis=0) / visited,
+            cndcg_at=cndcg,
+            ndcg_at=np.cumsum(tally.ndcg.sum(axis=0), axis=0) / judged_sessions[:, None],
+            query_ids=[data.query_id(q) for q in range(data.queries)],
+            query_unfairness=unfairness_per_query(E, data.R, data.offsets),
+            query_ndcg=tally.query_ndcg / np.where(played == 0, np.nan, played)[:, None],
+            query_judged=self.table.judged,
+            query_sessions=played,
+            state=self.state,
+            provenance=provenance,
+            lists=self.log.lists if self.log.lists.size else None,
+            clicks=self.log.clicks if self.log.lists.size else None,
+            arrivals=self.arrivals if self.log.lists.size else None,
+        )
+
+
+def read_only(q: Query) -> Query:
+    """Return the same view with arrays that cannot be written to."""
+
+    def locked(array: Any) -> Any:
+        view = array.view()
+        view.flags.writeable = False
+        return view
+
+    return q._replace(R=locked(q.R), E=locked(q.E), F=locked(q.F), p=locked(q.p), visits=locked(q.visits))
+
+
+def discounts(gamma: float, length: int) -> npt.NDArray[np.float64]:
+    """Powers of γ from 0 to length, as far as they are not 0: one table, because compiled powers differ in a bit."""
+    if 0.0 < gamma < 1.0:
+        length = min(length, int(-746.0 / math.log(gamma)) + 1)
+    powers = np.full(length + 1, gamma)
+    powers[0] = 1.0
+    return np.multiply.accumulate(powers)
