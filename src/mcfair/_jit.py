@@ -14,8 +14,7 @@ import platform
 import tempfile
 import warnings
 from collections.abc import Callable
-from functools import cache, cached_property
-from importlib.metadata import version
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ import platformdirs
 
 from .errors import MCFairWarning
 
-__all__ = ["Kernel", "kernel"]
+__all__ = ["Kernel", "Signature", "kernel", "kernel_apart"]
 
 PACKAGE = Path(__file__).parent
 
@@ -34,7 +33,9 @@ FLAGS = {"nopython": True, "nogil": True, "error_model": "numpy"}
 
 @cache
 def cache_folder() -> Path:
-    """Return the folder of compiled code for exactly these sources, versions and processor; make it if need be."""
+    """Return the folder of compiled code for exactly these sources and versions; make it if need be."""
+    from importlib.metadata import version
+
     digest = hashlib.sha256()
     for source in sorted(PACKAGE.rglob("*.py")):
         if b"@kernel" in (text := source.read_bytes()):
@@ -73,8 +74,9 @@ class Kernel:
         `sum` and no `mean`.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], *, inline: bool = True) -> None:
         self.interpreted = function
+        self.inline = inline
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
 
@@ -82,7 +84,7 @@ class Kernel:
         return f"<kernel {self.interpreted.__module__}.{self.__name__}>"
 
     def __reduce__(self) -> Any:
-        return Kernel, (self.interpreted,)
+        return partial(Kernel, inline=self.inline), (self.interpreted,)
 
     @cached_property
     def compiled(self) -> Any:
@@ -90,12 +92,13 @@ class Kernel:
         import numba
 
         ours = PACKAGE in Path(self.interpreted.__code__.co_filename).parents
+        flags = FLAGS | {"forceinline": self.inline}
         if not ours:  # a user's helper files are invisible to any cache key, and a kernel compiles in half a second
-            return numba.jit(**FLAGS)(self.interpreted)
+            return numba.jit(**flags)(self.interpreted)
         before = numba.config.CACHE_DIR
         numba.config.CACHE_DIR = str(cache_folder())
         try:
-            return numba.jit(cache=True, **FLAGS)(self.interpreted)
+            return numba.jit(cache=True, **flags)(self.interpreted)
         finally:
             numba.config.CACHE_DIR = before
 
@@ -153,3 +156,8 @@ def kernel(function: Callable[..., Any]) -> Kernel:
     (3.0, 3.0)
     """
     return Kernel(function)
+
+
+def kernel_apart(function: Callable[..., Any]) -> Kernel:
+    """Make a function a kernel that is called, not inlined: for what is rarely reached from a hot loop."""
+    return Kernel(function, inline=False)

@@ -1,7 +1,7 @@
 """Where data comes from: LETOR files, built-in synthetic profiles, and a catalogue that knows public data by checksum.
 
-A LETOR file is read in blocks of whole lines. One thread reads, unpacks and hashes the next block while the parser,
-a compiled kernel, checks every token of this one, so memory stays near the size of what is kept and not of the file.
+A LETOR file is read in blocks of whole lines: one thread reads, unpacks and hashes, others run the parser, a compiled
+kernel that checks every token. So memory stays near the size of what is kept, whatever the size of the file.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import operator
 import os
 import re
 import zlib
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -42,7 +44,7 @@ __all__ = [
     "synthetic",
 ]
 
-BLOCK = 2**23
+BLOCK = 2**22
 LONGEST_LINE = 2**24  # a "line" longer than this is no text, and looking for its end could fill the memory
 WIDEST = 2**14  # features are kept as a table, so one stray index must not make it gigabytes wide
 HIGHEST_GRADE = 1000  # 2**grade must be finite
@@ -59,10 +61,11 @@ PRESETS: dict[str, dict[bool, tuple[int, int | None]]] = {
 # ---------------------------------------------------------------------------------------------------------------------
 # The parser: kernels over a block of bytes that ends with a line feed, which therefore stops every loop
 
-LF, HASH, PLUS, MINUS, POINT, COLON, ZERO, EQUALS, SPACE, SMALL_E, BIG_E = b"\n#+-.:0= eE"
+LF, SPACE, HASH, PLUS, MINUS, POINT, COLON, EQUALS, ZERO, NINE, SMALL_E, BIG_E = b"\n #+-.:=09eE"
 QID, DOCID = np.frombuffer(b"qid:", np.uint8), np.frombuffer(b"docid", np.uint8)
 POWERS = np.array([float(f"1e{k}") for k in range(23)])  # the powers of ten that a float64 holds exactly
 FULL = 10**17  # a mantissa below it has room for another digit
+FAR = np.int64(2**40)  # indices and exponents beyond it are all the same
 HUGE = float(np.finfo(np.float32).max)
 FINE, BAD_GRADE, NEGATIVE_GRADE, NO_QID, BAD_INDEX, INDEX_ORDER, BAD_VALUE = range(7)
 REASONS = (
@@ -74,6 +77,13 @@ REASONS = (
     "{} comes after a feature with the same or a higher number",
     "{} has no number as its value",
 )
+NOT_FINITE = re.compile(rb"\d+:[+-]?(nan|inf(inity)?|\d+\.?\d*(e\+?\d+)?)", re.IGNORECASE)
+
+
+@kernel
+def is_digit(byte):  # type: ignore[no-untyped-def]
+    """Whether a byte is one of 0 to 9."""
+    return ZERO <= byte <= NINE
 
 
 @kernel
@@ -83,17 +93,9 @@ def is_space(byte):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def digit(text, i):  # type: ignore[no-untyped-def]
-    """Return the digit at i; what is no digit gives a number below 0 or above 9."""
-    return np.int64(text[i]) - ZERO
-
-
-@kernel
-def past_spaces(text, i):  # type: ignore[no-untyped-def]
-    """Step over white space within a line."""
-    while text[i] != LF and is_space(text[i]):
-        i += 1
-    return i
+def is_end(byte):  # type: ignore[no-untyped-def]
+    """Whether a byte ends a token."""
+    return byte == HASH or is_space(byte)
 
 
 @kernel
@@ -103,54 +105,6 @@ def begins(text, i, word):  # type: ignore[no-untyped-def]
         if text[i + j] != word[j]:
             return False
     return True
-
-
-@kernel
-def number(text, i):  # type: ignore[no-untyped-def]
-    """Read the decimal number at i as mantissa · 10**scale; give both and where its token ends, -1 if it is no number.
-
-    A mantissa has up to 18 digits; digits beyond these only move the scale.
-    """
-    sign = 1
-    if text[i] == MINUS or text[i] == PLUS:
-        sign = -1 if text[i] == MINUS else 1
-        i += 1
-    mantissa = 0
-    scale = 0
-    digits = 0
-    after_point = 0
-    while True:
-        if 0 <= digit(text, i) <= 9:
-            digits += 1
-            if mantissa < FULL:
-                mantissa = 10 * mantissa + digit(text, i)
-                scale -= after_point
-            else:
-                scale += 1 - after_point
-        elif text[i] == POINT and after_point == 0:
-            after_point = 1
-        else:
-            break
-        i += 1
-    if digits == 0:
-        return 0, 0, -1
-    if text[i] == SMALL_E or text[i] == BIG_E:
-        i += 1
-        direction = 1
-        if text[i] == MINUS or text[i] == PLUS:
-            direction = -1 if text[i] == MINUS else 1
-            i += 1
-        exponent = 0
-        first = i
-        while 0 <= digit(text, i) <= 9:
-            exponent = min(10 * exponent + digit(text, i), 100_000)
-            i += 1
-        if i == first:
-            return 0, 0, -1
-        scale += direction * exponent
-    if not (is_space(text[i]) or text[i] == HASH):
-        return 0, 0, -1
-    return sign * mantissa, scale, i
 
 
 @kernel
@@ -175,89 +129,137 @@ def parse(text, y, first_row, first_line, qid, docid, X):  # type: ignore[no-unt
     Fills y with the grade of each row; for each run of rows with one qid its first row, first line and where the qid
     begins and ends; for each row where its docid begins and ends; and X, unless that has no rows. Gives the number of
     rows, runs and lines, the highest feature index, what was wrong, and where the wrong token and its line begin.
+
+    Numbers are read in the middle of it all: handing an array to another kernel counts references with two atomic
+    operations, which for every token would double the time.
     """
-    rows = 0
-    runs = 0
-    line = 0
-    width = 0
-    i = 0
+    rows = runs = lines = i = 0
+    width = np.int64(0)
     while i < text.shape[0]:
         begin = i
-        i = past_spaces(text, i)
-        if text[i] != LF and text[i] != HASH:
-            mantissa, scale, end = number(text, i)
-            if end < 0:
-                return rows, runs, line, width, BAD_GRADE, i, begin
-            grade = scaled(mantissa, scale)
-            if grade < 0.0:
-                return rows, runs, line, width, NEGATIVE_GRADE, i, begin
-            if grade > HIGHEST_GRADE or grade != np.floor(grade):
-                return rows, runs, line, width, BAD_GRADE, i, begin
-            y[rows] = np.int16(grade)
+        tokens = 0
+        last = np.int64(0)
+        while True:
+            while is_space(text[i]) and text[i] != LF:
+                i += 1
+            if text[i] == LF or text[i] == HASH:
+                break
+            at = i
+            tokens += 1
 
-            i = past_spaces(text, end)
-            end = i
-            while not (is_space(text[end]) or text[end] == HASH):
-                end += 1
-            if end - i <= QID.shape[0] or not begins(text, i, QID):
-                return rows, runs, line, width, NO_QID, i, begin
-            i += QID.shape[0]
-            same = runs > 0 and end - i == qid[runs - 1, 1] - qid[runs - 1, 0]
-            if same:
-                same = begins(text, i, text[qid[runs - 1, 0] : qid[runs - 1, 1]])
-            if not same:
-                first_row[runs] = rows
-                first_line[runs] = line
-                qid[runs, 0] = i
-                qid[runs, 1] = end
-                runs += 1
+            if tokens == 2:
+                while not is_end(text[i]):
+                    i += 1
+                a = at + QID.shape[0]
+                if a >= i or not begins(text, at, QID):
+                    return rows, runs, lines, width, NO_QID, at, begin
+                b = qid[runs - 1, 0]
+                if runs == 0 or i - a != qid[runs - 1, 1] - b or not begins(text, b, text[a:i]):
+                    first_row[runs] = rows
+                    first_line[runs] = lines
+                    qid[runs, 0] = a
+                    qid[runs, 1] = i
+                    runs += 1
+                continue
 
-            i = past_spaces(text, end)
-            last = 0
-            while text[i] != LF and text[i] != HASH:
-                index = 0
-                j = i
-                while 0 <= digit(text, j) <= 9:
-                    index = min(10 * index + digit(text, j), 2**40)
-                    j += 1
-                if index == 0 or text[j] != COLON:
-                    return rows, runs, line, width, BAD_INDEX, i, begin
+            index = np.int64(0)
+            if tokens > 2:
+                while is_digit(text[i]):
+                    index = min(10 * index + (text[i] - ZERO), FAR)
+                    i += 1
+                if index == 0 or text[i] != COLON:
+                    return rows, runs, lines, width, BAD_INDEX, at, begin
                 if index <= last:
-                    return rows, runs, line, width, INDEX_ORDER, i, begin
+                    return rows, runs, lines, width, INDEX_ORDER, at, begin
                 last = index
-                mantissa, scale, end = number(text, j + 1)
-                if end < 0:
-                    return rows, runs, line, width, BAD_VALUE, i, begin
-                if X.shape[0] > 0 or scale > 280:  # below 10**298 nothing is infinite, and nobody asks for the value
+                i += 1
+
+            # A number is mantissa * 10**scale; the mantissa has up to 18 digits, and more of them only move the scale.
+            negative = text[i] == MINUS
+            if negative or text[i] == PLUS:
+                i += 1
+            mantissa = np.int64(0)
+            scale = np.int64(0)
+            first = i
+            while is_digit(text[i]):
+                if mantissa < FULL:
+                    mantissa = 10 * mantissa + (text[i] - ZERO)
+                else:
+                    scale += 1
+                i += 1
+            good = i > first
+            if text[i] == POINT:
+                i += 1
+                first = i
+                while is_digit(text[i]):
+                    if mantissa < FULL:
+                        mantissa = 10 * mantissa + (text[i] - ZERO)
+                        scale -= 1
+                    i += 1
+                good = good or i > first
+            if good and (text[i] == SMALL_E or text[i] == BIG_E):
+                i += 1
+                down = text[i] == MINUS
+                if down or text[i] == PLUS:
+                    i += 1
+                exponent = np.int64(0)
+                first = i
+                while is_digit(text[i]):
+                    exponent = min(10 * exponent + (text[i] - ZERO), FAR)
+                    i += 1
+                good = i > first
+                scale += -exponent if down else exponent
+            good = good and is_end(text[i])
+
+            if tokens == 1:
+                grade = scaled(mantissa, scale)
+                if good and negative and grade > 0.0:
+                    return rows, runs, lines, width, NEGATIVE_GRADE, at, begin
+                if not good or grade > HIGHEST_GRADE or grade != np.floor(grade):
+                    return rows, runs, lines, width, BAD_GRADE, at, begin
+                y[rows] = np.int16(grade)
+            else:
+                if not good:
+                    return rows, runs, lines, width, BAD_VALUE, at, begin
+                if X.shape[0] > 0 or scale > 280:  # below that nothing is infinite, and nobody asks for the value
                     value = scaled(mantissa, scale)
                     if np.isinf(value):
-                        return rows, runs, line, width, BAD_VALUE, i, begin
+                        return rows, runs, lines, width, BAD_VALUE, at, begin
                     if X.shape[0] > 0:
-                        X[rows, index - 1] = min(max(value, -HUGE), HUGE)
-                i = past_spaces(text, end)
-            width = max(width, last)
+                        value = min(value, HUGE)
+                        X[rows, index - 1] = -value if negative else value
 
+        if tokens == 1:
+            return rows, runs, lines, width, NO_QID, i, begin
+        if tokens > 1:
+            width = max(width, last)
             docid[rows, 0] = 0
             docid[rows, 1] = 0
             if text[i] == HASH:
                 i += 1
-                while text[i] != LF:
-                    if (text[i - 1] == HASH or is_space(text[i - 1])) and begins(text, i, DOCID):
-                        j = past_spaces(text, i + DOCID.shape[0])
-                        if text[j] == EQUALS:
-                            i = past_spaces(text, j + 1)
-                            docid[rows, 0] = i
-                            while not is_space(text[i]):
-                                i += 1
-                            docid[rows, 1] = i
-                            break
-                    i += 1
+                while text[i] != LF and docid[rows, 1] == 0:
+                    a = i
+                    if is_end(text[i - 1]) and begins(text, i, DOCID):
+                        a += DOCID.shape[0]
+                        while is_space(text[a]) and text[a] != LF:
+                            a += 1
+                    if text[a] == EQUALS and a > i:
+                        a += 1
+                        while is_space(text[a]) and text[a] != LF:
+                            a += 1
+                        i = a
+                        while not is_space(text[i]):
+                            i += 1
+                        docid[rows, 0] = a
+                        docid[rows, 1] = i
+                    else:
+                        i += 1
             rows += 1
         while text[i] != LF:
             i += 1
         i += 1
-        line += 1
-    return rows, runs, line, width, FINE, 0, 0
+        lines += 1
+    return rows, runs, lines, width, FINE, 0, 0
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -297,23 +299,67 @@ def content_sum(path: Path) -> str:
     return digest.hexdigest()
 
 
+class Block(NamedTuple):
+    """A block of whole lines as the parser leaves it; see `parse`."""
+
+    text: bytes
+    y: npt.NDArray[np.int16]
+    first_row: npt.NDArray[np.int64]
+    first_line: npt.NDArray[np.int64]
+    qid: npt.NDArray[np.int64]
+    docid: npt.NDArray[np.int64]
+    X: npt.NDArray[np.float32]
+    lines: int
+    width: int
+    wrong: int
+    at: int
+    begin: int
+
+
+def parsed(text: bytes, features: bool) -> Block:
+    """Parse a block of whole lines."""
+    array = np.frombuffer(text, np.uint8)
+    most = array.size // 8 + 1  # no row is shorter than "0 qid:1" and its line feed
+    y, first_row, first_line = np.empty(most, np.int16), np.empty(most, np.int64), np.empty(most, np.int64)
+    qid, docid, X = np.empty((most, 2), np.int64), np.empty((most, 2), np.int64), np.empty((0, 0), np.float32)
+    rows, runs, lines, width, wrong, at, begin = parse(array, y, first_row, first_line, qid, docid, X)
+    if features and not wrong and width <= WIDEST:
+        X = np.zeros((rows, width), np.float32)
+        parse(array, y, first_row, first_line, qid, docid, X)  # again: how wide X must be is known only now
+    return Block(
+        text, y[:rows].copy(), first_row[:runs].copy(), first_line[:runs].copy(), qid[:runs].copy(),
+        docid[:rows].copy(), X, lines, width, wrong, at, begin,
+    )  # fmt: skip
+
+
 def read_part(path: Path, *, features: bool = False, block_size: int = BLOCK) -> Part:
     """Read a LETOR file, so many bytes at a time."""
     digest = hashlib.sha256()
 
-    def blocks() -> Iterator[bytes]:
-        """Give the file as blocks of whole lines."""
+    def texts() -> Iterator[bytes]:
         rest = b""
         for piece in pieces(path, block_size):
             digest.update(piece)
             cut = piece.rfind(b"\n") + 1
             if cut:
-                yield rest + piece[:cut]
+                yield b"".join((rest, memoryview(piece)[:cut]))
                 rest = piece[cut:]
             elif len(rest := rest + piece) > LONGEST_LINE:
                 raise DataError(f"{path}: not a LETOR file: it has a line of more than {LONGEST_LINE:,} bytes")
         if rest:
             yield rest + b"\n"
+
+    def blocks() -> Generator[Block, None, None]:
+        parsed(b"\n", features)  # compiles, which several threads had better not do at once
+        workers = min(os.cpu_count() or 1, 4)  # more would wait for the one thread that reads and hashes
+        with ThreadPoolExecutor(workers) as pool:
+            coming: deque[Future[Block]] = deque()
+            for text in texts():
+                coming.append(pool.submit(parsed, text, features))
+                if len(coming) > workers:
+                    yield coming.popleft().result()
+            while coming:
+                yield coming.popleft().result()
 
     grades: list[npt.NDArray[np.int16]] = []
     tables: list[npt.NDArray[np.float32]] = []
@@ -321,53 +367,42 @@ def read_part(path: Path, *, features: bool = False, block_size: int = BLOCK) ->
     qids: dict[bytes, None] = {}
     docids: list[str] | None = []
     last = b""
-    rows_before = lines_before = 0
-    source = blocks()
-    with ThreadPoolExecutor(1) as ahead:
-        coming = ahead.submit(next, source, b"")
-        while block := coming.result():
-            coming = ahead.submit(next, source, b"")
-            text = np.frombuffer(block, np.uint8)
-            most = text.size // 8 + 1  # no row is shorter than "0 qid:1" and its line feed
-            y, first_row, first_line = np.empty(most, np.int16), np.empty(most, np.int64), np.empty(most, np.int64)
-            qid, docid, X = np.empty((most, 2), np.int64), np.empty((most, 2), np.int64), np.empty((0, 0), np.float32)
-            rows, runs, lines, width, wrong, at, begin = parse(text, y, first_row, first_line, qid, docid, X)
-            if wrong:
-                raise wrong_line(path, lines_before + lines + 1, wrong, block[at:], block[begin:])
-            for run, (a, b) in enumerate(qid[:runs].tolist()):
-                if (name := block[a:b]) == last:  # goes on from the block before
+    rows = lines = 0
+    with closing(blocks()) as each_block:
+        for block in each_block:
+            if block.wrong:
+                raise wrong_line(path, lines + block.lines + 1, block)
+            for row, line, (a, b) in zip(block.first_row.tolist(), block.first_line, block.qid.tolist(), strict=True):
+                qid = block.text[a:b]
+                if qid == last:  # the query goes on from the block before
                     continue
-                if name in qids:
-                    line = lines_before + first_line[run] + 1
+                if qid in qids:
                     raise DataError(
-                        f"{path}, line {line}: qid {text_of(name)} comes back after other queries; the rows of one query "
-                        "must stand together"
+                        f"{path}, line {lines + line + 1}: qid {text_of(qid)} comes back after other queries; "
+                        f"the rows of one query must stand together"
                     )
-                qids[name] = None
-                starts.append(rows_before + int(first_row[run]))
-                last = name
+                qids[qid] = None
+                starts.append(rows + row)
+                last = qid
             if docids is not None:
-                spans = docid[:rows]
-                if np.all(spans[:, 0] < spans[:, 1]):
-                    docids += [text_of(block[a:b]) for a, b in spans.tolist()]
+                if np.all(block.docid[:, 0] < block.docid[:, 1]):
+                    docids += [text_of(block.text[a:b]) for a, b in block.docid.tolist()]
                 else:
                     docids = None
-            if features and rows:
-                if width > WIDEST:
-                    raise DataError(f"{path}: feature {width} is too high to keep features as a table (limit {WIDEST})")
-                X = np.zeros((rows, width), np.float32)
-                parse(text, y, first_row, first_line, qid, docid, X)  # the width is known only now
-                tables.append(X)
-            grades.append(y[:rows].copy())
-            rows_before += rows
-            lines_before += lines
-    if not rows_before:
+            if features:
+                if block.width > WIDEST:
+                    raise DataError(f"{path}: features go up to {block.width:,}, too many to keep (at most {WIDEST:,})")
+                tables.append(block.X)
+            grades.append(block.y)
+            rows += block.y.size
+            lines += block.lines
+    if not rows:
         raise DataError(f"{path}: holds no rows; expected lines such as 'GRADE qid:ID FEATURE:VALUE ...'")
     return Part(
-        offsets=np.array([*starts, rows_before], dtype=np.int64),
+        offsets=np.array([*starts, rows], dtype=np.int64),
         y=np.concatenate(grades),
-        X=stacked(tables, rows_before) if features else None,
-        query_ids=[text_of(name) for name in qids],
+        X=stacked(tables, rows) if features else None,
+        query_ids=[text_of(qid) for qid in qids],
         item_ids=docids,
         sha256=digest.hexdigest(),
     )
@@ -388,13 +423,13 @@ def text_of(token: bytes) -> str:
     return token.decode(errors="backslashreplace")
 
 
-def wrong_line(path: Path, line: int, wrong: int, rest: bytes, whole: bytes) -> DataError:
-    """Say what is wrong with a line, given all that comes from the wrong token on and from the line's beginning on."""
-    token = re.match(rb"[^\s#]*", rest)[0]  # type: ignore[index]
-    reason = REASONS[wrong]
-    if wrong == BAD_VALUE and re.fullmatch(rb"[^:]*:[+-]?(nan|inf(inity)?|[\d.]+e\+?\d+)", token, re.IGNORECASE):
+def wrong_line(path: Path, line: int, block: Block) -> DataError:
+    """Say what is wrong with a line."""
+    token = re.compile(rb"[^\s#]*").match(block.text, block.at)[0]  # type: ignore[index]
+    reason = REASONS[block.wrong]
+    if block.wrong == BAD_VALUE and NOT_FINITE.fullmatch(token):
         reason = "{} is not a finite number"
-    got = shortened(whole[: whole.index(b"\n")].rstrip())
+    got = shortened(block.text[block.begin : block.text.index(b"\n", block.begin)].rstrip())
     return DataError(
         f"{path}, line {line}: expected 'GRADE qid:ID FEATURE:VALUE ...', got {got}: {reason.format(shortened(token))}"
     )
@@ -402,7 +437,7 @@ def wrong_line(path: Path, line: int, wrong: int, rest: bytes, whole: bytes) -> 
 
 def shortened(text: bytes, most: int = 60) -> str:
     """Quote a piece of a file, which may be long and may be no text."""
-    quoted = repr(text_of(text[:most]))
+    quoted = repr(text[:most].decode(errors="replace"))
     return quoted if len(text) <= most else f"{quoted[:most]}…{quoted[0]}"
 
 
@@ -436,6 +471,11 @@ class Fold:
     def test(self) -> Dataset:
         """The part that results are reported on."""
         return self._read("test")
+
+    @property
+    def name(self) -> str:
+        """What to call it in tables: the last parts of its path, such as MQ2008/Fold1."""
+        return short_name(self.folder)
 
     @cached_property
     def _test_sum(self) -> str:
@@ -502,6 +542,11 @@ def load_letor(
     min_items, max_items
         Keep queries with at least and at most so many items, instead of the bounds of the preset.
 
+    Returns
+    -------
+    Fold or Dataset
+        A fold for a folder, whose parts are read when first used; a dataset for a file.
+
     Examples
     --------
     >>> import tempfile
@@ -522,7 +567,7 @@ def load_letor(
         found = {split: inside(path, *file_names(split)) for split in SPLITS}
         files = {split: file for split, file in found.items() if file is not None}
         if "test" not in files:
-            folds = [each for each in sorted(path.iterdir()) if each.is_dir() and inside(each, *file_names("test"))]
+            folds = [each for each in children(path) if inside(each, *file_names("test"))]
             hint = f"; did you mean {folds[0]}?" if folds else ""
             raise DataError(f"no test part ({' or '.join(file_names('test'))}) in {path}{hint}")
     else:
@@ -550,19 +595,26 @@ def file_names(split: str) -> list[str]:
     return [stem + suffix for stem in FILES[split] for suffix in (".txt", ".txt.gz")]
 
 
+def children(folder: Path) -> list[Path]:
+    """List what is in a folder; nothing if that cannot be read or is no folder."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
 def inside(folder: Path, *names: str) -> Path | None:
     """Find the first of some names in a folder, case ignored."""
-    if not folder.is_dir():
-        return None
-    entries = {each.name.lower(): each for each in folder.iterdir()}
+    entries = {each.name.lower(): each for each in children(folder)}
     return next((entries[name.lower()] for name in names if name.lower() in entries), None)
 
 
 def short_name(path: Path) -> str:
-    """Call a file by the last parts of its path, such as MQ2008/Fold1/test."""
+    """Call a folder by the last two parts of its path, and a file in it so too, as in MQ2008/Fold1/test."""
     path = path.resolve()
-    stem = path.name.removesuffix(".gz").removesuffix(".txt")
-    return "/".join([*path.parent.relative_to(path.anchor).parts[-2:], stem])
+    if path.is_dir():
+        return "/".join(path.relative_to(path.anchor).parts[-2:])
+    return f"{short_name(path.parent)}/{path.name.removesuffix('.gz').removesuffix('.txt')}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -668,7 +720,7 @@ def synthetic(name: str, seed: int = 0) -> Dataset:
     for j in range(profile.features):
         strength = max(0.6 - 0.8 * j / profile.features, 0.0)
         X[:, j] = strength * blurred + (1.0 - strength) * column(7 + j, items)
-    return Dataset(offsets=offsets, y=y, y_max=y_max, X=X, name=name if whole == 0 else f"{name}, seed {whole}")
+    return Dataset(offsets=offsets, y=y, y_max=y_max, X=X, name=name)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -677,10 +729,11 @@ def synthetic(name: str, seed: int = 0) -> Dataset:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A public dataset: what it is, where to get it, the folder it unpacks to and the SHA-256 of its unpacked files."""
+    """A public dataset: what it is, where to get it, the folder it goes to and the SHA-256 of its unpacked files."""
 
     description: str
     source: str
+    licence: str
     folder: str
     sums: dict[str, str]
 
@@ -703,7 +756,8 @@ MQ2008_TRAIN = (
 CATALOGUE = {
     f"mq2008/fold{f + 1}": Entry(
         description=f"LETOR 4.0 MQ2008, fold {f + 1} of 5: 784 queries in all, grades 0-2, 46 features",
-        source="your own copy (it may not be passed on) of LETOR 4.0, MQ2008 (Supervised ranking), from Microsoft Research",
+        source="LETOR 4.0, MQ2008 (Supervised ranking) from Microsoft Research",
+        licence="it is not part of this package: bring your own copy",
         folder=f"MQ2008/Fold{f + 1}",
         sums={"train": MQ2008_TRAIN[f], "validation": MQ2008[f - 2], "test": MQ2008[f - 1]},
     )
@@ -714,7 +768,7 @@ CATALOGUE = {
 def roots() -> list[Path]:
     """List the folders in which catalogued data is looked for."""
     named = os.environ.get("MCFAIR_DATA")
-    return [*([Path(named)] if named else []), platformdirs.user_data_path("mcfair")]
+    return [*([Path(named).expanduser()] if named else []), platformdirs.user_data_path("mcfair")]
 
 
 def copies(entry: Entry) -> Iterator[tuple[Path, Path, str]]:
@@ -751,8 +805,8 @@ def locate(name: str) -> Path:
         )
     places = " or ".join(str(root / entry.folder) for root in roots())
     raise DataError(
-        f"{name.lower()} is not on this machine: get {entry.source}, and put its folder at {places}; "
-        f"the environment variable MCFAIR_DATA may name another folder than {roots()[0]}"
+        f"{name.lower()} is not on this machine ({entry.licence}): get {entry.source} and put it at {places}, "
+        f"or point MCFAIR_DATA at the folder that holds {entry.folder}"
     )
 
 
@@ -767,11 +821,14 @@ def available() -> list[tuple[str, str, str]]:
     rows = [(name, profile.description, "built in") for name, profile in PROFILES.items()]
     for name, entry in CATALOGUE.items():
         where = "not found"
-        for folder, _, found in copies(entry):
-            if found == entry.sums["test"]:
-                where = str(folder)
-                break
-            where = f"not found; {folder} has another checksum"
+        try:
+            for folder, test, found in copies(entry):
+                if found == entry.sums["test"]:
+                    where = str(folder)
+                    break
+                where = f"not found: {test} has another checksum"
+        except DataError as error:
+            where = f"not found: {error}"
         rows.append((name, entry.description, where))
     return rows
 

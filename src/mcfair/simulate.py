@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib.metadata import version
 from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 import msgspec
@@ -102,6 +101,8 @@ class Setting:
         return self.steps - 1 if self.arrivals == "wsdm23" else self.steps
 
 
+FOR_POLICY, FOR_TIES, FOR_CLICKS = np.uint64(POLICY), np.uint64(TIES), np.uint64(CLICKS)
+
 # --- the compiled loop -----------------------------------------------------------------------------------------------
 
 
@@ -176,6 +177,7 @@ class Desk(NamedTuple):
     R: npt.NDArray[np.float64]
     E: npt.NDArray[np.float64]
     scores: npt.NDArray[np.float64]
+    room: npt.NDArray[np.int64]
     pi: npt.NDArray[np.int64]
     hits: npt.NDArray[np.bool_]
     visits: npt.NDArray[np.int64]
@@ -184,14 +186,16 @@ class Desk(NamedTuple):
 
 
 @kernel
-def judge(pi, k, R, p, ideal, weight, ndcg, cndcg):  # type: ignore[no-untyped-def]
-    """Add the NDCG@1..k_s of a list of k items to two sums, plain and weighted."""
+def judge(pi, R, p, ideal, weight, ndcg, cndcg):  # type: ignore[no-untyped-def]
+    """Add the NDCG@1..k_s of a list to two sums, plain and weighted; past the end of the list it stays."""
     dcg = 0.0
     value = 0.0
-    for j in range(ideal.shape[0]):
-        if j < k:
-            dcg += R[pi[j]] * p[j]
-            value = dcg / ideal[j] if ideal[j] > 0.0 else 0.0
+    for j in range(pi.shape[0]):
+        dcg += R[pi[j]] * p[j]
+        value = dcg / ideal[j] if ideal[j] > 0.0 else 0.0
+        ndcg[j] += value
+        cndcg[j] += weight * value
+    for j in range(pi.shape[0], p.shape[0]):
         ndcg[j] += value
         cndcg[j] += weight * value
 
@@ -242,7 +246,13 @@ def play(score, rank, theta, memory, rules, table, stream, counts, tally, log, d
 
     Returns what is wrong with the policy, if anything, and for which query.
     """
-    p = rules.p
+    # Attributes of tuples are read here, and the view is made once for a query: in the innermost loop the counting of
+    # references would cost as much as the ranking.
+    p, online, prior_mean, prior_strength, seed = rules.p, rules.online, rules.prior_mean, rules.prior_strength, rules.seed
+    by_score, ties = not rules.ranks, rules.ties
+    starts, when, ticks, ends, tick_ends, weights = stream
+    lists, clicks = log
+    clock, room, hits, ndcg, cndcg = desk.visits, desk.room, desk.hits, desk.ndcg, desk.cndcg
     begin, until = span
     for block in range(blocks[0], blocks[1]):
         for q in range(bounds[block], bounds[block + 1]):
@@ -252,55 +262,50 @@ def play(score, rank, theta, memory, rules, table, stream, counts, tally, log, d
             truth, judged, ideal = table.R[low:high], table.judged[q], table.ideal[q]
             F, C = counts.F[low:high], counts.C[low:high]
             R, E, scores, pi = desk.R[:n], desk.E[:n], desk.scores[:n], desk.pi[:k]
-            if not rules.online:
+            if not online:
                 R[:] = table.seen[low:high]
-            fill_view(F, C, p, rules.online, rules.prior_mean, rules.prior_strength, E, R)
-            # Made once for a query, not for a session: the counting of references costs as much as the ranking.
-            view = Query(R, E, F, p, desk.visits, rules.prior_strength, memory[q])
-            place = np.uint64(table.places[q])
-            visits = counts.visits[q]
+            fill_view(F, C, p, online, prior_mean, prior_strength, E, R)
+            view = Query(R, E, F, p, clock, prior_strength, memory[q])
+            place, visits = np.uint64(table.places[q]), counts.visits[q]
             m = 0
-            while m < stream.ends.shape[0] and stream.ends[m] <= begin:
+            while m < ends.shape[0] and ends[m] <= begin:
                 m += 1
-            at = stream.starts[q] + counts.played[q]
-            while at < stream.starts[q + 1] and stream.when[at] < until:
-                t = stream.when[at]
-                while t >= stream.ends[m]:
-                    settle(block, m, q, E, truth, visits, judged, desk.ndcg, desk.cndcg, tally)
+            at = starts[q] + counts.played[q]
+            last = starts[q + 1]
+            while at < last and when[at] < until:
+                t = when[at]
+                while t >= ends[m]:
+                    settle(block, m, q, E, truth, visits, judged, ndcg, cndcg, tally)
                     m += 1
-                desk.visits[()] = visits
+                clock[()] = visits
                 visit = np.uint64(visits)
-                rng = Draws(rules.seed, np.uint64(POLICY), place, visit)
-                if rules.ranks:
-                    rank(view, theta, rng, pi)
-                    if not is_list(pi, n):
-                        return NOT_A_LIST, q
+                if by_score:
+                    score(view, theta, Draws(seed, FOR_POLICY, place, visit), scores)
+                    fault = top_k(scores, E, ties, Draws(seed, FOR_TIES, place, visit), room, pi)
                 else:
-                    score(view, theta, rng, scores)
-                    verdict = top_k(scores, E, rules.ties, Draws(rules.seed, np.uint64(TIES), place, visit), pi)
-                    if verdict != OK:
-                        return verdict, q
+                    rank(view, theta, Draws(seed, FOR_POLICY, place, visit), pi)
+                    fault = OK if is_list(pi, n) else NOT_A_LIST
+                if fault != OK:
+                    return fault, q
                 if judged:
-                    age = stream.tick_ends[m] - 1 - stream.ticks[at]
-                    weight = stream.weights[age] if age < stream.weights.shape[0] else 0.0
-                    judge(pi, k, truth, p, ideal, weight, desk.ndcg, desk.cndcg)
-                observe(pi, k, F, p, E)
-                if rules.online:
-                    user = Draws(rules.seed, np.uint64(CLICKS), place, visit)
-                    observe_clicks(
-                        pi, k, truth, p, user, rules.prior_mean, rules.prior_strength, E, C, R, desk.hits
-                    )  # fmt: skip
-                if log.lists.shape[0] > 0:
+                    age = tick_ends[m] - 1 - ticks[at]
+                    weight = weights[age] if age < weights.shape[0] else 0.0
+                    judge(pi, truth, p, ideal, weight, ndcg, cndcg)
+                observe(pi, F, p, E)
+                if online:
+                    user = Draws(seed, FOR_CLICKS, place, visit)
+                    observe_clicks(pi, truth, p, user, prior_mean, prior_strength, E, C, R, hits)
+                if lists.shape[0] > 0:
                     for j in range(k):
-                        log.lists[t, j] = pi[j]
-                        log.clicks[t, j] = rules.online and desk.hits[j]
+                        lists[t, j] = pi[j]
+                        clicks[t, j] = online and hits[j]
                 visits += 1
                 at += 1
-            while m < stream.ends.shape[0] and stream.ends[m] <= until:
-                settle(block, m, q, E, truth, visits, judged, desk.ndcg, desk.cndcg, tally)
+            while m < ends.shape[0] and ends[m] <= until:
+                settle(block, m, q, E, truth, visits, judged, ndcg, cndcg, tally)
                 m += 1
             counts.visits[q] = visits
-            counts.played[q] = at - stream.starts[q]
+            counts.played[q] = at - starts[q]
     return OK, -1
 
 
@@ -484,7 +489,7 @@ class Run:
     def _desk(self) -> Desk:
         n, k = int(self.data.sizes.max()), self.state.p.size
         return Desk(
-            np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(k, np.int64), np.zeros(k, np.bool_),
+            np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n + 1, np.int64), np.zeros(k, np.int64), np.zeros(k, np.bool_),
             np.zeros((), np.int64), np.zeros(k), np.zeros(k),
         )  # fmt: skip
 
@@ -577,6 +582,8 @@ class Run:
 
     def trace(self, seconds: float, threads: int, preset: str | None) -> Trace:
         """Add up the blocks and describe the run."""
+        from importlib.metadata import version
+
         tally, stream, data, setting = self.tally, self.stream, self.data, self.setting
         judged_sessions = np.maximum(stream.tick_ends, 1)
         visited = np.maximum(tally.visited.sum(axis=0), 1)

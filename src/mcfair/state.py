@@ -146,18 +146,18 @@ def fill_view(F, C, p, online, prior_mean, prior_strength, E, R):  # type: ignor
 
 
 @kernel
-def observe(pi, k, F, p, E):  # type: ignore[no-untyped-def]
-    """Count a list of k items in F and bring E up to date."""
-    for j in range(k):
+def observe(pi, F, p, E):  # type: ignore[no-untyped-def]
+    """Count a list in F and bring E up to date."""
+    for j in range(pi.shape[0]):
         d = pi[j]
         F[d, j] += 1
         E[d] = exposure(F, p, d)
 
 
 @kernel
-def observe_clicks(pi, k, truth, p, rng, prior_mean, prior_strength, E, C, R, hits):  # type: ignore[no-untyped-def]
+def observe_clicks(pi, truth, p, rng, prior_mean, prior_strength, E, C, R, hits):  # type: ignore[no-untyped-def]
     """Let the user of this session click on a shown list, count it in C and bring the estimate R up to date."""
-    for j in range(k):
+    for j in range(pi.shape[0]):
         d = pi[j]
         hits[j] = clicked(rng, d, p[j] * truth[d])
         C[d] += hits[j]

@@ -15,12 +15,12 @@ LEAST_RELEVANCE = 0.01  # exposure is divided by relevance, which an estimate ma
 
 
 @kernel
-def lag(q, out):  # type: ignore[no-untyped-def]
+def lag(E, R, out):  # type: ignore[no-untyped-def]
     """Write err(d) = max_x E(x)/R⁺(x) - E(d)/R⁺(d) with R⁺ = max(R, 0.01)."""
     n = out.shape[0]
     most = 0.0
     for d in range(n):
-        out[d] = q.E[d] / max(q.R[d], LEAST_RELEVANCE)
+        out[d] = E[d] / max(R[d], LEAST_RELEVANCE)
         most = max(most, out[d])
     for d in range(n):
         out[d] = most - out[d]
@@ -30,10 +30,10 @@ def lag(q, out):  # type: ignore[no-untyped-def]
 def fairco_score(q, theta, rng, out):  # type: ignore[no-untyped-def]
     """R + α err + β MC."""
     alpha, beta, mc_floor = theta[0], theta[1], theta[2]
-    lag(q, out)
+    lag(q.E, q.R, out)
     for d in range(out.shape[0]):
         out[d] = q.R[d] + alpha * out[d]
-    add_certainty(q, beta, mc_floor, out)
+    add_certainty(q.E, q.prior_strength, beta, mc_floor, out)
 
 
 @register
@@ -50,7 +50,7 @@ class FairCo(Policy):
     def terms(self, q: Query) -> dict[str, FloatArray]:
         """R, α err and β MC."""
         out = np.empty(q.R.size)
-        lag(q, out)
+        lag(q.E, q.R, out)
         return {
             "relevance": q.R.copy(),
             "fairness": self.alpha * out,

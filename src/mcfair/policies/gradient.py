@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from .._jit import kernel
-from ..metrics import gradient
+from ..metrics import dots
 from ..policy import FloatArray, NonNegative, Policy, Ties, register
 from ..random import uniform
 from ..state import Query
@@ -21,34 +21,30 @@ MAX, RAW, MEAN = range(3)  # the order of Scale
 
 
 @kernel
-def scaled_gradient(q, scale, out):  # type: ignore[no-untyped-def]
-    """Write B (Eq. 16), divided as `scale` says, to an array."""
-    gradient(q.E, q.R, out)
-    n = out.shape[0]
-    if scale == RAW:
-        return
+def gradient_weight(E, R, er, rr, visits, scale):  # type: ignore[no-untyped-def]
+    """Give w such that `w (R(d) er - E(d) rr)` is B(d) of Eq. 16, divided as `scale` says."""
+    n = E.shape[0]
+    factor = 4.0 / (n * (n - 1.0)) if n > 1 else 0.0
     divisor = 1.0
-    if scale == MEAN:
-        divisor = max(float(q.visits[()]), 1.0)
-    else:
-        divisor = largest(out) + 1e-10
-    for d in range(n):
-        out[d] = out[d] / divisor
+    if scale == MAX:
+        divisor = factor * largest_gap(E, R, er, rr) + 1e-10
+    elif scale == MEAN:
+        divisor = max(float(visits), 1.0)
+    return factor / divisor
 
 
 @kernel
-def largest(x):  # type: ignore[no-untyped-def]
-    """Largest absolute value, in four interleaved maxima for the sake of speed."""
-    n = x.shape[0]
-    m0 = m1 = m2 = m3 = 0.0
-    for i in range(0, n - 3, 4):
-        m0 = max(m0, abs(x[i]))
-        m1 = max(m1, abs(x[i + 1]))
-        m2 = max(m2, abs(x[i + 2]))
-        m3 = max(m3, abs(x[i + 3]))
-    for i in range(n - n % 4, n):
-        m0 = max(m0, abs(x[i]))
-    return max(max(m0, m1), max(m2, m3))
+def largest_gap(E, R, er, rr):  # type: ignore[no-untyped-def]
+    """Largest |R(d) er - E(d) rr|, of two halves side by side: neither waits for the other's comparison."""
+    n = E.shape[0]
+    half = n // 2
+    first = second = 0.0
+    for d in range(half):
+        first = max(first, abs(R[d] * er - E[d] * rr))
+        second = max(second, abs(R[half + d] * er - E[half + d] * rr))
+    for d in range(2 * half, n):
+        second = max(second, abs(R[d] * er - E[d] * rr))
+    return max(first, second)
 
 
 @kernel
@@ -59,25 +55,25 @@ def marginal_certainty(E, prior_strength, mc_floor):  # type: ignore[no-untyped-
 
 
 @kernel
-def add_certainty(q, beta, mc_floor, out):  # type: ignore[no-untyped-def]
+def add_certainty(E, prior_strength, beta, mc_floor, out):  # type: ignore[no-untyped-def]
     """Add β MC to scores; nothing for β = 0, so that 0·inf never reaches a score."""
     if beta != 0.0:
         for d in range(out.shape[0]):
-            out[d] += beta * marginal_certainty(q.E[d], q.prior_strength, mc_floor)
+            out[d] += beta * marginal_certainty(E[d], prior_strength, mc_floor)
 
 
 def certainty_term(q: Query, beta: float, mc_floor: float) -> FloatArray:
     """β MC for every item."""
     out = np.zeros(q.R.size)
-    add_certainty(q, beta, mc_floor, out)
+    add_certainty(q.E, q.prior_strength, beta, mc_floor, out)
     return out
 
 
-def gradient_term(q: Query, scale: str) -> FloatArray:
-    """Scaled B for every item."""
-    out = np.empty(q.R.size)
-    scaled_gradient(q, ["max", "raw", "mean"].index(scale), out)
-    return out
+def gradient_term(q: Query, alpha: float, scale: str) -> FloatArray:
+    """α B for every item, B divided as `scale` says."""
+    er, rr = dots(q.E, q.R)
+    weight = alpha * gradient_weight(q.E, q.R, er, rr, q.visits[()], get_args(Scale).index(scale))
+    return weight * (q.R * er - q.E * rr)
 
 
 @kernel
@@ -129,8 +125,12 @@ class RandomK(Policy):
 def fairk_score(q, theta, rng, out):  # type: ignore[no-untyped-def]
     """B + β MC."""
     beta, scale, mc_floor = theta[0], theta[1], theta[2]
-    scaled_gradient(q, scale, out)
-    add_certainty(q, beta, mc_floor, out)
+    E, R = q.E, q.R
+    er, rr = dots(E, R)
+    weight = gradient_weight(E, R, er, rr, q.visits[()], scale)
+    for d in range(out.shape[0]):
+        out[d] = weight * (R[d] * er - E[d] * rr)
+    add_certainty(E, q.prior_strength, beta, mc_floor, out)
 
 
 @register
@@ -146,7 +146,7 @@ class FairK(Policy):
 
     def terms(self, q: Query) -> dict[str, FloatArray]:
         """B and β MC."""
-        return {"fairness": gradient_term(q, self.scale), "exploration": certainty_term(q, self.beta, self.mc_floor)}
+        return {"fairness": gradient_term(q, 1.0, self.scale), "exploration": certainty_term(q, self.beta, self.mc_floor)}
 
 
 @kernel
@@ -174,10 +174,12 @@ class ExploreK(Policy):
 def mcfair_score(q, theta, rng, out):  # type: ignore[no-untyped-def]
     """R + α B + β MC (Eq. 24)."""
     alpha, beta, scale, mc_floor = theta[0], theta[1], theta[2], theta[3]
-    scaled_gradient(q, scale, out)
+    E, R = q.E, q.R
+    er, rr = dots(E, R)
+    weight = alpha * gradient_weight(E, R, er, rr, q.visits[()], scale)
     for d in range(out.shape[0]):
-        out[d] = q.R[d] + alpha * out[d]
-    add_certainty(q, beta, mc_floor, out)
+        out[d] = R[d] + weight * (R[d] * er - E[d] * rr)
+    add_certainty(E, q.prior_strength, beta, mc_floor, out)
 
 
 @register
@@ -211,6 +213,6 @@ class MCFair(Policy):
         """R, α B and β MC."""
         return {
             "relevance": q.R.copy(),
-            "fairness": self.alpha * gradient_term(q, self.scale),
+            "fairness": gradient_term(q, self.alpha, self.scale),
             "exploration": certainty_term(q, self.beta, self.mc_floor),
         }
