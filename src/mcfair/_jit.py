@@ -16,15 +16,18 @@ import warnings
 from collections.abc import Callable
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import platformdirs
 
 from .errors import MCFairWarning
 
-__all__ = ["Kernel", "Signature", "kernel", "kernel_apart"]
+__all__ = ["Kernel", "Signature", "kernel"]
 
 PACKAGE = Path(__file__).parent
+
+INTERPRET = os.environ.get("MCFAIR_JIT") == "0"
+"""Whether kernels run as plain Python: thousands of times slower, but a debugger sees every line."""
 
 # nogil: blocks of queries run on threads. error_model: 1/0 is inf as in NumPy, and divisions vectorise.
 # Never fastmath: it reorders sums, and compiled results must equal interpreted ones to the bit.
@@ -72,19 +75,25 @@ class Kernel:
     function
         The plain function. It may call other kernels. For the same bits compiled and interpreted it uses no `**`, no
         `sum` and no `mean`.
+    inline
+        Whether it becomes part of the kernels that call it.
+    allocates
+        Whether it makes arrays. Kernels of this package that do not are compiled without the counting of references,
+        which costs as much as the ranking itself; a user's kernels may always make arrays.
     """
 
-    def __init__(self, function: Callable[..., Any], *, inline: bool = True) -> None:
+    def __init__(self, function: Callable[..., Any], *, inline: bool = True, allocates: bool = False) -> None:
         self.interpreted = function
-        self.inline = inline
-        self.__name__ = function.__name__
-        self.__doc__ = function.__doc__
+        self.inline, self.allocates = inline, allocates
+        self.__name__, self.__module__, self.__doc__ = function.__name__, function.__module__, function.__doc__
 
     def __repr__(self) -> str:
         return f"<kernel {self.interpreted.__module__}.{self.__name__}>"
 
     def __reduce__(self) -> Any:
-        return partial(Kernel, inline=self.inline), (self.interpreted,)
+        if self.__module__ == "__main__":  # another process has no such module: the function itself must travel
+            return partial(Kernel, inline=self.inline, allocates=self.allocates), (self.interpreted,)
+        return self.__name__
 
     @cached_property
     def compiled(self) -> Any:
@@ -98,7 +107,7 @@ class Kernel:
         before = numba.config.CACHE_DIR
         numba.config.CACHE_DIR = str(cache_folder())
         try:
-            return numba.jit(cache=True, **flags)(self.interpreted)
+            return numba.jit(cache=True, _nrt=self.allocates, **flags)(self.interpreted)
         finally:
             numba.config.CACHE_DIR = before
 
@@ -108,7 +117,7 @@ class Kernel:
         return self.compiled._numba_type_
 
     def __call__(self, *args: Any) -> Any:
-        return self.compiled(*args)
+        return self.interpreted(*args) if INTERPRET else self.compiled(*args)
 
     def compile(self, *examples: Any) -> Any:
         """Compile, or load from the cache, for arguments of the types of these examples; return what can be called.
@@ -140,8 +149,16 @@ class Signature:
         return numba.types.FunctionType(numba.types.void(*map(numba.typeof, self.examples)))
 
 
-def kernel(function: Callable[..., Any]) -> Kernel:
-    """Make a function a kernel: compiled when first called, or inlined into the kernels that call it.
+@overload
+def kernel(function: Callable[..., Any], /) -> Kernel: ...
+@overload
+def kernel(*, inline: bool = True, allocates: bool = False) -> Callable[[Callable[..., Any]], Kernel]: ...
+def kernel(
+    function: Callable[..., Any] | None = None, /, **options: bool
+) -> Kernel | Callable[[Callable[..., Any]], Kernel]:  # fmt: skip
+    """Make a function a kernel: compiled when first called, or as a part of the kernels that call it.
+
+    See `Kernel` for the options.
 
     Examples
     --------
@@ -155,9 +172,4 @@ def kernel(function: Callable[..., Any]) -> Kernel:
     >>> total(np.ones(3)), total.interpreted(np.ones(3))
     (3.0, 3.0)
     """
-    return Kernel(function)
-
-
-def kernel_apart(function: Callable[..., Any]) -> Kernel:
-    """Make a function a kernel that is called, not inlined: for what is rarely reached from a hot loop."""
-    return Kernel(function, inline=False)
+    return Kernel(function) if function is not None else partial(Kernel, **options)

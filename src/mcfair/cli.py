@@ -213,6 +213,8 @@ def show(traces: list[Trace], title: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from .policy import parse_policy
+
     ranks = traces[0].cndcg_at.shape[1]
     cutoffs = sorted({1, (ranks + 1) // 2, ranks})
     table = Table(title=title, title_justify="left", title_style="bold")
@@ -223,7 +225,7 @@ def show(traces: list[Trace], title: str) -> None:
         same = [trace for trace in traces if trace.provenance["policy"] == policy]
         unfair = [trace.unfairness for trace in same]
         table.add_row(
-            policy,
+            parse_policy(policy).label,
             f"{np.mean(unfair):.2f} ({np.std(unfair):.2f})",
             *(f"{np.mean([trace.cndcg[k] for trace in same]):.2f}" for k in cutoffs),
             f"{np.mean([trace.ndcg[ranks] for trace in same]):.4f}",

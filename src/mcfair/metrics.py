@@ -124,7 +124,7 @@ def ideal_dcg(R: npt.ArrayLike, p: npt.ArrayLike, offsets: npt.ArrayLike | None 
     return out
 
 
-@kernel
+@kernel(allocates=True)
 def fill_ideal(R, p, offsets, out):  # type: ignore[no-untyped-def]
     """Write the running DCG of each query's items in order of R; past the last item it stays."""
     for q in range(out.shape[0]):

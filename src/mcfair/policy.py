@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, dataclass_transform, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, dataclass_transform, get_args, get_type_hints
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ._jit import Kernel, Signature, kernel, kernel_apart
+from ._jit import Kernel, Signature, kernel
 from .data import Dataset
 from .errors import PolicyError, checked, choices, unknown
 from .random import POLICY, TIES, Draws, draws, uniform
@@ -91,6 +91,14 @@ class Policy:
         return f"{type(self).__name__}({values})"
 
     @property
+    def label(self) -> str:
+        """Its repr without the parameters that have their default value, for tables and plots."""
+        cls = type(self)
+        defaults = {field.name: field.default for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        changed = [f"{name}={getattr(self, name)!r}" for name in defaults if getattr(self, name) != defaults[name]]
+        return f"{cls.__name__}({', '.join(changed)})" if changed else cls.__name__
+
+    @property
     def theta(self) -> FloatArray:
         """The parameters as a kernel sees them."""
         values = [
@@ -117,7 +125,7 @@ class Policy:
             self.kernel(q, self.theta, rng, pi)
         else:
             scores = np.ascontiguousarray(self.score(q), dtype=np.float64)
-            if top_k(scores, q.E, self.tie_rule, rng._replace(purpose=np.uint64(TIES)), np.empty(scores.size + 1, np.int64), pi) != OK:
+            if top_k(scores, q.E, self.tie_rule, rng._replace(purpose=np.uint64(TIES)), *room_for(scores.size), pi) != OK:
                 raise PolicyError(f"{self!r} gave a score that is not a number")
         return pi
 
@@ -171,69 +179,120 @@ BY_INDEX, BY_CHANCE, BY_EXPOSURE = range(3)  # the order of Ties
 
 
 COLUMNS = 8
+FEW = 24
+
+
+class Room(NamedTuple):
+    """Where `top_k` works: a shortlist of items, their scores, and for the counting sort their places and order."""
+
+    items: IntArray
+    scores: FloatArray
+    places: IntArray
+    order: IntArray
+
+
+def room_for(n: int) -> Room:
+    """Make room for queries of up to n items."""
+    return Room(np.zeros(n + 1, np.int64), np.zeros(FEW), np.zeros(FEW, np.int64), np.zeros(FEW, np.int64))
 
 
 @kernel
-def top_k(scores, E, ties, rng, room, pi):  # type: ignore[no-untyped-def]
+def top_k(scores, E, ties, rng, items, short, places, order, pi):  # type: ignore[no-untyped-def]
     """Write the positions of the highest scores in order (Eq. 19); return OK or NOT_A_NUMBER.
 
-    `room` is an int array of more than n entries to work in.
+    Scores are hard to foresee, and a branch that depends on one costs more than all the arithmetic around it. So most
+    items are passed over, and the rest sorted, without such branches. The four arrays before the last are a `Room`.
     """
-    k, size = pi.shape[0], scores.shape[0]
-    filtered = size >= 4 * COLUMNS and k <= COLUMNS
-    if filtered:
-        bar = kth_column(scores, k)
+    n, k = scores.shape[0], pi.shape[0]
+    verdict = OK
+    if ties == BY_INDEX and n <= FEW:
+        verdict = sort_by_counting(scores, n, places, order)
+        for j in range(k):
+            pi[j] = order[j]
+    elif n > FEW and k <= COLUMNS:
+        size = shortlist(scores, kth_column(scores, k), items)
+        if ties == BY_INDEX and size <= FEW:
+            for i in range(size):
+                short[i] = scores[items[i]]
+            verdict = sort_by_counting(short, size, places, order)
+            for j in range(k):
+                pi[j] = items[order[j]]
+        else:
+            verdict = sort_by_insertion(scores, E, ties, rng, items, size, pi)
+    else:
+        for d in range(n):
+            items[d] = d
+        verdict = sort_by_insertion(scores, E, ties, rng, items, n, pi)
+    return verdict
+
+
+@kernel
+def kth_column(scores, k):  # type: ignore[no-untyped-def]
+    """Give the k-th highest of the maxima of 8 columns: at least k scores reach it, and usually hardly more."""
+    m0 = m1 = m2 = m3 = m4 = m5 = m6 = m7 = -np.inf
+    for i in range(0, scores.shape[0] - COLUMNS + 1, COLUMNS):
+        m0, m1, m2, m3 = max(m0, scores[i]), max(m1, scores[i + 1]), max(m2, scores[i + 2]), max(m3, scores[i + 3])
+        m4, m5, m6, m7 = max(m4, scores[i + 4]), max(m5, scores[i + 5]), max(m6, scores[i + 6]), max(m7, scores[i + 7])
+    bar = -np.inf
+    for m in (m0, m1, m2, m3, m4, m5, m6, m7):
         reached = 0
-        for d in range(size):
-            room[reached] = d
-            reached += 0 if scores[d] < bar else 1
-        size = reached
-    by_index = ties == BY_INDEX
-    least = -np.inf
+        for other in (m0, m1, m2, m3, m4, m5, m6, m7):
+            reached += 1 if other >= m else 0
+        bar = max(bar, m if reached >= k else -np.inf)
+    return bar
+
+
+@kernel
+def shortlist(scores, bar, items):  # type: ignore[no-untyped-def]
+    """Write the items whose score reaches a bar, or is not a number; return how many they are."""
+    size = 0
+    for d in range(scores.shape[0]):
+        items[size] = d
+        size += 0 if scores[d] < bar else 1
+    return size
+
+
+@kernel
+def sort_by_counting(scores, n, places, order):  # type: ignore[no-untyped-def]
+    """Order n scores by counting, for each, those that stand before it; lower index first if equal."""
+    wrong = 0
+    for a in range(n):
+        s = scores[a]
+        wrong += 1 if s != s else 0
+        before = 0
+        for b in range(a):
+            ahead = 1 if scores[b] >= s else 0
+            before += ahead
+            places[b] += 1 - ahead
+        places[a] = before
+    for a in range(n):
+        order[places[a]] = a
+    return NOT_A_NUMBER if wrong > 0 else OK
+
+
+@kernel(inline=False)
+def sort_by_insertion(scores, E, ties, rng, items, size, pi):  # type: ignore[no-untyped-def]
+    """Insert the items in items[:size] one by one into a list of the best k."""
+    k = pi.shape[0]
     for i in range(size):
-        d = room[i] if filtered else i
+        d = items[i]
         s = scores[d]
-        if i >= k and (s < least or (by_index and s == least)):
-            continue
         if s != s:
             return NOT_A_NUMBER
         j = min(i, k)
         while j > 0:
             above = scores[pi[j - 1]]
-            if s < above or (s == above and (by_index or not wins_tie(d, pi[j - 1], E, ties, rng))):
+            if s < above or (s == above and (ties == BY_INDEX or not wins_tie(d, pi[j - 1], E, ties, rng))):
                 break
             j -= 1
             if j < k - 1:
                 pi[j + 1] = pi[j]
         if j < k:
             pi[j] = d
-        if i >= k - 1:
-            least = scores[pi[k - 1]]
     return OK
 
 
-@kernel
-def kth_column(scores, k):  # type: ignore[no-untyped-def]
-    """Give the k-th highest of the maxima of 8 columns: at least k scores reach it, and usually hardly more.
-
-    Most items are thereby passed over without a branch that depends on their score, which a processor mispredicts.
-    """
-    m0 = m1 = m2 = m3 = m4 = m5 = m6 = m7 = -np.inf
-    for i in range(scores.shape[0] // COLUMNS):
-        row = scores[COLUMNS * i : COLUMNS * (i + 1)]
-        m0, m1, m2, m3 = max(m0, row[0]), max(m1, row[1]), max(m2, row[2]), max(m3, row[3])
-        m4, m5, m6, m7 = max(m4, row[4]), max(m5, row[5]), max(m6, row[6]), max(m7, row[7])
-    maxima = (m0, m1, m2, m3, m4, m5, m6, m7)
-    bar = -np.inf
-    for m in maxima:
-        reached = 0
-        for other in maxima:
-            reached += 1 if other >= m else 0
-        bar = max(bar, m if reached >= k else -np.inf)
-    return bar
-
-
-@kernel_apart
+@kernel(inline=False)
 def wins_tie(a, b, E, ties, rng):  # type: ignore[no-untyped-def]
     """Whether item a, met after item b of equal score, must stand before it."""
     if ties == BY_EXPOSURE:

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ._jit import kernel
+from ._jit import INTERPRET, kernel
 from .data import Dataset, concatenate
 from .datasets import Fold
 from .errors import MCFairWarning, PolicyError, SettingError, checked, unknown
@@ -34,8 +34,10 @@ from .policy import (
     SCORE_SIGNATURE,
     NonNegative,
     Policy,
+    Room,
     is_list,
     parse_policy,
+    room_for,
     top_k,
 )
 from .random import CLICKS, POLICY, PREPARE, TIES, Draws, draws
@@ -177,7 +179,7 @@ class Desk(NamedTuple):
     R: npt.NDArray[np.float64]
     E: npt.NDArray[np.float64]
     scores: npt.NDArray[np.float64]
-    room: npt.NDArray[np.int64]
+    room: Room
     pi: npt.NDArray[np.int64]
     hits: npt.NDArray[np.bool_]
     visits: npt.NDArray[np.int64]
@@ -227,7 +229,7 @@ def is_relevant(R):  # type: ignore[no-untyped-def]
     return False
 
 
-@kernel
+@kernel(allocates=True)
 def group(queries, starts, when):  # type: ignore[no-untyped-def]
     """Sort sessions by query, keeping the order of time: count, add up, place."""
     for t in range(queries.shape[0]):
@@ -252,7 +254,8 @@ def play(score, rank, theta, memory, rules, table, stream, counts, tally, log, d
     by_score, ties = not rules.ranks, rules.ties
     starts, when, ticks, ends, tick_ends, weights = stream
     lists, clicks = log
-    clock, room, hits, ndcg, cndcg = desk.visits, desk.room, desk.hits, desk.ndcg, desk.cndcg
+    clock, hits, ndcg, cndcg = desk.visits, desk.hits, desk.ndcg, desk.cndcg
+    items, short, places, order = desk.room
     begin, until = span
     for block in range(blocks[0], blocks[1]):
         for q in range(bounds[block], bounds[block + 1]):
@@ -262,9 +265,7 @@ def play(score, rank, theta, memory, rules, table, stream, counts, tally, log, d
             truth, judged, ideal = table.R[low:high], table.judged[q], table.ideal[q]
             F, C = counts.F[low:high], counts.C[low:high]
             R, E, scores, pi = desk.R[:n], desk.E[:n], desk.scores[:n], desk.pi[:k]
-            if not online:
-                R[:] = table.seen[low:high]
-            fill_view(F, C, p, online, prior_mean, prior_strength, E, R)
+            fill_view(F, C, p, table.seen[low:high], online, prior_mean, prior_strength, E, R)
             view = Query(R, E, F, p, clock, prior_strength, memory[q])
             place, visits = np.uint64(table.places[q]), counts.visits[q]
             m = 0
@@ -281,7 +282,8 @@ def play(score, rank, theta, memory, rules, table, stream, counts, tally, log, d
                 visit = np.uint64(visits)
                 if by_score:
                     score(view, theta, Draws(seed, FOR_POLICY, place, visit), scores)
-                    fault = top_k(scores, E, ties, Draws(seed, FOR_TIES, place, visit), room, pi)
+                    user = Draws(seed, FOR_TIES, place, visit)
+                    fault = top_k(scores, E, ties, user, items, short, places, order, pi)
                 else:
                     rank(view, theta, Draws(seed, FOR_POLICY, place, visit), pi)
                     fault = OK if is_list(pi, n) else NOT_A_LIST
@@ -489,7 +491,7 @@ class Run:
     def _desk(self) -> Desk:
         n, k = int(self.data.sizes.max()), self.state.p.size
         return Desk(
-            np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n + 1, np.int64), np.zeros(k, np.int64), np.zeros(k, np.bool_),
+            np.zeros(n), np.zeros(n), np.zeros(n), room_for(n), np.zeros(k, np.int64), np.zeros(k, np.bool_),
             np.zeros((), np.int64), np.zeros(k), np.zeros(k),
         )  # fmt: skip
 
@@ -507,7 +509,7 @@ class Run:
 
     def play(self, threads: int, progress: Callable[[int], None] | None) -> float:
         """Play all sessions; return the seconds it took, compilation not counted."""
-        compiled = self.policy.kernel is not None
+        compiled = self.policy.kernel is not None and not INTERPRET
         loop = self._compiled_loop() if compiled else self._interpreted_loop()
         threads = threads if compiled else 1  # the interpreter would run one thread at a time anyway
         begun = time.perf_counter()

@@ -137,12 +137,11 @@ def exposure(F, p, item):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def fill_view(F, C, p, online, prior_mean, prior_strength, E, R):  # type: ignore[no-untyped-def]
-    """Write the exposure and, online, the estimated relevance of every item of one query."""
+def fill_view(F, C, p, given, online, prior_mean, prior_strength, E, R):  # type: ignore[no-untyped-def]
+    """Write the exposure and the relevance, given or estimated, of every item of one query."""
     for d in range(E.shape[0]):
         E[d] = exposure(F, p, d)
-        if online:
-            R[d] = estimate(C[d], E[d], prior_mean, prior_strength)
+        R[d] = estimate(C[d], E[d], prior_mean, prior_strength) if online else given[d]
 
 
 @kernel

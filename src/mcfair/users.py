@@ -56,8 +56,9 @@ def relevance(y: npt.ArrayLike, y_max: int, epsilon: float = 0.1) -> FloatArray:
     """
     if not 0 <= epsilon <= 1:
         raise SettingError(f"epsilon = {epsilon}: expected a probability, a number from 0 to 1")
-    gain = np.exp2(np.asarray(y, dtype=np.float64)) - 1.0
-    return epsilon + (1.0 - epsilon) * gain / max(np.exp2(y_max) - 1.0, 1.0)
+    gain = np.ldexp(1.0, np.asarray(y, dtype=np.int64)) - 1.0
+    share = gain / max(2.0**y_max - 1.0, 1.0)
+    return np.minimum(epsilon + (1.0 - epsilon) * share, 1.0)  # rounding can lift the highest grade above 1
 
 
 @kernel

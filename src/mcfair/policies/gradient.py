@@ -96,7 +96,7 @@ class TopK(Policy):
         return {"relevance": q.R.copy()}
 
 
-@kernel
+@kernel(allocates=True)
 def randomk_rank(q, theta, rng, out):  # type: ignore[no-untyped-def]
     """Take, for each rank, one of the items not yet taken."""
     n, k = q.R.shape[0], out.shape[0]

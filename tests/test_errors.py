@@ -1,0 +1,35 @@
+from typing import Annotated, Literal
+
+import msgspec
+import pytest
+
+from mcfair.errors import MCFairError, PolicyError, SettingError, checked, unknown
+
+Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0, description="a number from 0 to 1")]
+
+
+def test_a_suggestion_ignores_case_and_is_left_out_when_nothing_is_close():
+    assert unknown("policy", "topk", ["TopK", "MCFair"]).startswith("unknown policy 'topk'; did you mean 'TopK'?")
+    assert unknown("policy", "xyz", ["TopK"]) == "unknown policy 'xyz'; available: TopK"
+
+
+def test_values_are_converted():
+    assert checked("x", float, 1, SettingError) == 1.0
+    assert isinstance(checked("x", float, 1, SettingError), float)
+    assert checked("x", Literal["a", "b"], "b", SettingError) == "b"
+    assert checked("x", float, float("inf"), SettingError) == float("inf")
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, float("nan"), float("inf"), "many", None])
+def test_a_refusal_says_what_was_got_and_what_is_allowed(value):
+    with pytest.raises(PolicyError, match=r"MMF: alpha = .* is not allowed: expected a number from 0 to 1"):
+        checked("MMF: alpha", Share, value, PolicyError)
+
+
+def test_a_choice_is_suggested():
+    with pytest.raises(SettingError, match=r"unknown mode = 'onlin'; did you mean 'online'\?"):
+        checked("mode", Literal["online", "post-processing"], "onlin", SettingError)
+
+
+def test_every_error_is_ours():
+    assert issubclass(PolicyError, MCFairError)

@@ -1,0 +1,79 @@
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from mcfair._jit import kernel
+from mcfair.metrics import dots
+
+PRINT_TRACE = """
+import mcfair as mf
+data = mf.synthetic("mq2008-like").take(range(4))
+for text in ("MCFair", "FairCo(beta=2)", "RandomK", "TopK(ties=random)", "MCFair(ties=least-exposed, scale=mean)"):
+    for mode in ("post-processing", "online"):
+        t = mf.simulate(data, text, mode, steps=60, seed=1, k_s=3)
+        print(text, mode, t.unfairness.hex(), [v.hex() for v in t.cndcg.values()], t.state.F.tolist(), t.state.C.tolist())
+"""
+
+
+def run(code, **environment):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=os.environ | environment
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_without_compilation_everything_gives_the_same_bits():
+    interpreted = run("import sys\n" + PRINT_TRACE + "assert 'numba' not in sys.modules", MCFAIR_JIT="0")
+    assert interpreted == run(PRINT_TRACE)
+
+
+def test_importing_the_package_does_not_import_numba():
+    assert run("import sys, mcfair, mcfair.cli; print('numba' in sys.modules, 'polars' in sys.modules)") == "False False\n"
+
+
+def test_a_second_process_compiles_nothing():
+    code = (
+        "import mcfair as mf, numba\n"
+        "from numba.core import event\n"
+        "with event.install_recorder('numba:compile') as recorder:\n"
+        "    mf.simulate(mf.synthetic('mq2008-like'), 'MCFair', 'online', steps=100)\n"
+        "print(len(recorder.buffer))\n"
+    )
+    run(code)
+    assert run(code) == "0\n"
+
+
+def test_an_unwritable_home_falls_back_with_one_warning(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    code = (
+        "import warnings\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    from mcfair.metrics import dots\n"
+        "    import numpy as np\n"
+        "    from mcfair.random import uniforms, draws\n"
+        "    uniforms(draws(0, 0), 3)\n"
+        "    print(dots(np.ones(3), np.ones(3)))\n"
+        "print([str(w.message) for w in caught])\n"
+    )
+    out = run(code, XDG_CACHE_HOME=str(blocked), HOME=str(blocked), TMPDIR=str(tmp_path))
+    assert out.startswith("(3.0, 3.0)")
+    assert out.count("compiled code is cached in") == 1
+    assert list(Path(tmp_path).glob("mcfair-*/**/*.nbi"))
+
+
+def test_kernels_call_kernels_and_can_be_pickled():
+    @kernel
+    def twice(x):
+        er, rr = dots(x, x)
+        return er + rr
+
+    assert twice(np.ones(4)) == 8.0
+    assert pickle.loads(pickle.dumps(dots))(np.ones(2), np.ones(2)) == (2.0, 2.0)
+    assert repr(dots) == "<kernel mcfair.metrics.dots>"
