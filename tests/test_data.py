@@ -32,7 +32,13 @@ def test_relevance_follows_the_grades(toy):
 
 def test_a_selection_keeps_everything_that_belongs_to_a_query(toy):
     one = toy.select(min_items=3)
-    assert (one.queries, one.items, one.y.tolist(), one.query_ids, one.item_ids) == (1, 3, [0, 2, 1], ["b"], list("wxy"))
+    assert (one.queries, one.items, one.y.tolist(), one.query_ids, one.item_ids) == (
+        1,
+        3,
+        [0, 2, 1],
+        ["b"],
+        list("wxy"),
+    )
     assert one.X.tolist() == [[4, 5], [6, 7], [8, 9]]
     assert one.places.tolist() == [1]
     assert one.scores.tolist() == toy.scores[2:5].tolist()
@@ -42,7 +48,9 @@ def test_a_selection_keeps_everything_that_belongs_to_a_query(toy):
 
 
 def test_an_empty_selection_says_what_there_is(toy):
-    with pytest.raises(DataError, match=r"toy: none of 4 queries is left: asked for 7 to 9 items; its queries have 0 to 3"):
+    with pytest.raises(
+        DataError, match=r"toy: none of 4 queries is left: asked for 7 to 9 items; its queries have 0 to 3"
+    ):
         toy.select(min_items=7, max_items=9)
     with pytest.raises(DataError, match="a relevant one among them"):
         toy.take([3]).select(relevant_only=True)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcfair import datasets
+from mcfair import datasets, letor
 from mcfair.data import Dataset
 from mcfair.datasets import (
     CATALOGUE,
@@ -155,7 +155,7 @@ def test_round_trip(tmp_path_factory, queries, ending, last, block_size):
 @given(mantissa=st.integers(0, 10**15 - 1), scale=st.integers(-22, 22))
 @settings(deadline=None)
 def test_numbers_of_15_digits_are_correctly_rounded(mantissa, scale):
-    assert datasets.scaled(np.int64(mantissa), np.int64(scale)) == float(f"{mantissa}e{scale}")
+    assert letor.scaled(np.int64(mantissa), np.int64(scale)) == float(f"{mantissa}e{scale}")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_longer_numbers_are_close(tmp_path, text):
 def test_compiled_and_interpreted_parser_agree():
     text = np.frombuffer(TOY + b"1 qid:9 4:-2.5e1 # docid = x\n3 qid:9 1:1 1:2\n", np.uint8)
     outputs = []
-    for parse in (datasets.parse, datasets.parse.interpreted):
+    for parse in (letor.parse, letor.parse.interpreted):
         arrays = [
             np.zeros(9, np.int16),
             *(np.zeros(shape, int) for shape in (9, 9, (9, 2), (9, 2))),
@@ -178,7 +178,7 @@ def test_compiled_and_interpreted_parser_agree():
         ]
         outputs.append((tuple(map(int, parse(text, *arrays))), [array.tolist() for array in arrays]))
     assert outputs[0] == outputs[1]
-    assert outputs[0][0][4] == datasets.INDEX_ORDER
+    assert outputs[0][0][4] == letor.INDEX_ORDER
 
 
 def test_features_are_kept_only_if_asked_for(tmp_path):
@@ -306,7 +306,7 @@ def test_damaged_gzip_files_are_refused(tmp_path):
 
 
 def test_a_file_without_line_ends_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(letor, "LONGEST_LINE", 1000)
     path = write(tmp_path / "a.txt", b"0 qid:1 1:1\n" + bytes(5000))
     with pytest.raises(DataError, match=r"not a LETOR file: it has a line of more than 1,000 bytes"):
         read_part(path, block_size=100)
@@ -629,7 +629,7 @@ def test_mq2008(fold, queries, kept):
     assert whole.test.queries == queries
     for split, part in parts.items():
         assert (part.y_max, part.X.shape[1], len(part.item_ids)) == (2, 46, part.items)
-        assert datasets.content_sum(whole.files[split]) == CATALOGUE[f"mq2008/fold{fold}"].sums[split]
+        assert letor.content_sum(whole.files[split]) == CATALOGUE[f"mq2008/fold{fold}"].sums[split]
     assert open_data(f"mq2008/fold{fold}", preset="wsdm23").queries == kept
 
 

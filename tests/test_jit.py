@@ -15,7 +15,7 @@ data = mf.synthetic("mq2008-like").take(range(4))
 for text in ("MCFair", "FairCo(beta=2)", "RandomK", "TopK(ties=random)", "MCFair(ties=least-exposed, scale=mean)"):
     for mode in ("post-processing", "online"):
         t = mf.simulate(data, text, mode, steps=60, seed=1, k_s=3)
-        print(text, mode, t.unfairness.hex(), [v.hex() for v in t.cndcg.values()], t.state.F.tolist(), t.state.C.tolist())
+        print(text, mode, t.unfairness.hex(), [v.hex() for v in t.cndcg.values()], t.state.F.tolist(), t.state.C)
 """
 
 
@@ -33,7 +33,9 @@ def test_without_compilation_everything_gives_the_same_bits():
 
 
 def test_importing_the_package_does_not_import_numba():
-    assert run("import sys, mcfair, mcfair.cli; print('numba' in sys.modules, 'polars' in sys.modules)") == "False False\n"
+    assert (
+        run("import sys, mcfair, mcfair.cli; print('numba' in sys.modules, 'polars' in sys.modules)") == "False False\n"
+    )
 
 
 def test_a_second_process_compiles_nothing():

@@ -37,7 +37,11 @@ def test_a_draw_is_a_function_of_seed_purpose_query_visit_and_slot(seed, purpose
 
 def test_our_own_numbers_never_change():
     frozen = [0.8862038757345201, 0.17893146779634694, 0.6701367307799824]
-    got = [uniform(draws(1, CLICKS, 2, 3), 5), uniform(draws(0, POLICY), 0), uniform(draws(2**63 + 11, POLICY, 7, 8), 9)]
+    got = [
+        uniform(draws(1, CLICKS, 2, 3), 5),
+        uniform(draws(0, POLICY), 0),
+        uniform(draws(2**63 + 11, POLICY, 7, 8), 9),
+    ]
     assert got == frozen
 
 

@@ -172,4 +172,4 @@ def kernel(
     >>> total(np.ones(3)), total.interpreted(np.ones(3))
     (3.0, 3.0)
     """
-    return Kernel(function) if function is not None else partial(Kernel, **options)
+    return Kernel(function) if function is not None else lambda each: Kernel(each, **options)

@@ -60,7 +60,7 @@ def simulate(
     epsilon: Annotated[float, typer.Option(help="Relevance of an item of grade 0.")] = 0.1,
     prior_mean: Annotated[float, typer.Option(help="Prior mean of the estimated relevance.")] = 0.0,
     prior_strength: Annotated[float, typer.Option(help="Prior strength, in exposures; 0 is the paper.")] = 0.0,
-    checkpoints: Annotated[str, typer.Option(help="How many, evenly spaced; or after which sessions: 100,1000.")] = "20",
+    checkpoints: Annotated[str, typer.Option(help="How many, or after which sessions: 100,1000.")] = "20",
     threads: Annotated[int, typer.Option(help="Threads; they change no bit of the result.")] = 1,
     out: Annotated[Path | None, typer.Option(help="New folder for the runs and a summary.json.")] = None,
     record: Annotated[bool, typer.Option("--record", help="With --out: keep every list and click.")] = False,
@@ -119,7 +119,7 @@ def read_checkpoints(text: str) -> int | list[int]:
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
-        raise SettingError(f"checkpoints = {text!r}: expected a number such as 20, or sessions such as 100,1000") from None
+        raise SettingError(f"checkpoints = {text!r}: expected a number, or sessions such as 100,1000") from None
     return numbers if "," in text else numbers[0]
 
 
@@ -241,7 +241,7 @@ def progress(total: int) -> Iterator[Callable[[int], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TextColumn("sessions"), TimeRemainingColumn())
+    columns = (TextColumn("sessions"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("simulate", total=total)
         yield lambda played: bar.advance(task, played)
@@ -313,7 +313,9 @@ def demo(
         traces = run_all([(data, parse_policy(text), setting) for text in texts], seeds, {"threads": threads})
         show(traces, title=f"{mode}: {setting.steps:,} sessions, {seeds} seed(s), mean (standard deviation)")
     print("Unfairness: lower is fairer. cNDCG: higher is better for users, 200 at most.")
-    print("Given relevance, MCFair and FairK come near perfect fairness; learnt online, only MCFair explores enough for it.")
+    print(
+        "Given relevance, FairK and MCFair come closest to perfect fairness; online, MCFair does, because it explores."
+    )
 
 
 # --- entry point -----------------------------------------------------------------------------------------------------

@@ -94,9 +94,8 @@ class Dataset:
             put("fingerprint", self._hash())
 
     def _check_shapes(self) -> None:
-        for field, size in (("y", self.items), ("R", self.items), ("scores", self.items), ("X", self.items),
-                            ("item_ids", self.items), ("query_ids", self.queries), ("places", self.queries)):  # fmt: skip
-            value = getattr(self, field)
+        for field in ("y", "R", "scores", "X", "item_ids", "query_ids", "places"):
+            value, size = getattr(self, field), self.queries if field in ("query_ids", "places") else self.items
             if value is not None and len(value) != size:
                 raise DataError(f"{self.name}: {field} has {len(value)} entries, expected {size}")
         for field, low, high in (("R", 0.0, 1.0), ("scores", -np.inf, np.inf), ("X", -np.inf, np.inf)):
@@ -131,7 +130,8 @@ class Dataset:
     def __repr__(self) -> str:
         n = self.sizes
         span = f"{n.min()}-{n.max()}" if n.size else "0"
-        extras = (f", {self.X.shape[1]} features" if self.X is not None else "") + (", scores" * (self.scores is not None))
+        extras = "" if self.X is None else f", {self.X.shape[1]} features"
+        extras += "" if self.scores is None else ", scores"
         return (f"Dataset({self.name!r}: {self.queries:,} queries, {self.items:,} items, {span} per query, "
                 f"grades 0-{self.y_max}{extras})")  # fmt: skip
 

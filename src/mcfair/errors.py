@@ -9,7 +9,17 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-__all__ = ["DataError", "MCFairError", "MCFairWarning", "PolicyError", "SettingError", "TraceError", "checked", "choices", "unknown"]
+__all__ = [
+    "DataError",
+    "MCFairError",
+    "MCFairWarning",
+    "PolicyError",
+    "SettingError",
+    "TraceError",
+    "checked",
+    "choices",
+    "unknown",
+]
 
 
 class MCFairError(Exception):

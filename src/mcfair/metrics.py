@@ -162,7 +162,9 @@ def ndcg(pi: npt.ArrayLike, R: npt.ArrayLike, p: npt.ArrayLike) -> FloatArray:
     shown = np.asarray(pi, dtype=np.int64)[: weights.size]
     gains[: shown.size] = r[shown] * weights[: shown.size]
     ideal = ideal_dcg(r, weights)[0]
-    return np.divide(np.cumsum(gains), ideal, out=np.zeros(weights.size), where=ideal > 0)
+    out = np.zeros(weights.size)
+    np.divide(np.cumsum(gains), ideal, out=out, where=ideal > 0)
+    return out
 
 
 def cndcg(values: npt.ArrayLike, gamma: float = 0.995) -> FloatArray:

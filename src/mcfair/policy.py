@@ -125,8 +125,9 @@ class Policy:
             self.kernel(q, self.theta, rng, pi)
         else:
             scores = np.ascontiguousarray(self.score(q), dtype=np.float64)
-            if top_k(scores, q.E, self.tie_rule, rng._replace(purpose=np.uint64(TIES)), *room_for(scores.size), pi) != OK:
-                raise PolicyError(f"{self!r} gave a score that is not a number")
+            luck = rng._replace(purpose=np.uint64(TIES))
+            if top_k(scores, q.E, self.tie_rule, luck, *room_for(scores.size), pi) != OK:
+                raise PolicyError(f"{self!r} gave a score that is no number")
         return pi
 
     @property
@@ -156,12 +157,13 @@ def refuse_surplus(cls: type[Policy]) -> None:
         for name in kwargs:
             if name not in allowed:
                 raise PolicyError(unknown(f"parameter of {cls.__name__}", name, allowed))
-        missing = [name for name, field in allowed.items() if field.default is dataclasses.MISSING and name not in kwargs]
+        needed = {name for name, field in allowed.items() if field.default is dataclasses.MISSING}
+        missing = sorted(needed - kwargs.keys())
         if missing:
             raise PolicyError(f"{cls.__name__} needs a value for {', '.join(missing)}")
         original(self, **kwargs)
 
-    cls.__init__ = __init__  # type: ignore[method-assign]
+    cls.__init__ = __init__  # type: ignore[assignment,method-assign]
 
 
 def parameter_types(cls: type[Policy]) -> dict[str, Any]:

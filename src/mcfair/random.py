@@ -13,7 +13,19 @@ import numpy.typing as npt
 
 from ._jit import kernel
 
-__all__ = ["ARRIVALS", "CLICKS", "DATA", "POLICY", "PREPARE", "TIES", "Draws", "draws", "philox4x32", "uniform", "uniforms"]
+__all__ = [
+    "ARRIVALS",
+    "CLICKS",
+    "DATA",
+    "POLICY",
+    "PREPARE",
+    "TIES",
+    "Draws",
+    "draws",
+    "philox4x32",
+    "uniform",
+    "uniforms",
+]
 
 CLICKS, POLICY, TIES, ARRIVALS, DATA, PREPARE = range(6)
 """What a draw is for; draws for different purposes are independent."""

@@ -14,17 +14,19 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
+from itertools import pairwise
+from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ._jit import INTERPRET, kernel
+from ._jit import INTERPRET
 from .data import Dataset, concatenate
 from .datasets import Fold
 from .errors import MCFairWarning, PolicyError, SettingError, checked, unknown
-from .metrics import ideal_dcg, query_unfairness, unfairness_per_query
+from .loop import Counts, Desk, Log, Rules, Stream, Table, Tally, group, no_rank, no_score, play
+from .metrics import ideal_dcg, unfairness_per_query
 from .policy import (
     NOT_A_LIST,
     OK,
@@ -34,14 +36,11 @@ from .policy import (
     SCORE_SIGNATURE,
     NonNegative,
     Policy,
-    Room,
-    is_list,
     parse_policy,
     room_for,
-    top_k,
 )
-from .random import CLICKS, POLICY, PREPARE, TIES, Draws, draws
-from .state import Query, State, fill_view, observe, observe_clicks
+from .random import PREPARE, Draws, draws
+from .state import Query, State
 from .trace import Trace
 from .users import Arrivals, arrivals, examination
 
@@ -101,224 +100,6 @@ class Setting:
     def sessions(self) -> int:
         """Sessions that will be played."""
         return self.steps - 1 if self.arrivals == "wsdm23" else self.steps
-
-
-FOR_POLICY, FOR_TIES, FOR_CLICKS = np.uint64(POLICY), np.uint64(TIES), np.uint64(CLICKS)
-
-# --- the compiled loop -----------------------------------------------------------------------------------------------
-
-
-class Rules(NamedTuple):
-    """What holds for every session."""
-
-    p: npt.NDArray[np.float64]
-    online: bool
-    prior_mean: float
-    prior_strength: float
-    seed: np.uint64
-    ranks: bool  # the policy's kernel writes lists, not scores
-    ties: int
-
-
-class Table(NamedTuple):
-    """The data: `seen` is what the policy takes for R when relevance is given, `judged` which queries count."""
-
-    offsets: npt.NDArray[np.int64]
-    R: npt.NDArray[np.float64]
-    seen: npt.NDArray[np.float64]
-    ideal: npt.NDArray[np.float64]
-    places: npt.NDArray[np.int64]
-    judged: npt.NDArray[np.bool_]
-
-
-class Stream(NamedTuple):
-    """Sessions grouped by query: those of query q are `when[starts[q]:starts[q + 1]]`, in order of time.
-
-    `ticks` is the clock of the cumulative NDCG: the number of judged sessions before each session. `ends` are the
-    checkpoints, `tick_ends` their ticks, and `weights[i]` is gamma to the power i.
-    """
-
-    starts: npt.NDArray[np.int64]
-    when: npt.NDArray[np.int32]
-    ticks: npt.NDArray[np.int32]
-    ends: npt.NDArray[np.int64]
-    tick_ends: npt.NDArray[np.int64]
-    weights: npt.NDArray[np.float64]
-
-
-class Counts(NamedTuple):
-    """The state, and how many of its sessions each query has played in this run."""
-
-    F: npt.NDArray[np.int32]
-    C: npt.NDArray[np.int32]
-    visits: npt.NDArray[np.int64]
-    played: npt.NDArray[np.int64]
-
-
-class Tally(NamedTuple):
-    """Sums by block of queries and checkpoint. Blocks depend on the data alone, so threads change no bit of a sum."""
-
-    cndcg: npt.NDArray[np.float64]
-    ndcg: npt.NDArray[np.float64]
-    unfairness: npt.NDArray[np.float64]
-    relative: npt.NDArray[np.float64]
-    visited: npt.NDArray[np.int64]
-    query_ndcg: npt.NDArray[np.float64]
-
-
-class Log(NamedTuple):
-    """Every list and click, by session; of length 0 if nobody asked for them."""
-
-    lists: npt.NDArray[np.int32]
-    clicks: npt.NDArray[np.bool_]
-
-
-class Desk(NamedTuple):
-    """Room for one query at a time."""
-
-    R: npt.NDArray[np.float64]
-    E: npt.NDArray[np.float64]
-    scores: npt.NDArray[np.float64]
-    room: Room
-    pi: npt.NDArray[np.int64]
-    hits: npt.NDArray[np.bool_]
-    visits: npt.NDArray[np.int64]
-    ndcg: npt.NDArray[np.float64]
-    cndcg: npt.NDArray[np.float64]
-
-
-@kernel
-def judge(pi, R, p, ideal, weight, ndcg, cndcg):  # type: ignore[no-untyped-def]
-    """Add the NDCG@1..k_s of a list to two sums, plain and weighted; past the end of the list it stays."""
-    dcg = 0.0
-    value = 0.0
-    for j in range(pi.shape[0]):
-        dcg += R[pi[j]] * p[j]
-        value = dcg / ideal[j] if ideal[j] > 0.0 else 0.0
-        ndcg[j] += value
-        cndcg[j] += weight * value
-    for j in range(pi.shape[0], p.shape[0]):
-        ndcg[j] += value
-        cndcg[j] += weight * value
-
-
-@kernel
-def settle(block, m, q, E, R, visits, judged, ndcg, cndcg, tally):  # type: ignore[no-untyped-def]
-    """Book one query at checkpoint m: hand over its sums since the checkpoint before, add its unfairness."""
-    if not judged:
-        return
-    for j in range(ndcg.shape[0]):
-        tally.ndcg[block, m, j] += ndcg[j]
-        tally.cndcg[block, m, j] += cndcg[j]
-        tally.query_ndcg[q, j] += ndcg[j]
-        ndcg[j] = 0.0
-        cndcg[j] = 0.0
-    if visits > 0 and is_relevant(R):
-        value = query_unfairness(E, R)
-        tally.unfairness[block, m] += value
-        tally.relative[block, m] += value / (float(visits) * float(visits))
-        tally.visited[block, m] += 1
-
-
-@kernel
-def is_relevant(R):  # type: ignore[no-untyped-def]
-    """Whether any item has any relevance."""
-    for d in range(R.shape[0]):
-        if R[d] > 0.0:
-            return True
-    return False
-
-
-@kernel(allocates=True)
-def group(queries, starts, when):  # type: ignore[no-untyped-def]
-    """Sort sessions by query, keeping the order of time: count, add up, place."""
-    for t in range(queries.shape[0]):
-        starts[queries[t] + 1] += 1
-    for q in range(1, starts.shape[0]):
-        starts[q] += starts[q - 1]
-    free = starts[:-1].copy()
-    for t in range(queries.shape[0]):
-        when[free[queries[t]]] = t
-        free[queries[t]] += 1
-
-
-@kernel
-def play(score, rank, theta, memory, rules, table, stream, counts, tally, log, desk, bounds, blocks, span):  # type: ignore[no-untyped-def]
-    """Play the sessions of blocks[0] to blocks[1] that lie between the times span[0] and span[1].
-
-    Returns what is wrong with the policy, if anything, and for which query.
-    """
-    # Attributes of tuples are read here, and the view is made once for a query: in the innermost loop the counting of
-    # references would cost as much as the ranking.
-    p, online, prior_mean, prior_strength, seed = rules.p, rules.online, rules.prior_mean, rules.prior_strength, rules.seed
-    by_score, ties = not rules.ranks, rules.ties
-    starts, when, ticks, ends, tick_ends, weights = stream
-    lists, clicks = log
-    clock, hits, ndcg, cndcg = desk.visits, desk.hits, desk.ndcg, desk.cndcg
-    items, short, places, order = desk.room
-    begin, until = span
-    for block in range(blocks[0], blocks[1]):
-        for q in range(bounds[block], bounds[block + 1]):
-            low, high = table.offsets[q], table.offsets[q + 1]
-            n = high - low
-            k = min(p.shape[0], n)
-            truth, judged, ideal = table.R[low:high], table.judged[q], table.ideal[q]
-            F, C = counts.F[low:high], counts.C[low:high]
-            R, E, scores, pi = desk.R[:n], desk.E[:n], desk.scores[:n], desk.pi[:k]
-            fill_view(F, C, p, table.seen[low:high], online, prior_mean, prior_strength, E, R)
-            view = Query(R, E, F, p, clock, prior_strength, memory[q])
-            place, visits = np.uint64(table.places[q]), counts.visits[q]
-            m = 0
-            while m < ends.shape[0] and ends[m] <= begin:
-                m += 1
-            at = starts[q] + counts.played[q]
-            last = starts[q + 1]
-            while at < last and when[at] < until:
-                t = when[at]
-                while t >= ends[m]:
-                    settle(block, m, q, E, truth, visits, judged, ndcg, cndcg, tally)
-                    m += 1
-                clock[()] = visits
-                visit = np.uint64(visits)
-                if by_score:
-                    score(view, theta, Draws(seed, FOR_POLICY, place, visit), scores)
-                    user = Draws(seed, FOR_TIES, place, visit)
-                    fault = top_k(scores, E, ties, user, items, short, places, order, pi)
-                else:
-                    rank(view, theta, Draws(seed, FOR_POLICY, place, visit), pi)
-                    fault = OK if is_list(pi, n) else NOT_A_LIST
-                if fault != OK:
-                    return fault, q
-                if judged:
-                    age = tick_ends[m] - 1 - ticks[at]
-                    weight = weights[age] if age < weights.shape[0] else 0.0
-                    judge(pi, truth, p, ideal, weight, ndcg, cndcg)
-                observe(pi, F, p, E)
-                if online:
-                    user = Draws(seed, FOR_CLICKS, place, visit)
-                    observe_clicks(pi, truth, p, user, prior_mean, prior_strength, E, C, R, hits)
-                if lists.shape[0] > 0:
-                    for j in range(k):
-                        lists[t, j] = pi[j]
-                        clicks[t, j] = online and hits[j]
-                visits += 1
-                at += 1
-            while m < ends.shape[0] and ends[m] <= until:
-                settle(block, m, q, E, truth, visits, judged, ndcg, cndcg, tally)
-                m += 1
-            counts.visits[q] = visits
-            counts.played[q] = at - starts[q]
-    return OK, -1
-
-
-@kernel
-def no_score(q, theta, rng, out):  # type: ignore[no-untyped-def]
-    """Stand where a score kernel could, in a run whose policy writes lists."""
-
-
-@kernel
-def no_rank(q, theta, rng, out):  # type: ignore[no-untyped-def]
-    """Stand where a rank kernel could, in a run whose policy writes scores."""
 
 
 # --- a run -----------------------------------------------------------------------------------------------------------
@@ -413,7 +194,7 @@ def make_setting(setting: Setting | str, preset: str | None, changes: dict[str, 
 
 
 def played(data: Dataset | Fold, preset: str | None) -> tuple[Dataset, npt.NDArray[np.bool_]]:
-    """Return the queries that are played, and which of them are judged; queries of fewer than two items are left out."""
+    """Return the queries that are played and which of them are judged; those of fewer than two items are left out."""
     if preset == "wsdm23" and data.preset != "wsdm23":
         raise SettingError(
             f"preset wsdm23 reads a LETOR fold or file in its own way: load it with preset='wsdm23'; got {data!r}"
@@ -444,8 +225,8 @@ def checkpoint_ends(checkpoints: int | Sequence[int], sessions: int) -> npt.NDAr
         count = min(checkpoints, sessions)
         return np.array([sessions * (i + 1) // count for i in range(count)])
     ends = np.array(checkpoints, dtype=np.int64)
-    if ends.ndim != 1 or np.any(np.diff(ends) <= 0) or ends.size and not 1 <= ends[0] <= ends[-1] <= sessions:
-        raise SettingError(f"checkpoints {list(checkpoints)} are not ascending numbers of sessions from 1 to {sessions}")
+    if ends.ndim != 1 or np.any(np.diff(ends) <= 0) or (ends.size and not 1 <= ends[0] <= ends[-1] <= sessions):
+        raise SettingError(f"checkpoints {list(checkpoints)} are not ascending sessions from 1 to {sessions}")
     return ends if ends.size and ends[-1] == sessions else np.append(ends, sessions)
 
 
@@ -486,7 +267,8 @@ class Run:
         if not self.table.judged.all():
             clock = np.concatenate(([0], np.cumsum(self.table.judged[self.arrivals])))
             ticks, tick_ends = clock[when].astype(np.int32), clock[ends]
-        return Stream(starts, when, ticks, ends, tick_ends, discounts(self.setting.gamma, int(np.diff(ends, prepend=0).max())))
+        weights = discounts(self.setting.gamma, int(np.diff(ends, prepend=0).max()))
+        return Stream(starts, when, ticks, ends, tick_ends, weights)
 
     def _desk(self) -> Desk:
         n, k = int(self.data.sizes.max()), self.state.p.size
@@ -498,14 +280,14 @@ class Run:
     def _phases(self) -> Iterator[tuple[int, int]]:
         fits, sessions = self.policy.fits, self.setting.sessions
         cuts = sorted({sessions * i // fits for i in range(fits + 1)})
-        yield from zip(cuts[:-1], cuts[1:], strict=True)
+        yield from pairwise(cuts)
 
     def _groups(self, threads: int) -> list[tuple[int, int]]:
         """Ranges of blocks for one call each: enough calls for the threads and for progress to be seen."""
         blocks = self.bounds.size - 1
         calls = min(blocks, max(4 * threads if threads > 1 else 1, self.setting.sessions // 500_000))
         cuts = np.linspace(0, blocks, calls + 1).astype(int).tolist()
-        return list(zip(cuts[:-1], cuts[1:], strict=True))
+        return list(pairwise(cuts))
 
     def play(self, threads: int, progress: Callable[[int], None] | None) -> float:
         """Play all sessions; return the seconds it took, compilation not counted."""
@@ -538,7 +320,7 @@ class Run:
         before = int(played.sum())
         fault, query = loop(*self._arguments(memory, blocks, span))
         if fault != OK:
-            what = "a list that is not made of distinct items" if fault == NOT_A_LIST else "a score that is not a number"
+            what = "a list whose entries are not distinct items" if fault == NOT_A_LIST else "a score that is no number"
             raise PolicyError(f"{self.policy!r} gave {what} for query {self.data.query_id(query)}")
         if progress is not None:
             progress(int(played.sum()) - before)

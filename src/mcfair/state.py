@@ -111,7 +111,8 @@ class State:
         """Relevance as estimated from the clicks (Eq. 25), shape (items,)."""
         weight = self.E + prior_strength
         out = np.zeros(weight.size)
-        return np.divide(self.C + prior_strength * prior_mean, weight, out=out, where=weight > 0)
+        np.divide(self.C + prior_strength * prior_mean, weight, out=out, where=weight > 0)
+        return out
 
     def __repr__(self) -> str:
         return (f"State({self.visits.size:,} queries, {self.C.size:,} items, {self.sessions:,} sessions, "

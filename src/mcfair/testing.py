@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ __all__ = ["check_policy", "views"]
 
 
 def views(seed: int = 0) -> Iterator[Query]:
-    """Views of queries a policy must cope with: one item, fewer items than ranks, nothing seen yet, ties, many items."""
+    """Give views a policy must cope with: one item, fewer items than ranks, nothing seen yet, ties, many items."""
     rng = np.random.default_rng(seed)
     for n, k_s, visits in ((1, 1, 0), (2, 5, 3), (5, 5, 1), (7, 3, 0), (12, 5, 40), (33, 8, 9), (104, 5, 300)):
         p = 1.0 / np.log2(np.arange(2, k_s + 2))
@@ -56,7 +57,9 @@ def check_policy(policy: Policy) -> None:
     if type(policy).prepare is Policy.prepare:
         for visit, q in enumerate(views()):
             check_view(policy, q, visit)
-    data = Dataset(offsets=[0, 2, 9, 29], y=np.random.default_rng(0).integers(0, 3, 29), name="check")
+    data = Dataset(
+        offsets=np.array([0, 2, 9, 29]), y=np.random.default_rng(0).integers(0, 3, 29, np.int16), name="check"
+    )
     for mode in ("post-processing", "online"):
         one, two = (simulate(data, policy, mode, steps=300, threads=threads, record=True) for threads in (1, 2))
         assert one.lists is not None
@@ -68,14 +71,16 @@ def check_policy(policy: Policy) -> None:
 def check_view(policy: Policy, q: Query, visit: int) -> None:
     """Check what a policy makes of one view."""
     n, rng = q.R.size, draws(seed=1, purpose=POLICY, query=2, visit=visit)
-    before = [np.copy(part) for part in q]
+    before: list[Any] = [np.copy(part) for part in q]
     pi = policy.rank(q, rng)
     where = f"{policy!r} on a view of {n} items and {q.p.size} ranks"
     assert len(pi) == min(n, q.p.size), f"{where}: a list of {len(pi)}"
     assert len(set(pi)) == len(pi), f"{where}: an item twice in {pi}"
     assert all(0 <= d < n for d in pi), f"{where}: positions outside the query in {pi}"
     assert np.array_equal(pi, policy.rank(read_only(q), rng)), f"{where}: two lists for one session"
-    assert all(np.array_equal(old, new) for old, new in zip(before, q, strict=True)), f"{where}: the view was changed"
+    after: list[Any] = list(q)
+    same = all(np.array_equal(old, new) for old, new in zip(before, after, strict=True))
+    assert same, f"{where}: the view was changed"
     if policy.ranks:
         if policy.kernel is not None:
             out = np.empty(len(pi), np.int64)

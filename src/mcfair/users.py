@@ -106,7 +106,7 @@ def arrivals(kind: Arrivals, sessions: int, queries: int, seed: int, start: int 
 
 @kernel
 def fill_arrivals(rng, start, queries, out):  # type: ignore[no-untyped-def]
-    """Write the query of sessions start, start + 1, …"""
+    """Write the query of every session from `start` on."""
     for t in range(out.shape[0]):
         session = Draws(rng.seed, rng.purpose, rng.query, np.uint64(start + t))
         out[t] = int(uniform(session, 0) * queries)

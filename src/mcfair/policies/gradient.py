@@ -73,7 +73,8 @@ def gradient_term(q: Query, alpha: float, scale: str) -> FloatArray:
     """α B for every item, B divided as `scale` says."""
     er, rr = dots(q.E, q.R)
     weight = alpha * gradient_weight(q.E, q.R, er, rr, q.visits[()], get_args(Scale).index(scale))
-    return weight * (q.R * er - q.E * rr)
+    term: FloatArray = weight * (q.R * er - q.E * rr)
+    return term
 
 
 @kernel
@@ -146,7 +147,10 @@ class FairK(Policy):
 
     def terms(self, q: Query) -> dict[str, FloatArray]:
         """B and β MC."""
-        return {"fairness": gradient_term(q, 1.0, self.scale), "exploration": certainty_term(q, self.beta, self.mc_floor)}
+        return {
+            "fairness": gradient_term(q, 1.0, self.scale),
+            "exploration": certainty_term(q, self.beta, self.mc_floor),
+        }
 
 
 @kernel
