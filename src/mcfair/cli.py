@@ -241,10 +241,10 @@ def progress(total: int) -> Iterator[Callable[[int], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    columns = (TextColumn("sessions"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("simulate", total=total)
-        yield lambda played: bar.advance(task, played)
+        task = bar.add_task("compiling or loading compiled code", total=total)
+        yield lambda played: bar.update(task, advance=played, description="sessions")
 
 
 # --- what there is ---------------------------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ def main() -> None:
     if debug:
         # accepted after the command as well as before it
         sys.argv = [sys.argv[0], "--debug", *(word for word in sys.argv[1:] if word != "--debug")]
-    warnings.simplefilter("always", MCFairWarning)
+    warnings.simplefilter("once", MCFairWarning)
     warnings.showwarning = note
     try:
         code = app(standalone_mode=False)
@@ -350,7 +350,3 @@ def main() -> None:
 def note(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """Print a warning as one line."""
     sys.stderr.write(f"mcfair: note: {message}\n")
-
-
-if __name__ == "__main__":
-    main()

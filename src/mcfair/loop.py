@@ -116,7 +116,7 @@ def judge(pi, R, p, ideal, weight, ndcg, cndcg):  # type: ignore[no-untyped-def]
         cndcg[j] += weight * value
 
 
-@kernel
+@kernel(inline=False)
 def settle(block, m, q, E, R, visits, judged, ndcg, cndcg, tally):  # type: ignore[no-untyped-def]
     """Book one query at checkpoint m: hand over its sums since the checkpoint before, add its unfairness."""
     if not judged:

@@ -119,21 +119,13 @@ def ideal_dcg(R: npt.ArrayLike, p: npt.ArrayLike, offsets: npt.ArrayLike | None 
     """
     weights = np.ascontiguousarray(p, dtype=np.float64)
     bounds, (r,) = ragged(offsets, R)
-    out = np.empty((bounds.size - 1, weights.size))
-    fill_ideal(r, weights, bounds, out)
-    return out
-
-
-@kernel(allocates=True)
-def fill_ideal(R, p, offsets, out):  # type: ignore[no-untyped-def]
-    """Write the running DCG of each query's items in order of R; past the last item it stays."""
-    for q in range(out.shape[0]):
-        best = np.sort(R[offsets[q] : offsets[q + 1]])[::-1]
-        dcg = 0.0
-        for j in range(p.shape[0]):
-            if j < best.shape[0]:
-                dcg += best[j] * p[j]
-            out[q, j] = dcg
+    query = np.repeat(np.arange(bounds.size - 1), np.diff(bounds))
+    best = r[np.lexsort((-r, query))]  # by query, and in each the most relevant first
+    rank = np.arange(r.size) - bounds[query]
+    top = rank < weights.size
+    gains = np.zeros((bounds.size - 1, weights.size))
+    gains[query[top], rank[top]] = best[top] * weights[rank[top]]
+    return np.cumsum(gains, axis=1)
 
 
 def ndcg(pi: npt.ArrayLike, R: npt.ArrayLike, p: npt.ArrayLike) -> FloatArray:
