@@ -1,0 +1,73 @@
+"""What the documents promise exists and runs."""
+
+import re
+from pathlib import Path
+
+import pytest
+import typer.main
+
+import mcfair as mf
+from mcfair.cli import app
+from mcfair.policy import REGISTRY
+from mcfair.testing import check_policy
+
+ROOT = Path(__file__).parent.parent
+USAGE = (ROOT / "docs" / "usage.md").read_text()
+README = (ROOT / "README.md").read_text()
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+
+command = typer.main.get_command(app)
+
+
+def blocks(text):
+    return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("name", command.commands)
+def test_every_command_and_option_is_documented(name):
+    assert f"mcfair {name}" in USAGE
+    if name == "simulate":
+        for parameter in command.commands[name].params:
+            assert f"`{parameter.opts[0]}`" in USAGE, parameter.opts[0]
+
+
+def test_the_readme_runs(capsys):
+    exec(blocks(README)[0], {})
+    assert "unfairness" in capsys.readouterr().out
+
+
+def test_the_policies_of_the_usage_page_run_and_agree():
+    own = [block for block in blocks(USAGE) if "register" in block]
+    space = {"mf": mf, "data": mf.synthetic("mq2008-like").take(range(5))}
+    try:
+        for block in own:
+            exec(block, space)
+        plain, compiled = space["Damped"](), space["FastDamped"]()
+        check_policy(compiled)
+        traces = [mf.simulate(space["data"], each, "online", steps=500) for each in (plain, compiled)]
+        assert traces[0].unfairness == traces[1].unfairness
+    finally:
+        REGISTRY.pop("Damped", None)
+        REGISTRY.pop("FastDamped", None)
+
+
+def test_every_policy_is_documented():
+    for name in mf.policies():
+        assert f"| {name} |" in USAGE
+
+
+def test_every_module_is_on_the_architecture_page():
+    for path in (ROOT / "src" / "mcfair").glob("*.py"):
+        if not path.stem.startswith("__"):
+            assert f"`{path.stem}`" in ARCHITECTURE, path.stem
+
+
+def test_what_the_equation_map_names_exists():
+    rows = ARCHITECTURE.split("## Where each equation is")[1].split("## ")[0]
+    for module, name in re.findall(r"`((?:policies\.)?[a-z]+)\.([a-z_0-9]+)`", rows):
+        assert hasattr(__import__(f"mcfair.{module}", fromlist=["x"]), name), f"{module}.{name}"
+
+
+def test_what_is_public_exists():
+    assert all(hasattr(mf, name) for name in mf.__all__)
+    assert re.fullmatch(r"\d+\.\d+\.\d+", mf.__version__)
