@@ -342,7 +342,7 @@ def start_up(report, effort):
 
     def start(command):
         begun = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return time.perf_counter() - begun
 
     start(commands[f"mcfair {simulate}"])  # fills the caches: of files, and of compiled code

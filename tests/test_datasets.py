@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from real_data import FOLDS, needs_mq2008
 
 from mcfair import datasets, letor
 from mcfair.data import Dataset
@@ -611,12 +611,8 @@ def test_import_is_light():
 # ---------------------------------------------------------------------------------------------------------------------
 # Real data: a copy of MQ2008 that the user has
 
-real = pytest.mark.skipif(
-    "MCFAIR_DATA" not in os.environ, reason="MCFAIR_DATA does not name a folder with MQ2008's folds"
-)
 
-
-@real
+@needs_mq2008
 @pytest.mark.parametrize(
     ("fold", "queries", "kept"), [(1, 156, 82), (2, 157, 74), (3, 157, 69), (4, 157, 86), (5, 157, 93)]
 )
@@ -633,7 +629,18 @@ def test_mq2008(fold, queries, kept):
     assert open_data(f"mq2008/fold{fold}", preset="wsdm23").queries == kept
 
 
-@real
+@needs_mq2008
 def test_mq2008_agrees_with_the_obvious_reader():
     path = Path(locate("mq2008/fold1")) / "test.txt"
     check_same(read_part(path, features=True, block_size=100_000), path.read_bytes())
+
+
+@needs_mq2008
+def test_mq2008_is_known_without_its_carriage_returns(tmp_path, monkeypatch):
+    folder = tmp_path / "Fold2"
+    folder.mkdir()
+    content = (FOLDS / "Fold2" / "test.txt").read_bytes()
+    (folder / "test.txt").write_bytes(content.replace(b"\r\n", b"\n"))
+    monkeypatch.setenv("MCFAIR_DATA", str(tmp_path))
+    assert locate("mq2008/fold2") == folder
+    assert load_letor(folder, preset="wsdm23").test.queries == 74

@@ -1,18 +1,12 @@
 """The paper's Table 1 and the online figures, on the real MQ2008 data that the user brings."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
+from real_data import FOLDS, needs_mq2008
 
 import mcfair as mf
 
-FOLDS = Path(os.environ.get("MCFAIR_DATA") or "nowhere")
-
-pytestmark = pytest.mark.skipif(
-    not (FOLDS / "Fold1" / "test.txt").exists(), reason="MCFAIR_DATA does not name a folder with MQ2008's folds"
-)
+pytestmark = needs_mq2008
 
 # Mean and standard deviation over seeds 0 to 4 and mean cNDCG@1..5: what the code released with the paper gives.
 RELEASED = {

@@ -119,21 +119,23 @@ class Kernel:
     def __call__(self, *args: Any) -> Any:
         return self.interpreted(*args) if INTERPRET else self.compiled(*args)
 
-    def compile(self, *examples: Any) -> Any:
-        """Compile, or load from the cache, for arguments of the types of these examples; return what can be called.
+    def compile(self, *examples: Any) -> tuple[Any, Callable[..., Any]]:
+        """Compile, or load from the cache, for arguments of the types of these examples.
 
         An example that is a `Signature` stands for a function argument: any kernel compiled for that signature can be
         passed there, and this one is not compiled again for each of them.
+
+        Returns
+        -------
+        What can be passed to a kernel as a function, and what can be called: past Numba's dispatcher, which would look
+        at the type of every argument again.
         """
         import numba
 
         types = tuple(each.numba_type() if isinstance(each, Signature) else numba.typeof(each) for each in examples)
-        dispatcher = self.compiled
-        if types not in dispatcher.overloads:
-            dispatcher.compile(types)
-        if any(isinstance(each, Signature) for each in examples):
-            dispatcher.disable_compile()  # or a call would specialise it for the very kernel passed
-        return dispatcher
+        if types not in self.compiled.overloads:
+            self.compiled.compile(types)
+        return self.compiled, self.compiled.overloads[types].entry_point
 
 
 class Signature:
@@ -169,7 +171,7 @@ def kernel(
     ...         s += x[i]
     ...     return s
     >>> import numpy as np
-    >>> total(np.ones(3)) == total.interpreted(np.ones(3)) == 3.0
+    >>> bool(total(np.ones(3)) == total.interpreted(np.ones(3)) == 3.0)
     True
     """
     return Kernel(function) if function is not None else lambda each: Kernel(each, **options)

@@ -69,6 +69,7 @@ class Policy:
     kernel: ClassVar[Kernel | None] = None
     ranks: ClassVar[bool] = False
     fits: ClassVar[int] = 1
+    parameter_hints: ClassVar[dict[str, Any]]  # filled in by parameter_types
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -168,8 +169,11 @@ def refuse_surplus(cls: type[Policy]) -> None:
 
 def parameter_types(cls: type[Policy]) -> dict[str, Any]:
     """Name and annotation of each parameter, in order."""
-    hints = get_type_hints(cls, include_extras=True)
-    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    if "parameter_hints" not in vars(cls):
+        hints = get_type_hints(cls, include_extras=True)
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        cls.parameter_hints = {field.name: hints[field.name] for field in fields}
+    return cls.parameter_hints
 
 
 # --- ranking by score ------------------------------------------------------------------------------------------------

@@ -13,15 +13,16 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import Annotated, Any, Literal, get_type_hints
+from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ._jit import INTERPRET
+from ._jit import INTERPRET, Kernel
 from .data import Dataset, concatenate
 from .datasets import Fold
 from .errors import MCFairWarning, PolicyError, SettingError, checked, unknown
@@ -103,6 +104,9 @@ class Setting:
 
 
 # --- a run -----------------------------------------------------------------------------------------------------------
+
+LOOPS: WeakKeyDictionary[Kernel, Callable[..., tuple[int, int]]] = WeakKeyDictionary()
+"""The compiled loop for each kernel: the types of its arguments are the same in every run."""
 
 BLOCKS = 64
 """Into how many blocks queries are cut; part of the result, because it fixes the order of sums."""
@@ -326,13 +330,15 @@ class Run:
             progress(int(played.sum()) - before)
 
     def _compiled_loop(self) -> Callable[..., tuple[int, int]]:
-        assert self.policy.kernel is not None
-        if self.policy.ranks:
-            score, rank = no_score.compile(*SCORE), self.policy.kernel.compile(*RANK)
-        else:
-            score, rank = self.policy.kernel.compile(*SCORE), no_rank.compile(*RANK)
-        examples = self._arguments(np.zeros((1, 1)), (0, 0), (0, 0))
-        return partial(play.compile(SCORE_SIGNATURE, RANK_SIGNATURE, *examples), score, rank)
+        kernel = self.policy.kernel
+        assert kernel is not None
+        if kernel not in LOOPS:
+            kernels = (no_score, kernel) if self.policy.ranks else (kernel, no_rank)
+            (score, _), (rank, _) = kernels[0].compile(*SCORE), kernels[1].compile(*RANK)
+            examples = self._arguments(np.zeros((1, 1)), (0, 0), (0, 0))
+            _, loop = play.compile(SCORE_SIGNATURE, RANK_SIGNATURE, *examples)
+            LOOPS[kernel] = partial(loop, score, rank)
+        return LOOPS[kernel]
 
     def _interpreted_loop(self) -> Callable[..., tuple[int, int]]:
         policy = self.policy
@@ -366,8 +372,6 @@ class Run:
 
     def trace(self, seconds: float, threads: int, preset: str | None) -> Trace:
         """Add up the blocks and describe the run."""
-        from importlib.metadata import version
-
         tally, stream, data, setting = self.tally, self.stream, self.data, self.setting
         judged_sessions = np.maximum(stream.tick_ends, 1)
         visited = np.maximum(tally.visited.sum(axis=0), 1)
@@ -388,9 +392,7 @@ class Run:
             "sessions_before": self.state.sessions - setting.sessions,
             "seconds": seconds,
             "threads": threads,
-            "versions": {
-                "python": platform.python_version(), **{name: version(name) for name in ("mcfair", "numpy", "numba")}
-            },
+            "versions": versions(),
         }  # fmt: skip
         E = self.state.E
         return Trace(
@@ -410,6 +412,14 @@ class Run:
             clicks=self.log.clicks if self.log.lists.size else None,
             arrivals=self.arrivals if self.log.lists.size else None,
         )
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return what the result may depend on."""
+    from importlib.metadata import version
+
+    return {"python": platform.python_version(), **{name: version(name) for name in ("mcfair", "numpy", "numba")}}
 
 
 def read_only(q: Query) -> Query:
