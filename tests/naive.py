@@ -181,3 +181,22 @@ def simulate(data, policy, arrivals, *, online, seed=0, k_s=5, gamma=0.995, prio
     result.unfairness = float(np.mean(seen))
     result.ndcg = total / len(arrivals)
     return result
+
+
+def read_letor(text):
+    """Read a LETOR file the slow and obvious way: grades, one dict of features per row, sizes, qids, docids."""
+    y, rows, sizes, qids, docids = [], [], [], [], []
+    for line in text.decode().split("\n"):
+        body, _, comment = line.partition("#")
+        if not body.strip():
+            continue
+        grade, qid, *features = body.split()
+        if not qids or qids[-1] != qid[4:]:
+            qids.append(qid[4:])
+            sizes.append(0)
+        sizes[-1] += 1
+        y.append(int(float(grade)))
+        rows.append({int(index): float(value) for index, value in (each.split(":") for each in features)})
+        words = comment.replace("=", " = ").split()
+        docids.append(words[words.index("docid") + 2] if "docid" in words else None)
+    return y, rows, sizes, qids, docids if all(docids) else None
