@@ -411,6 +411,8 @@ def test_preset_paper_plays_all_splits_and_judges_the_test_split(fold):
     seen = np.cumsum(judged)[trace.checkpoints - 1]
     assert mf.cndcg(values)[seen - 1] == pytest.approx(trace.cndcg_at)
     assert trace.unfairness == pytest.approx(trace.query_unfairness[17:].mean())
+    assert np.isnan(trace.query_ndcg[:17]).all()
+    assert not np.isnan(trace.query_ndcg[17:]).any()
     single = mf.simulate(loaded.test, "MCFair", preset="paper", steps=100)
     assert single.query_judged.all()
 

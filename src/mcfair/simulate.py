@@ -223,7 +223,7 @@ def played(data: Dataset | Fold, preset: str | None) -> tuple[Dataset, npt.NDArr
 
 def checkpoint_ends(checkpoints: int | Sequence[int], sessions: int) -> npt.NDArray[np.int64]:
     """After how many sessions figures are taken, ascending, the last after all of them."""
-    if isinstance(checkpoints, int):
+    if isinstance(checkpoints, int | np.integer):
         if checkpoints < 1:
             raise SettingError(f"checkpoints = {checkpoints} is not allowed: expected at least 1")
         count = min(checkpoints, sessions)
@@ -403,7 +403,7 @@ class Run:
             ndcg_at=np.cumsum(tally.ndcg.sum(axis=0), axis=0) / judged_sessions[:, None],
             query_ids=[data.query_id(q) for q in range(data.queries)],
             query_unfairness=unfairness_per_query(E, data.R, data.offsets),
-            query_ndcg=tally.query_ndcg / np.where(played == 0, np.nan, played)[:, None],
+            query_ndcg=tally.query_ndcg / np.where(self.table.judged & (played > 0), played, np.nan)[:, None],
             query_judged=self.table.judged,
             query_sessions=played,
             state=self.state,

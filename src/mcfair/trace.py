@@ -40,7 +40,7 @@ class Trace:
     query_ids : list of str
     query_unfairness : (queries,) array
     query_ndcg : (queries, k) array
-        Mean NDCG@1..k over the sessions of each query; nan for a query that was never visited.
+        Mean NDCG@1..k over the sessions of each query; nan for a query that was never visited or is not judged.
     query_judged : (queries,) bool array
         Whether the query counts in the figures: false for training and validation queries under preset "paper".
     query_sessions : (queries,) int array
