@@ -280,21 +280,26 @@ def sort_by_counting(scores, n, places, order):  # type: ignore[no-untyped-def]
 def sort_by_insertion(scores, E, ties, rng, items, size, pi):  # type: ignore[no-untyped-def]
     """Insert the items in items[:size] one by one into a list of the best k."""
     k = pi.shape[0]
+    by_index = ties == BY_INDEX
+    least = -np.inf
     for i in range(size):
         d = items[i]
         s = scores[d]
+        if i >= k and (s < least or (by_index and s == least)):
+            continue
         if s != s:
             return NOT_A_NUMBER
         j = min(i, k)
         while j > 0:
             above = scores[pi[j - 1]]
-            if s < above or (s == above and (ties == BY_INDEX or not wins_tie(d, pi[j - 1], E, ties, rng))):
+            if s < above or (s == above and (by_index or not wins_tie(d, pi[j - 1], E, ties, rng))):
                 break
             j -= 1
             if j < k - 1:
                 pi[j + 1] = pi[j]
         if j < k:
             pi[j] = d
+        least = scores[pi[min(i, k - 1)]]
     return OK
 
 
