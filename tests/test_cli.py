@@ -207,6 +207,11 @@ def test_progress_is_shown_to_people_on_stderr():
     assert "TopK" in out
 
 
+def test_a_terminal_that_knows_ascii_only_is_no_error():
+    assert "TopK" in run("policies", PYTHONIOENCODING="ascii").stdout
+    assert "MCFair" in run(*SIMULATE, "--policy", "MCFair", PYTHONIOENCODING="ascii").stdout
+
+
 def test_a_reader_that_goes_away_is_no_error():
     done = subprocess.run(
         f"{sys.executable} -m mcfair policies | head -n 1", shell=True, capture_output=True, text=True

@@ -31,6 +31,11 @@ def test_the_estimate_is_clicks_over_exposure(state, m, s):
     assert [estimate(c, e, m, s) for c, e in zip(state.C, state.E, strict=True)] == expected.tolist()
 
 
+def test_without_exposure_and_prior_strength_the_estimate_is_0_whatever_the_prior_mean():
+    assert estimate(0, 0.0, 0.5, 0.0) == 0.0
+    assert estimate(0, 0.0, 0.5, 2.0) == 0.5
+
+
 def test_one_click_at_a_low_rank_counts_more_than_one():
     assert estimate(1, 1 / np.log2(6), 0.0, 0.0) == pytest.approx(2.585, abs=1e-3)
 

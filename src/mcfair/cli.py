@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import os
 import sys
 import warnings
@@ -30,6 +31,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # the pretty help takes a quarter of a second to import
 )
 
 
@@ -327,6 +329,9 @@ def main() -> None:
     if debug:
         # accepted after the command as well as before it
         sys.argv = [sys.argv[0], "--debug", *(word for word in sys.argv[1:] if word != "--debug")]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Greek letters gets question marks, not an error
     warnings.simplefilter("once", MCFairWarning)
     warnings.showwarning = note
     try:
