@@ -1,4 +1,6 @@
+import dataclasses
 import importlib
+import pickle
 from typing import Annotated, Literal
 
 import msgspec
@@ -42,6 +44,12 @@ def test_parameters_are_converted_and_printed_in_full():
     assert mf.MCFair(alpha=1000, beta=0).label == "MCFair(alpha=1000.0, beta=0.0)"
     assert mf.TopK().label == "TopK"
     assert Weighted(weight=0.5, side="right").theta.tolist() == [0.5, 2.0, 1.0]
+
+
+def test_it_can_be_copied_with_changes_and_pickled():
+    policy = mf.MCFair(alpha=3)
+    assert dataclasses.replace(policy, beta=1) == mf.MCFair(alpha=3, beta=1)
+    assert pickle.loads(pickle.dumps(policy)) == policy
 
 
 def test_it_cannot_be_changed():

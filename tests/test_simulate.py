@@ -1,6 +1,7 @@
 import dataclasses
 
 import naive
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -226,6 +227,15 @@ class Listed(mf.Policy):
 @pytest.mark.parametrize("mode", MODES)
 def test_a_policy_in_plain_python_equals_its_kernel_to_the_bit(data, mode):
     assert same(*(mf.simulate(data, each, mode, steps=2000, threads=2) for each in (Compiled(), Plain())))
+
+
+def test_a_function_compiled_by_numba_is_a_kernel(data):
+    class Numbas(mf.Policy):
+        weight: float = 2.0
+
+        kernel = numba.njit(least_seen.interpreted)
+
+    assert same(*(mf.simulate(data, each, steps=500) for each in (Compiled(), Numbas())))
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -50,7 +50,7 @@ def cache_folder() -> Path:
     wanted = platformdirs.user_cache_path("mcfair") / name
     if writable(wanted):
         return wanted
-    fallback = Path(tempfile.gettempdir()) / f"mcfair-{os.getuid() if hasattr(os, 'getuid') else 'user'}" / name
+    fallback = Path(tempfile.gettempdir()) / f"mcfair-{os.getuid() if hasattr(os, 'getuid') else 'user'}-{name}"
     if not writable(fallback):
         fallback = Path(tempfile.mkdtemp(prefix="mcfair-"))
     warnings.warn(f"cannot write to {wanted}; compiled code is cached in {fallback}", MCFairWarning, stacklevel=2)

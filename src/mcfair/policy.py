@@ -48,9 +48,9 @@ class Policy:
     Attributes
     ----------
     kernel
-        The compiled form of `score` or `rank`, a `kernel` with the arguments (q, theta, rng, out). If given, the
-        method need not be. `theta` holds the parameters in the order in which they are declared, as floats; a choice
-        among words is its place among them.
+        The compiled form of `score` or `rank`: a function of (q, theta, rng, out) marked with `mcfair.kernel`, or one
+        that Numba compiled. If given, the method need not be. `theta` holds the parameters in the order in which they
+        are declared, as floats; a choice among words is its place among them.
     ranks
         Whether the kernel writes a list, as `rank` returns it, instead of scores.
     fits
@@ -79,6 +79,8 @@ class Policy:
                 cls.kernel = None  # an inherited one would be another policy's
             if "ranks" not in own:
                 cls.ranks = "rank" in own
+        if cls.kernel is not None and not isinstance(cls.kernel, Kernel):
+            cls.kernel = Kernel(getattr(cls.kernel, "py_func", cls.kernel))  # a plain function, or Numba's
         dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
         refuse_surplus(cls)
 
