@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,9 +70,12 @@ def simulate(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """Play policies against simulated users and measure unfairness and effectiveness."""
+    from rich.console import Console
+
     from .datasets import open_data
     from .policy import parse_policy
     from .simulate import make_setting
+    from .trace import new_folder
 
     for each in plugin or []:
         import_plugin(each)
@@ -88,10 +91,11 @@ def simulate(
         changes["steps"] = steps
     conditions = make_setting(setting, preset, changes)
     options = {"preset": preset, "checkpoints": read_checkpoints(checkpoints), "threads": threads, "record": record}
-    with new_folder(out) as folder:
-        loaded = open_data(
-            data, split=split, epsilon=epsilon, preset=preset, min_items=min_items, max_items=max_items
-        )  # fmt: skip
+    with nullcontext() if out is None else new_folder(out) as folder:
+        with Console(stderr=True).status(f"reading {data}"):
+            loaded = open_data(
+                data, split=split, epsilon=epsilon, preset=preset, min_items=min_items, max_items=max_items
+            )  # fmt: skip
         traces = run_all([(loaded, each, conditions) for each in chosen], seeds, options)
         summary = described(traces)
         if folder is not None:
@@ -183,30 +187,6 @@ def save_all(traces: list[Trace], folder: Path, summary: dict[str, Any]) -> None
         name = trace.provenance["policy"].split("(")[0]
         trace.save(folder / f"{number:03d}-{name}-seed{trace.provenance['seed']}")
     (folder / "summary.json").write_text(encoded(summary))
-
-
-@contextmanager
-def new_folder(target: Path | None) -> Iterator[Path | None]:
-    """Give a folder that becomes `target` when all went well and vanishes when not; fail at once if it cannot."""
-    import shutil
-    import tempfile
-
-    if target is None:
-        yield None
-        return
-    if target.exists():
-        raise SettingError(f"{target} exists already: name a new folder for --out")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    except OSError as error:
-        raise SettingError(f"cannot write to {target.parent}: {error.strerror}") from None
-    try:
-        yield draft
-        draft.chmod(0o755)
-        draft.rename(target)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def show(traces: list[Trace], title: str) -> None:

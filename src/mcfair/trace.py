@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +20,29 @@ from .state import State
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Trace"]
+__all__ = ["Trace", "new_folder"]
 
 FloatArray = npt.NDArray[np.float64]
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Give a folder that becomes `target` when all went well and vanishes when not; fail at once if it cannot."""
+    if target.exists():
+        raise TraceError(f"{target} exists already; results are written to a new folder")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise TraceError(f"cannot write to {target.parent}: {error.strerror}") from None
+    try:
+        yield draft
+        draft.chmod(0o755)
+        draft.rename(target)
+    except OSError as error:
+        raise TraceError(f"cannot write {target}: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -151,25 +173,11 @@ class Trace:
         The folder gets `run.json`, `metrics.parquet`, `queries.parquet`, `state.parquet` and, if lists were recorded,
         `sessions.parquet`.
         """
-        target = Path(folder)
-        if target.exists():
-            raise TraceError(f"{target} exists already; a run is written to a new folder")
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-        except OSError as error:
-            raise TraceError(f"cannot write to {target.parent}: {error.strerror}") from None
-        try:
+        with new_folder(Path(folder)) as draft:
             for name, frame in self._frames().items():
                 frame.write_parquet(draft / f"{name}.parquet")
             (draft / "run.json").write_bytes(msgspec.json.format(msgspec.json.encode(self.provenance)) + b"\n")
-            draft.chmod(0o755)
-            draft.rename(target)
-        except OSError as error:
-            raise TraceError(f"cannot write {target}: {error.strerror or error}") from None
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-        return target
+        return Path(folder)
 
     def _frames(self) -> dict[str, pl.DataFrame]:
         import polars as pl
