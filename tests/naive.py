@@ -5,6 +5,7 @@ Nothing here is shared with the package. "Numbered (n)" refers to the paper's eq
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 
@@ -115,6 +116,14 @@ def ranking(scores, k, tie_keys):
     return sorted(range(len(scores)), key=lambda d: (-scores[d], tie_keys[d], d))[:k]
 
 
+def is_ranking(pi, scores, k, tolerance=1e-9):
+    """Whether a list holds k of the highest scores in order, but for rounding."""
+    margin = tolerance * max(1.0, np.abs(scores).max())
+    rest = [scores[d] for d in range(len(scores)) if d not in set(pi)]
+    falling = all(scores[a] >= scores[b] - margin for a, b in itertools.pairwise(pi))
+    return len(set(pi)) == len(pi) == k and falling and all(scores[pi[-1]] >= s - margin for s in rest)
+
+
 def ndcg(pi, R, p):
     """Numbered (3) and (5) for every cutoff; lists shorter than p are as good as they can be below their end."""
     best = sorted(R, reverse=True)
@@ -142,15 +151,21 @@ class Result:
     clicks: list = field(default_factory=list)
 
 
-def simulate(data, policy, arrivals, *, online, seed=0, k_s=5, gamma=0.995, prior_mean=0.0, prior_strength=0.0):
-    """One session after the other, over whole arrays, as Figure 1 of the paper draws it."""
+def simulate(
+    data, policy, arrivals, *, online, seed=0, k_s=5, gamma=0.995, prior_mean=0.0, prior_strength=0.0, shown=None
+):  # fmt: skip
+    """One session after the other, over whole arrays, as Figure 1 of the paper draws it.
+
+    With `shown`, those lists are played, and each must be a ranking by the scores but for rounding: scores that are
+    equal on paper may come out in either order, and everything afterwards depends on it.
+    """
     p = examination(k_s)
     F, C, visits = np.zeros((data.items, k_s), int), np.zeros(data.items, int), np.zeros(data.queries, int)
     E = np.zeros(data.items)
     cndcg, total = np.zeros(k_s), np.zeros(k_s)
     result = Result(0.0, cndcg, total, E, C)
     score = SCORES[type(policy).__name__]
-    for q in arrivals:
+    for t, q in enumerate(arrivals):
         items = slice(data.offsets[q], data.offsets[q + 1])
         n, place, visit = items.stop - items.start, int(data.places[q]), int(visits[q])
         truth = data.R[items]
@@ -160,7 +175,11 @@ def simulate(data, policy, arrivals, *, online, seed=0, k_s=5, gamma=0.995, prio
             "random": [uniform(seed, 2, place, visit, d) for d in range(n)],
             "least-exposed": E[items],
         }[policy.ties]
-        pi = ranking(score(policy, R, E[items], visit, prior_strength), min(k_s, n), keys)
+        scores = score(policy, R, E[items], visit, prior_strength)
+        pi = ranking(scores, min(k_s, n), keys)
+        if shown is not None:
+            assert is_ranking(shown[t], scores, min(k_s, n)), (t, q, shown[t], pi)
+            pi = shown[t]
         value = ndcg(pi, truth, p)
         cndcg[:] = gamma * cndcg + value
         total += value
