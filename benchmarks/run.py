@@ -284,10 +284,8 @@ def growth_in_items(report, effort):
             mine = times[n, mode]
             row |= {f"{mode}\nµs/session": mine, f"{mode}\nns/item": mine.map(partial(mul, 1000 / n))}
         rows.append(row)
-    report.table("Growth with the items of a query: MCFair, one thread", rows)
-    for mode in MODES:
-        slope = log_slope({n: times[n, mode] for n in sizes if n >= 100})
-        report.target(f"MCFair, {mode}, time over n from 100 to 10,000", slope, 1, "log-log slope")
+    slopes = {mode: log_slope({n: times[n, mode] for n in sizes if n >= 100}) for mode in MODES}
+    report.table("Growth with the items of a query: MCFair, one thread", rows, slope_note("n from 100 on", slopes))
 
 
 def growth_in_sessions(report, effort):
@@ -296,10 +294,14 @@ def growth_in_sessions(report, effort):
     tasks = {(count, mode): partial(play, data, mf.MCFair(), mode, count) for count in counts for mode in MODES}
     times = take_turns(tasks, effort.few_rounds, "growth with sessions")
     rows = [{"sessions": c} | {f"{mode}\nµs/session": times[c, mode] for mode in MODES} for c in counts]
-    report.table("Growth with sessions: MCFair, mq2008-like, one thread", rows)
-    for mode in MODES:
-        slope = log_slope({count: times[count, mode].map(partial(mul, count)) for count in counts})
-        report.target(f"MCFair, {mode}, time over sessions", slope, 1, "log-log slope")
+    slopes = {mode: log_slope({c: times[c, mode].map(partial(mul, c)) for c in counts}) for mode in MODES}
+    report.table("Growth with sessions: MCFair, mq2008-like, one thread", rows, slope_note("sessions", slopes))
+
+
+def slope_note(what, slopes):
+    """Say how time grows, in words for below a table."""
+    shares = ", ".join(f"{mode} {shown(slope)}" for mode, slope in slopes.items())
+    return f"Time grows as a power of {what}, 1 being linear: {shares}."
 
 
 def log_slope(times):
