@@ -70,8 +70,6 @@ def simulate(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """Play policies against simulated users and measure unfairness and effectiveness."""
-    from rich.console import Console
-
     from .datasets import open_data
     from .policy import parse_policy
     from .simulate import make_setting
@@ -92,7 +90,7 @@ def simulate(
     conditions = make_setting(setting, preset, changes)
     options = {"preset": preset, "checkpoints": read_checkpoints(checkpoints), "threads": threads, "record": record}
     with nullcontext() if out is None else new_folder(out) as folder:
-        with Console(stderr=True).status(f"reading {data}"):
+        with status(f"reading {data}"):
             loaded = open_data(
                 data, split=split, epsilon=epsilon, preset=preset, min_items=min_items, max_items=max_items
             )  # fmt: skip
@@ -217,16 +215,29 @@ def show(traces: list[Trace], title: str) -> None:
 
 
 @contextmanager
-def progress(total: int) -> Iterator[Callable[[int], None]]:
+def progress(total: int) -> Iterator[Callable[[int], None] | None]:
     """Show a bar on stderr while sessions are played; nothing where nobody watches."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("compiling or loading compiled code", total=total)
         yield lambda played: bar.update(task, advance=played, description="sessions")
+
+
+@contextmanager
+def status(text: str) -> Iterator[None]:
+    """Say on stderr what is going on while it lasts; nothing where nobody watches."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    with console.status(text) if console.is_terminal else nullcontext():
+        yield
 
 
 # --- what there is ---------------------------------------------------------------------------------------------------
