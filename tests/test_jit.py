@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from mcfair._jit import kernel
 from mcfair.metrics import dots
@@ -27,8 +28,9 @@ def run(code, **environment):
     return done.stdout
 
 
-def test_without_compilation_everything_gives_the_same_bits():
-    interpreted = run("import sys\n" + PRINT_TRACE + "assert 'numba' not in sys.modules", MCFAIR_JIT="0")
+@pytest.mark.parametrize("switch", [{"MCFAIR_JIT": "0"}, {"NUMBA_DISABLE_JIT": "1"}])
+def test_without_compilation_everything_gives_the_same_bits(switch):
+    interpreted = run("import sys\n" + PRINT_TRACE + "assert 'numba' not in sys.modules", **switch)
     assert interpreted == run(PRINT_TRACE)
 
 

@@ -26,7 +26,7 @@ __all__ = ["Kernel", "Signature", "kernel"]
 
 PACKAGE = Path(__file__).parent
 
-INTERPRET = os.environ.get("MCFAIR_JIT") == "0"
+INTERPRET = os.environ.get("MCFAIR_JIT") == "0" or os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 """Whether kernels run as plain Python: thousands of times slower, but a debugger sees every line."""
 
 # nogil: blocks of queries run on threads. error_model: 1/0 is inf as in NumPy, and divisions vectorise.
