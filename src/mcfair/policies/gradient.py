@@ -49,9 +49,10 @@ def largest_gap(E, R, er, rr):  # type: ignore[no-untyped-def]
 
 @kernel
 def marginal_certainty(E, prior_strength, mc_floor):  # type: ignore[no-untyped-def]
-    """Marginal certainty of one item (Eq. 29), `MC = 1/(E + s)²`, capped at 1/mc_floor."""
+    """Marginal certainty of one item (Eq. 29), `MC = 1/(E + s)²`, capped at 1/mc_floor, and inf if that is 1/0."""
     weight = E + prior_strength
-    return 1.0 / max(weight * weight, mc_floor)
+    square = max(weight * weight, mc_floor)
+    return 1.0 / square if square > 0.0 else np.inf
 
 
 @kernel
