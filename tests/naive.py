@@ -111,6 +111,22 @@ def fairco(policy, R, E, visits, s):
 SCORES = {"TopK": topk, "ExploreK": explorek, "FairK": fairk, "MCFair": mcfair, "FairCo": fairco}
 
 
+def mmf(alpha, R, F, p, k, draw):
+    """Yang and Ai (2021): at each rank the least served item up to this rank with probability α, else the best.
+
+    `draw(slot)` is the session's uniform number; rank i's coin has slot i, its noise for item d slot k + i·n + d.
+    """
+    n, pi = len(R), []
+    for i in range(k):
+        left = [d for d in range(n) if d not in pi]
+        if draw(i) < alpha:
+            due = {d: exposure(F[d, : i + 1], p[: i + 1]) / max(R[d], 0.001) + 1e-3 * draw(k + i * n + d) for d in left}
+            pi.append(min(left, key=lambda d: due[d]))
+        else:
+            pi.append(max(left, key=lambda d: (R[d], -d)))
+    return pi
+
+
 def ranking(scores, k, tie_keys):
     """Numbered (19): the k highest scores, equal ones by key and then by index."""
     return sorted(range(len(scores)), key=lambda d: (-scores[d], tie_keys[d], d))[:k]

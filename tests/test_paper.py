@@ -46,6 +46,14 @@ def test_table_1_where_the_released_figure_depends_on_ties(fold, text, mean, rel
     assert np.mean([trace.unfairness for trace in runs(fold, text)]) == pytest.approx(mean, rel=relative)
 
 
+@pytest.mark.parametrize(
+    ("alpha", "mean", "relative"), [(1.0, 53.4, 0.01), (0.8, 53.5, 0.02), (0.5, 74.6, 0.02), (0.2, 133.6, 0.02)]
+)
+def test_mmf_within_its_own_luck(fold, alpha, mean, relative):
+    traces = runs(fold, mf.MMF(alpha=alpha))
+    assert np.mean([trace.unfairness for trace in traces]) == pytest.approx(mean, rel=relative)
+
+
 @pytest.mark.parametrize(("ties", "mean"), [("random", 45.7), ("least-exposed", 44.4)])
 def test_topk_is_a_fifth_as_unfair_when_ties_are_not_broken_by_index(fold, ties, mean):
     assert np.mean([trace.unfairness for trace in runs(fold, f"TopK(ties={ties})")]) == pytest.approx(mean, rel=0.01)

@@ -14,6 +14,7 @@ VARIANTS = [
     "TopK", "TopK(ties=random)", "TopK(ties=least-exposed)", "RandomK", "ExploreK", "ExploreK(mc_floor=0)",
     "FairK", "FairK(beta=3, scale=raw)", "FairK(beta=100, scale=mean, ties=random)",
     "MCFair", "MCFair(alpha=0, beta=0)", "MCFair(alpha=1000, beta=0)", "MCFair(scale=raw, ties=least-exposed)",
+    "MMF", "MMF(alpha=0)", "MMF(alpha=0.4)",
     "MCFair(scale=mean, alpha=100)", "MCFair(mc_floor=0, beta=0)", "FairCo", "FairCo(alpha=1000, beta=10)",
 ]  # fmt: skip
 
@@ -27,7 +28,10 @@ def test_every_registered_policy_is_under_contract():
     assert {text.split("(")[0] for text in VARIANTS} == set(mf.policies())
 
 
-@pytest.mark.parametrize("text", [text for text in VARIANTS if not text.startswith("RandomK")])
+BY_SCORE = [text for text in VARIANTS if not mf.parse_policy(text).ranks]
+
+
+@pytest.mark.parametrize("text", BY_SCORE)
 def test_scores_are_the_equations(text):
     policy = mf.parse_policy(text)
     for q in views():
@@ -36,7 +40,7 @@ def test_scores_are_the_equations(text):
         assert np.allclose(policy.score(q), expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("text", [text for text in VARIANTS if text not in ("RandomK",)])
+@pytest.mark.parametrize("text", BY_SCORE)
 def test_permuting_the_items_permutes_the_scores(text):
     policy, rng = mf.parse_policy(text), np.random.default_rng(1)
     for q in views():
@@ -118,6 +122,22 @@ def test_randomk_gives_every_list_equally_often():
     assert len(counts) == 20
     chi2 = sum((count - 600) ** 2 / 600 for count in counts.values())
     assert chi2 < 43.8  # 99.9 % point of chi-squared with 19 degrees of freedom
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+def test_mmf_fills_rank_after_rank(alpha):
+    for visit, q in enumerate(views()):
+        k = min(q.p.size, q.R.size)
+        for seed in range(5):
+            draw = lambda slot: naive.uniform(seed, POLICY, 7, visit, slot)  # noqa: B023, E731
+            pi = mf.MMF(alpha=alpha).rank(q, draws(seed, POLICY, 7, visit))
+            assert pi.tolist() == naive.mmf(alpha, q.R, q.F, q.p, k, draw)
+
+
+def test_mmf_without_fairness_is_topk():
+    data = mf.synthetic("mq2008-like", seed=1)
+    lists = [mf.simulate(data, text, steps=1000, record=True).lists for text in ("MMF(alpha=0)", "TopK")]
+    assert np.array_equal(*lists)
 
 
 def test_ties_matter():

@@ -2,5 +2,6 @@
 
 from .fairco import FairCo
 from .gradient import ExploreK, FairK, MCFair, RandomK, TopK
+from .mmf import MMF
 
-__all__ = ["ExploreK", "FairCo", "FairK", "MCFair", "RandomK", "TopK"]
+__all__ = ["MMF", "ExploreK", "FairCo", "FairK", "MCFair", "RandomK", "TopK"]
