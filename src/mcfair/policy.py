@@ -160,7 +160,7 @@ def refuse_surplus(cls: type[Policy]) -> None:
         for name in kwargs:
             if name not in allowed:
                 raise PolicyError(unknown(f"parameter of {cls.__name__}", name, allowed))
-        needed = {name for name, field in allowed.items() if field.default is dataclasses.MISSING}
+        needed = {n for n, f in allowed.items() if f.default is f.default_factory is dataclasses.MISSING}
         missing = sorted(needed - kwargs.keys())
         if missing:
             raise PolicyError(f"{cls.__name__} needs a value for {', '.join(missing)}")
@@ -185,9 +185,8 @@ OK, NOT_A_NUMBER, NOT_A_LIST = range(3)
 
 BY_INDEX, BY_CHANCE, BY_EXPOSURE = range(3)  # the order of Ties
 
-
-COLUMNS = 8
-FEW = 24
+COLUMNS = 8  # of a long list, for a bar that most items do not reach; it serves lists of up to so many ranks
+FEW = 24  # so many items are sorted by counting: more would cost more than the branches it saves
 
 
 class Room(NamedTuple):
