@@ -269,6 +269,20 @@ def test_a_policy_remembers_what_it_prepared(data):
     assert np.array_equal(calls[-1][1], data.R)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_figures_do_not_depend_on_when_a_policy_is_fitted(data, threads):
+    class Refitted(mf.MCFair):
+        fits = 7
+
+        kernel = mf.MCFair.kernel
+
+    options = {"steps": 1000, "checkpoints": [33, 400, 650], "threads": threads}
+    refitted, once = (mf.simulate(data, each, "online", **options) for each in (Refitted(), mf.MCFair()))
+    assert np.array_equal(refitted.state.F, once.state.F)
+    for name in ("cndcg_at", "ndcg_at", "unfairness_at", "relative_unfairness_at", "query_ndcg"):
+        assert getattr(refitted, name) == pytest.approx(getattr(once, name), nan_ok=True), name
+
+
 def test_a_kernel_sees_its_memory_as_numbers(data):
     @mf.kernel
     def remembered(q, theta, rng, out):

@@ -121,17 +121,23 @@ def settle(block, m, q, E, R, visits, judged, ndcg, cndcg, tally):  # type: igno
     """Book one query at checkpoint m: hand over its sums since the checkpoint before, add its unfairness."""
     if not judged:
         return
+    hand_over(block, m, q, ndcg, cndcg, tally)
+    if visits > 0 and is_relevant(R):
+        value = query_unfairness(E, R)
+        tally.unfairness[block, m] += value
+        tally.relative[block, m] += value / (float(visits) * float(visits))
+        tally.visited[block, m] += 1
+
+
+@kernel(inline=False)
+def hand_over(block, m, q, ndcg, cndcg, tally):  # type: ignore[no-untyped-def]
+    """Add the sums of one query to those of its block at checkpoint m, and begin new ones."""
     for j in range(ndcg.shape[0]):
         tally.ndcg[block, m, j] += ndcg[j]
         tally.cndcg[block, m, j] += cndcg[j]
         tally.query_ndcg[q, j] += ndcg[j]
         ndcg[j] = 0.0
         cndcg[j] = 0.0
-    if visits > 0 and is_relevant(R):
-        value = query_unfairness(E, R)
-        tally.unfairness[block, m] += value
-        tally.relative[block, m] += value / (float(visits) * float(visits))
-        tally.visited[block, m] += 1
 
 
 @kernel
@@ -193,8 +199,8 @@ def play(score, rank, theta, memory, rules, table, stream, counts, tally, log, d
                 visit = np.uint64(visits)
                 if not ranks:
                     score(view, theta, Draws(seed, FOR_POLICY, place, visit), scores)
-                    user = Draws(seed, FOR_TIES, place, visit)
-                    fault = top_k(scores, E, ties, user, items, short, places, order, pi)
+                    luck = Draws(seed, FOR_TIES, place, visit)
+                    fault = top_k(scores, E, ties, luck, items, short, places, order, pi)
                 else:
                     rank(view, theta, Draws(seed, FOR_POLICY, place, visit), pi)
                     fault = OK if is_list(pi, n) else NOT_A_LIST
@@ -217,6 +223,8 @@ def play(score, rank, theta, memory, rules, table, stream, counts, tally, log, d
             while m < ends.shape[0] and ends[m] <= until:
                 settle(block, m, q, E, truth, visits, judged, ndcg, cndcg, tally)
                 m += 1
+            if m < ends.shape[0]:  # the span ends between checkpoints, and the next query needs its desk
+                hand_over(block, m, q, ndcg, cndcg, tally)
             counts.visits[q] = visits
             counts.played[q] = at - starts[q]
     return OK, -1
