@@ -1,5 +1,8 @@
 import gzip
 import hashlib
+import subprocess
+import sys
+from pathlib import Path
 
 import naive
 import numpy as np
@@ -235,3 +238,25 @@ def test_a_path_that_cannot_be_read_is_refused(tmp_path):
 def test_mq2008_agrees_with_the_obvious_reader():
     path = FOLDS / "Fold1" / "test.txt"
     check_same(read_part(path, features=True, block_size=100_000), path.read_bytes())
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
+def test_memory_stays_far_below_the_size_of_the_file(tmp_path):
+    """Labels of 40 MB of text: what is kept is a hundredth of it, and the rest is a few blocks at a time."""
+    path, features = tmp_path / "large.txt", " ".join(f"{i}:0.{i:06d}" for i in range(1, 221))
+    with path.open("w") as file:
+        for q in range(150):
+            file.writelines(f"{i % 5} qid:{q} {features}\n" for i in range(100))
+    size = path.stat().st_size
+    code = (
+        "import re, sys\nfrom pathlib import Path\nfrom mcfair.letor import read_part\n"
+        "def peak(): return int(re.search(r'VmHWM:\\s+(\\d+) kB', Path('/proc/self/status').read_text())[1]) * 1024\n"
+        "small = Path(sys.argv[1]).with_name('small.txt')\nsmall.write_text('1 qid:1 1:0.5\\n')\n"
+        "read_part(small)\nbefore = peak()\npart = read_part(Path(sys.argv[1]), block_size=2**19)\n"
+        "print(len(part.y), peak() - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    rows, grown = map(int, done.stdout.split())
+    assert rows == 15_000
+    assert size > 35_000_000
+    assert grown < size / 3

@@ -19,6 +19,8 @@ from .errors import MCFairError, MCFairWarning, SettingError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rich.table import Table
+
     from .data import Dataset
     from .datasets import Fold
     from .policy import Policy
@@ -78,8 +80,7 @@ def simulate(
     for each in plugin or []:
         import_plugin(each)
     chosen = [parse_policy(text) for text in policy]
-    if seeds < 1:
-        raise SettingError(f"seeds = {seeds} is not allowed: expected how many seeds to run, at least 1")
+    check_seeds(seeds)
     if record and out is None:
         raise SettingError("--record keeps lists and clicks on disk: say where with --out FOLDER")
     changes: dict[str, Any] = {
@@ -116,6 +117,12 @@ def run_all(
             for data, policy, setting in tasks
             for seed in range(seeds)
         ]
+
+
+def check_seeds(seeds: int) -> None:
+    """Refuse to run no seed at all."""
+    if seeds < 1:
+        raise SettingError(f"seeds = {seeds} is not allowed: expected how many seeds to run, at least 1")
 
 
 def read_checkpoints(text: str) -> int | list[int]:
@@ -190,7 +197,6 @@ def save_all(traces: list[Trace], folder: Path, summary: dict[str, Any]) -> None
 def show(traces: list[Trace], title: str) -> None:
     """Print a table: a row for each policy, its means over seeds with the standard deviation in brackets."""
     import numpy as np
-    from rich.console import Console
     from rich.table import Table
 
     from .policy import parse_policy
@@ -211,6 +217,13 @@ def show(traces: list[Trace], title: str) -> None:
             f"{np.mean([trace.ndcg[ranks] for trace in same]):.4f}",
             f"{np.median([trace.seconds / trace.sessions for trace in same]) * 1e6:.2f}",
         )
+    print_table(table)
+
+
+def print_table(table: Table) -> None:
+    """Print a table as wide as the terminal, and wide enough in a file."""
+    from rich.console import Console
+
     Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 
@@ -250,7 +263,6 @@ def list_policies(
     """List the policies and their parameters."""
     import inspect
 
-    from rich.console import Console
     from rich.table import Table
 
     from .policy import described_parameters
@@ -262,13 +274,12 @@ def list_policies(
     for name, cls in known().items():
         summary = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
         table.add_row(name, "\n".join(described_parameters(cls)), summary)
-    Console(width=None if sys.stdout.isatty() else 140).print(table)
+    print_table(table)
 
 
 @app.command("datasets")
 def list_datasets() -> None:
     """List the data that --data knows by name, and where it was found."""
-    from rich.console import Console
     from rich.table import Table
 
     from .datasets import available
@@ -276,7 +287,7 @@ def list_datasets() -> None:
     table = Table("name", "what it is", "where")
     for row in available():
         table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 140).print(table)
+    print_table(table)
 
 
 # --- demo ------------------------------------------------------------------------------------------------------------
@@ -297,8 +308,7 @@ def demo(
     from .policy import parse_policy
     from .simulate import Setting
 
-    if seeds < 1:
-        raise SettingError(f"seeds = {seeds} is not allowed: expected how many seeds to run, at least 1")
+    check_seeds(seeds)
     data = synthetic("mq2008-like", seed=0)
     sys.stderr.write(f"{data!r}\nThe first run on a machine compiles for some seconds; later ones do not.\n")
     for mode, texts in DEMO.items():

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .arrays import FloatArray, IntArray
 from .errors import DataError
 from .users import relevance
 
 __all__ = ["Dataset", "concatenate"]
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False, kw_only=True)

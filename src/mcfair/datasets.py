@@ -11,11 +11,11 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import platformdirs
 
+from .arrays import FloatArray
 from .data import Dataset
-from .errors import DataError, unknown
+from .errors import DataError, MCFairError, unknown
 from .letor import content_sum, read_part
 from .random import DATA, draws, uniforms
 from .users import relevance
@@ -112,6 +112,12 @@ class Fold:
         )
 
 
+def check_preset(preset: str | None, error: type[MCFairError]) -> None:
+    """Refuse a preset that does not exist."""
+    if preset is not None and preset not in PRESETS:
+        raise error(unknown("preset", preset, PRESETS))
+
+
 def load_letor(
     path: str | os.PathLike[str],
     *,
@@ -159,8 +165,7 @@ def load_letor(
     >>> data.query_ids, data.sizes.tolist(), data.X.shape
     (['7', '8'], [2, 1], (3, 3))
     """
-    if preset is not None and preset not in PRESETS:
-        raise DataError(unknown("preset", preset, PRESETS))
+    check_preset(preset, DataError)
     relevance([], 0, epsilon)  # refuses a wrong epsilon now, not when a part is first used
     path = Path(path)
     if not is_there(path):
@@ -300,7 +305,7 @@ def synthetic(name: str, seed: int = 0) -> Dataset:
         raise DataError(f"seed = {seed!r}: expected a whole number from 0 to 2**64 - 1")
     profile = PROFILES[name]
 
-    def column(number: int, size: int) -> npt.NDArray[np.float64]:
+    def column(number: int, size: int) -> FloatArray:
         return uniforms(draws(whole, DATA, visit=number), size)
 
     size, weight = np.array(profile.sizes).T
@@ -491,8 +496,7 @@ def open_data(
     name = os.fspath(source)
     if split not in SPLITS:
         raise DataError(unknown("split", split, SPLITS))
-    if preset is not None and preset not in PRESETS:
-        raise DataError(unknown("preset", preset, PRESETS))
+    check_preset(preset, DataError)
     if preset is not None and split != "test":
         raise DataError(f"preset {preset} evaluates on the test part, but split {split!r} was asked for")
     if not is_there(Path(name)):

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._jit import kernel
+from .arrays import IntArray
 from .errors import DataError
 
 __all__ = ["Part", "content_sum", "read_part"]
@@ -243,7 +244,7 @@ def parse(text, y, first_row, first_line, qid, docid, X):  # type: ignore[no-unt
 class Part(NamedTuple):
     """What one file holds, and the SHA-256 of its unpacked bytes."""
 
-    offsets: npt.NDArray[np.int64]
+    offsets: IntArray
     y: npt.NDArray[np.int16]
     X: npt.NDArray[np.float32] | None
     query_ids: list[str]
@@ -278,10 +279,10 @@ class Block(NamedTuple):
 
     text: bytes
     y: npt.NDArray[np.int16]
-    first_row: npt.NDArray[np.int64]
-    first_line: npt.NDArray[np.int64]
-    qid: npt.NDArray[np.int64]
-    docid: npt.NDArray[np.int64]
+    first_row: IntArray
+    first_line: IntArray
+    qid: IntArray
+    docid: IntArray
     X: npt.NDArray[np.float32]
     lines: int
     width: int

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._jit import kernel
+from .arrays import FloatArray, IntArray
 from .metrics import query_unfairness
 from .policy import NOT_A_LIST, OK, Room, is_list, top_k
 from .random import CLICKS, POLICY, TIES, Draws
@@ -25,7 +26,7 @@ FOR_POLICY, FOR_TIES, FOR_CLICKS = np.uint64(POLICY), np.uint64(TIES), np.uint64
 class Rules(NamedTuple):
     """What holds for every session."""
 
-    p: npt.NDArray[np.float64]
+    p: FloatArray
     online: bool
     prior_mean: float
     prior_strength: float
@@ -37,11 +38,11 @@ class Rules(NamedTuple):
 class Table(NamedTuple):
     """The data: `seen` is what the policy takes for R when relevance is given, `judged` which queries count."""
 
-    offsets: npt.NDArray[np.int64]
-    R: npt.NDArray[np.float64]
-    seen: npt.NDArray[np.float64]
-    ideal: npt.NDArray[np.float64]
-    places: npt.NDArray[np.int64]
+    offsets: IntArray
+    R: FloatArray
+    seen: FloatArray
+    ideal: FloatArray
+    places: IntArray
     judged: npt.NDArray[np.bool_]
 
 
@@ -52,12 +53,12 @@ class Stream(NamedTuple):
     checkpoints, `tick_ends` their ticks, and `weights[i]` is gamma to the power i.
     """
 
-    starts: npt.NDArray[np.int64]
+    starts: IntArray
     when: npt.NDArray[np.int32]
     ticks: npt.NDArray[np.int32]
-    ends: npt.NDArray[np.int64]
-    tick_ends: npt.NDArray[np.int64]
-    weights: npt.NDArray[np.float64]
+    ends: IntArray
+    tick_ends: IntArray
+    weights: FloatArray
 
 
 class Counts(NamedTuple):
@@ -65,19 +66,19 @@ class Counts(NamedTuple):
 
     F: npt.NDArray[np.int32]
     C: npt.NDArray[np.int32]
-    visits: npt.NDArray[np.int64]
-    played: npt.NDArray[np.int64]
+    visits: IntArray
+    played: IntArray
 
 
 class Tally(NamedTuple):
     """Sums by block of queries and checkpoint. Blocks depend on the data alone, so threads change no bit of a sum."""
 
-    cndcg: npt.NDArray[np.float64]
-    ndcg: npt.NDArray[np.float64]
-    unfairness: npt.NDArray[np.float64]
-    relative: npt.NDArray[np.float64]
-    visited: npt.NDArray[np.int64]
-    query_ndcg: npt.NDArray[np.float64]
+    cndcg: FloatArray
+    ndcg: FloatArray
+    unfairness: FloatArray
+    relative: FloatArray
+    visited: IntArray
+    query_ndcg: FloatArray
 
 
 class Log(NamedTuple):
@@ -90,15 +91,15 @@ class Log(NamedTuple):
 class Desk(NamedTuple):
     """Room for one query at a time."""
 
-    R: npt.NDArray[np.float64]
-    E: npt.NDArray[np.float64]
-    scores: npt.NDArray[np.float64]
+    R: FloatArray
+    E: FloatArray
+    scores: FloatArray
     room: Room
-    pi: npt.NDArray[np.int64]
+    pi: IntArray
     hits: npt.NDArray[np.bool_]
-    visits: npt.NDArray[np.int64]
-    ndcg: npt.NDArray[np.float64]
-    cndcg: npt.NDArray[np.float64]
+    visits: IntArray
+    ndcg: FloatArray
+    cndcg: FloatArray
 
 
 @kernel

@@ -6,11 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ._jit import kernel
+from .arrays import FloatArray, IntArray
 from .errors import DataError
 
 __all__ = ["cndcg", "ideal_dcg", "ndcg", "unfairness", "unfairness_per_query"]
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @kernel
@@ -52,7 +51,7 @@ def fill_unfairness(E, R, offsets, out):  # type: ignore[no-untyped-def]
         out[q] = query_unfairness(E[offsets[q] : offsets[q + 1]], R[offsets[q] : offsets[q + 1]])
 
 
-def ragged(offsets: npt.ArrayLike | None, *arrays: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], list[FloatArray]]:
+def ragged(offsets: npt.ArrayLike | None, *arrays: npt.ArrayLike) -> tuple[IntArray, list[FloatArray]]:
     """Check item arrays against offsets; without offsets all items belong to one query."""
     values = [np.ascontiguousarray(each, dtype=np.float64) for each in arrays]
     bounds = np.array([0, values[0].size]) if offsets is None else np.ascontiguousarray(offsets, dtype=np.int64)

@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, datac
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from ._jit import Kernel, Signature, kernel
+from .arrays import FloatArray, IntArray
 from .data import Dataset
 from .errors import PolicyError, checked, choices, unknown
 from .random import POLICY, TIES, Draws, draws, uniform
@@ -19,8 +19,6 @@ from .state import Query, State
 
 __all__ = ["NonNegative", "Policy", "Ties", "parse_policy", "policies", "register"]
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 Ties = Literal["index", "random", "least-exposed"]
 """How items of equal score are ordered: lowest index first, at random, or the least exposed first."""

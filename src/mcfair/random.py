@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ._jit import kernel
+from .arrays import FloatArray
 
 __all__ = [
     "ARRIVALS",
@@ -76,7 +76,7 @@ def fill_uniform(rng, out):  # type: ignore[no-untyped-def]
         out[slot] = uniform(rng, slot)
 
 
-def uniforms(rng: Draws, size: int) -> npt.NDArray[np.float64]:
+def uniforms(rng: Draws, size: int) -> FloatArray:
     """Draw slots 0 to size - 1 at once.
 
     Examples

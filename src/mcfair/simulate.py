@@ -23,8 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ._jit import INTERPRET, Kernel
+from .arrays import FloatArray, IntArray
 from .data import Dataset, concatenate
-from .datasets import Fold
+from .datasets import Fold, check_preset
 from .errors import MCFairWarning, PolicyError, SettingError, checked, unknown
 from .loop import Counts, Desk, Log, Rules, Stream, Table, Tally, group, no_rank, no_score, play
 from .metrics import ideal_dcg, unfairness_per_query
@@ -49,8 +50,6 @@ __all__ = ["Setting", "simulate"]
 
 Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31, description="a whole number of at least 1 and below 2**31")]
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0, description="a number from 0 to 1")]
-
-PRESETS = ("paper", "wsdm23")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -188,8 +187,7 @@ def make_setting(setting: Setting | str, preset: str | None, changes: dict[str, 
     for name in changes:
         if name not in fields:
             raise SettingError(unknown("argument of simulate", name, sorted(fields)))
-    if preset is not None and preset not in PRESETS:
-        raise SettingError(unknown("preset", preset, PRESETS))
+    check_preset(preset, SettingError)
     if preset == "wsdm23":
         changes = {"arrivals": "wsdm23"} | changes
     if isinstance(setting, Setting):
@@ -221,7 +219,7 @@ def played(data: Dataset | Fold, preset: str | None) -> tuple[Dataset, npt.NDArr
     return whole, judged
 
 
-def checkpoint_ends(checkpoints: int | Sequence[int], sessions: int) -> npt.NDArray[np.int64]:
+def checkpoint_ends(checkpoints: int | Sequence[int], sessions: int) -> IntArray:
     """After how many sessions figures are taken, ascending, the last after all of them."""
     if isinstance(checkpoints, int | np.integer):
         if checkpoints < 1:
@@ -239,7 +237,7 @@ class Run:
 
     def __init__(
         self, data: Dataset, judged: npt.NDArray[np.bool_], policy: Policy, setting: Setting, seed: int, state: State,
-        ends: npt.NDArray[np.int64], record: bool,
+        ends: IntArray, record: bool,
     ) -> None:  # fmt: skip
         self.data, self.policy, self.setting, self.seed, self.state = data, policy, setting, seed, state
         ranks, sessions = state.p.size, setting.sessions
@@ -263,7 +261,7 @@ class Run:
         rows = sessions if record else 0
         self.log = Log(np.full((rows, ranks), -1, np.int32), np.zeros((rows, ranks), np.bool_))
 
-    def _stream(self, ends: npt.NDArray[np.int64]) -> Stream:
+    def _stream(self, ends: IntArray) -> Stream:
         starts = np.zeros(self.data.queries + 1, np.int64)
         when = np.empty(self.arrivals.size, np.int32)
         group(self.arrivals, starts, when)
@@ -343,13 +341,13 @@ class Run:
     def _interpreted_loop(self) -> Callable[..., tuple[int, int]]:
         policy = self.policy
 
-        def score(q: Query, theta: Any, rng: Draws, out: npt.NDArray[np.float64]) -> None:
+        def score(q: Query, theta: Any, rng: Draws, out: FloatArray) -> None:
             scores = np.asarray(policy.score(read_only(q)), dtype=np.float64)
             if scores.shape != out.shape:
                 raise PolicyError(f"{policy!r} gave scores of shape {scores.shape} for {out.size} items")
             out[:] = scores
 
-        def rank(q: Query, theta: Any, rng: Draws, out: npt.NDArray[np.int64]) -> None:
+        def rank(q: Query, theta: Any, rng: Draws, out: IntArray) -> None:
             pi = np.asarray(policy.rank(read_only(q), rng))
             if pi.shape != out.shape or not np.issubdtype(pi.dtype, np.integer):
                 raise PolicyError(f"{policy!r} gave {pi!r}, expected a list of {out.size} positions")
@@ -433,7 +431,7 @@ def read_only(q: Query) -> Query:
     return q._replace(R=locked(q.R), E=locked(q.E), F=locked(q.F), p=locked(q.p), visits=locked(q.visits))
 
 
-def discounts(gamma: float, length: int) -> npt.NDArray[np.float64]:
+def discounts(gamma: float, length: int) -> FloatArray:
     """Powers of γ from 0 to length, as far as they are not 0: one table, because compiled powers differ in a bit."""
     if 0.0 < gamma < 1.0:
         length = min(length, int(-746.0 / math.log(gamma)) + 1)

@@ -9,13 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ._jit import kernel
+from .arrays import FloatArray, IntArray
 from .data import Dataset
 from .errors import SettingError
 from .users import clicked
 
 __all__ = ["Query", "State", "estimate"]
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class Query(NamedTuple):
@@ -43,9 +42,9 @@ class Query(NamedTuple):
     E: FloatArray
     F: npt.NDArray[np.int32]
     p: FloatArray
-    visits: npt.NDArray[np.int64]
+    visits: IntArray
     prior_strength: float
-    memory: npt.NDArray[np.float64]
+    memory: FloatArray
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -66,11 +65,11 @@ class State:
         Sessions of each query.
     """
 
-    offsets: npt.NDArray[np.int64]
+    offsets: IntArray
     p: FloatArray
     F: npt.NDArray[np.int32]
     C: npt.NDArray[np.int32]
-    visits: npt.NDArray[np.int64]
+    visits: IntArray
 
     @classmethod
     def empty(cls, data: Dataset, p: FloatArray) -> State:

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from .arrays import FloatArray, IntArray
 from .errors import TraceError
 from .state import State
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 __all__ = ["Trace", "new_folder"]
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @contextmanager
@@ -77,7 +76,7 @@ class Trace:
         Policy, setting, seed, data, versions: all that is needed to run it again, and how long it took.
     """
 
-    checkpoints: npt.NDArray[np.int64]
+    checkpoints: IntArray
     unfairness_at: FloatArray
     relative_unfairness_at: FloatArray
     cndcg_at: FloatArray
@@ -86,7 +85,7 @@ class Trace:
     query_unfairness: FloatArray
     query_ndcg: FloatArray
     query_judged: npt.NDArray[np.bool_]
-    query_sessions: npt.NDArray[np.int64]
+    query_sessions: IntArray
     state: State
     provenance: dict[str, Any]
     lists: npt.NDArray[np.int32] | None = None

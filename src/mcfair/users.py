@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ._jit import kernel
+from .arrays import FloatArray
 from .errors import SettingError
 from .random import ARRIVALS, HALF, LOW, Draws, draws, uniform
 
 __all__ = ["Arrivals", "arrivals", "clicked", "examination", "relevance"]
 
-FloatArray = npt.NDArray[np.float64]
 
 ZERO, ONE = np.uint64(0), np.uint64(1)
 

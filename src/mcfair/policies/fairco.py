@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from .._jit import kernel
-from ..policy import FloatArray, NonNegative, Policy, Ties, register
+from ..arrays import FloatArray
+from ..policy import NonNegative, Policy, Ties, register
 from ..state import Query
 from .gradient import add_certainty, certainty_term
 

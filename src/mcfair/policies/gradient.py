@@ -7,8 +7,9 @@ from typing import Literal, get_args
 import numpy as np
 
 from .._jit import kernel
+from ..arrays import FloatArray
 from ..metrics import dots
-from ..policy import FloatArray, NonNegative, Policy, Ties, register
+from ..policy import NonNegative, Policy, Ties, register
 from ..random import uniform
 from ..state import Query
 
