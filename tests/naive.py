@@ -127,6 +127,101 @@ def mmf(alpha, R, F, p, k, draw):
     return pi
 
 
+def ilp_deficits(R, E, visits, p):
+    """Biega et al. (2018): what each item lacks after the next list, in shares of a list's exposure."""
+    n, total = len(R), sum(R)
+    return np.array([(visits + 1) * (R[d] / total if total > 0 else 1 / n) - E[d] / sum(p) for d in range(n)])
+
+
+def ilp_cost(pi, deficits, p):
+    return sum(abs(p[j] / sum(p) - deficits[d]) - abs(deficits[d]) for j, d in enumerate(pi))
+
+
+def ilp(alpha, ties, R, E, visits, p):
+    """Go through all lists: enough DCG, then the least cost, then the rule of ties. `p` has as many ranks as a list."""
+    deficits, k = ilp_deficits(R, E, visits, p), len(p)
+    ideal = sum(r * p[j] for j, r in enumerate(sorted(R, reverse=True)[:k]))
+    lists = [
+        pi
+        for pi in itertools.permutations(range(len(R)), k)
+        if sum(R[d] * p[j] for j, d in enumerate(pi)) >= (1 - alpha) * ideal - 1e-9
+    ]
+    costs = {pi: ilp_cost(pi, deficits, p) for pi in lists}
+    lists = [pi for pi in lists if costs[pi] <= min(costs.values()) + 1e-10]
+    if ties == "deviation":
+        deviation = {
+            pi: sum((p[j] / sum(p) - deficits[d]) ** 2 - deficits[d] ** 2 for j, d in enumerate(pi)) for pi in lists
+        }
+        lists = [pi for pi in lists if deviation[pi] <= min(deviation.values()) + 1e-10]
+    return min(lists)
+
+
+def ilp_optimum(alpha, R, E, visits, p):
+    """The least cost by a general solver: x[d, j] says whether item d stands at rank j."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    deficits, n, k = ilp_deficits(R, E, visits, p), len(R), len(p)
+    cost = np.array([[abs(p[j] / sum(p) - deficits[d]) - abs(deficits[d]) for j in range(k)] for d in range(n)])
+    ideal = sum(r * p[j] for j, r in enumerate(sorted(R, reverse=True)[:k]))
+    rules = [LinearConstraint(np.outer(R, p).ravel(), (1 - alpha) * ideal - 1e-9, np.inf)]
+    for d in range(n):
+        rules.append(LinearConstraint(np.outer(np.arange(n) == d, np.ones(k)).ravel().astype(float), 0, 1))
+    for j in range(k):
+        rules.append(LinearConstraint(np.outer(np.ones(n), np.arange(k) == j).ravel().astype(float), 1, 1))
+    answer = milp(cost.ravel(), integrality=np.ones(n * k), bounds=Bounds(0, 1), constraints=rules)
+    return answer.fun
+
+
+def lp_objective(R, e, alpha):
+    """Singh and Joachims (2018): effectiveness less α times the disparity of every pair, one-sided, at exposure e."""
+    n = len(R)
+    merit = [max(r, 0.01) for r in R]
+    disparity = sum(
+        max(0.0, e[a] / merit[a] - e[b] / merit[b]) for a in range(n) for b in range(n) if a != b and R[a] >= R[b]
+    )
+    return sum(R[d] * e[d] for d in range(n)) - alpha * disparity
+
+
+def lp_optimum(R, p, alpha):
+    """The same program in full: a doubly stochastic matrix of n x n, one ξ for every ordered pair."""
+    from scipy.optimize import linprog
+
+    n, k = len(R), len(p)
+    p, merit = [*p, *[0.0] * (n - k)], [max(r, 0.01) for r in R]
+    pairs = [(a, b) for a in range(n) for b in range(n) if a != b and R[a] >= R[b]]
+    unknowns = n * n + len(pairs)
+    loss, equal, limited = np.zeros(unknowns), np.zeros((2 * n, unknowns)), np.zeros((len(pairs), unknowns))
+    loss[n * n :] = alpha
+    for i in range(n):
+        for j in range(n):
+            loss[i * n + j] = -R[i] * p[j]
+            equal[i, i * n + j] = equal[n + j, i * n + j] = 1
+    for row, (a, b) in enumerate(pairs):
+        limited[row, n * n + row] = -1
+        for j in range(n):
+            limited[row, a * n + j] += p[j] / merit[a]
+            limited[row, b * n + j] -= p[j] / merit[b]
+    answer = linprog(loss, A_ub=limited, b_ub=np.zeros(len(pairs)), A_eq=equal, b_eq=np.ones(2 * n))
+    return -answer.fun
+
+
+def lp_by_lists(R, p, alpha):
+    """The same optimum over mixtures of all lists: one weight per list."""
+    from scipy.optimize import linprog
+
+    n, merit = len(R), [max(r, 0.01) for r in R]
+    lists = list(itertools.permutations(range(n), len(p)))
+    exposures = np.array([[p[pi.index(d)] if d in pi else 0.0 for d in range(n)] for pi in lists])
+    pairs = [(a, b) for a in range(n) for b in range(n) if a != b and R[a] >= R[b]]
+    loss = np.concatenate([-exposures @ np.array(R), np.full(len(pairs), alpha)])
+    limited = np.zeros((len(pairs), loss.size))
+    for row, (a, b) in enumerate(pairs):
+        limited[row, : len(lists)] = exposures[:, a] / merit[a] - exposures[:, b] / merit[b]
+        limited[row, len(lists) + row] = -1
+    one = np.concatenate([np.ones(len(lists)), np.zeros(len(pairs))])[None]
+    return -linprog(loss, A_ub=limited, b_ub=np.zeros(len(pairs)), A_eq=one, b_eq=[1]).fun
+
+
 def ranking(scores, k, tie_keys):
     """Numbered (19): the k highest scores, equal ones by key and then by index."""
     return sorted(range(len(scores)), key=lambda d: (-scores[d], tie_keys[d], d))[:k]

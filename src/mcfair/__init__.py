@@ -14,7 +14,7 @@ from .data import Dataset
 from .datasets import Fold, load_letor, open_data, synthetic
 from .errors import DataError, MCFairError, MCFairWarning, PolicyError, SettingError, TraceError
 from .metrics import cndcg, ideal_dcg, ndcg, unfairness, unfairness_per_query
-from .policies import MMF, ExploreK, FairCo, FairK, MCFair, RandomK, TopK
+from .policies import ILP, LP, MMF, ExploreK, FairCo, FairK, MCFair, PLFair, RandomK, TopK
 from .policy import Policy, parse_policy, policies, register
 from .random import Draws, uniform
 from .simulate import Setting, simulate
@@ -23,6 +23,8 @@ from .trace import Trace
 from .users import examination, relevance
 
 __all__ = [
+    "ILP",
+    "LP",
     "MMF",
     "DataError",
     "Dataset",
@@ -35,6 +37,7 @@ __all__ = [
     "MCFair",
     "MCFairError",
     "MCFairWarning",
+    "PLFair",
     "Policy",
     "PolicyError",
     "Query",

@@ -164,10 +164,11 @@ def group(queries, starts, when):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def play(score, rank, theta, memory, rules, table, stream, counts, tally, log, desk, bounds, blocks, span):  # type: ignore[no-untyped-def]
+def play(score, rank, theta, memory, rules, table, stream, counts, tally, log, desk, bounds, blocks, span, answer):  # type: ignore[no-untyped-def]
     """Play the sessions of blocks[0] to blocks[1] that lie between the times span[0] and span[1].
 
-    Returns what is wrong with the policy, if anything, and for which query.
+    Returns what is wrong with the policy, if anything, and for which query; everything before is booked. If the list
+    for that session is then put on the desk, `answer`, the query and the time, makes the call go on from there.
     """
     p, online, prior_mean, prior_strength, seed, ranks, ties = rules
     starts, when, ticks, ends, tick_ends, weights = stream
@@ -175,8 +176,9 @@ def play(score, rank, theta, memory, rules, table, stream, counts, tally, log, d
     clock, hits, ndcg, cndcg = desk.visits, desk.hits, desk.ndcg, desk.cndcg
     items, short, places, order = desk.room
     begin, until = span
+    answered, answer_time = answer
     for block in range(blocks[0], blocks[1]):
-        for q in range(bounds[block], bounds[block + 1]):
+        for q in range(max(answered, bounds[block]), bounds[block + 1]):
             low, high = table.offsets[q], table.offsets[q + 1]
             n = high - low
             k = min(p.shape[0], n)
@@ -186,8 +188,9 @@ def play(score, rank, theta, memory, rules, table, stream, counts, tally, log, d
             fill_view(F, C, p, table.seen[low:high], online, prior_mean, prior_strength, E, R)
             view = Query(R, E, F, p, clock, prior_strength, memory[q])
             place, visits = np.uint64(table.places[q]), counts.visits[q]
+            since = answer_time if q == answered else begin
             m = 0
-            while m < ends.shape[0] and ends[m] <= begin:
+            while m < ends.shape[0] and ends[m] <= since:
                 m += 1
             at = starts[q] + counts.played[q]
             last = starts[q + 1]
@@ -203,9 +206,13 @@ def play(score, rank, theta, memory, rules, table, stream, counts, tally, log, d
                     luck = Draws(seed, FOR_TIES, place, visit)
                     fault = top_k(scores, E, ties, luck, items, short, places, order, pi)
                 else:
-                    rank(view, theta, Draws(seed, FOR_POLICY, place, visit), pi)
+                    if t != answer_time:
+                        rank(view, theta, Draws(seed, FOR_POLICY, place, visit), pi)
                     fault = OK if is_list(pi, n) else NOT_A_LIST
                 if fault != OK:
+                    hand_over(block, m, q, ndcg, cndcg, tally)
+                    counts.visits[q] = visits
+                    counts.played[q] = at - starts[q]
                     return fault, q
                 if judged:
                     age = tick_ends[m] - 1 - ticks[at]

@@ -24,6 +24,7 @@ Ties = Literal["index", "random", "least-exposed"]
 """How items of equal score are ordered: lowest index first, at random, or the least exposed first."""
 
 NonNegative = Annotated[float, msgspec.Meta(ge=0.0, description="a finite number of at least 0")]
+Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0, description="a number from 0 to 1")]
 
 # Whatever the policy, a kernel is compiled for one signature, (q, theta, rng, out), so the loop is compiled once.
 EXAMPLE_QUERY = Query(
@@ -50,9 +51,12 @@ class Policy:
         that Numba compiled. If given, the method need not be. `theta` holds the parameters in the order in which they
         are declared, as floats; a choice among words is its place among them.
     ranks
-        Whether the kernel writes a list, as `rank` returns it, instead of scores.
+        Whether the kernel writes a list, as `rank` returns it, instead of scores. It may leave a session to the
+        policy's own `rank` by writing -1 at its first place.
     fits
         How often in a run `prepare` is called, at evenly spaced moments beginning with the start.
+    needs_features
+        Whether `prepare` looks at `data.X`.
 
     Examples
     --------
@@ -67,6 +71,7 @@ class Policy:
     kernel: ClassVar[Kernel | None] = None
     ranks: ClassVar[bool] = False
     fits: ClassVar[int] = 1
+    needs_features: ClassVar[bool] = False
     parameter_hints: ClassVar[dict[str, Any]]  # filled in by parameter_types
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -134,17 +139,18 @@ class Policy:
     @property
     def tie_rule(self) -> int:
         """How the base orders equal scores: the place of the parameter `ties`, if there is one, among its choices."""
-        return get_args(Ties).index(getattr(self, "ties", "index"))
+        return BY_INDEX if self.ranks else get_args(Ties).index(getattr(self, "ties", "index"))
 
     def terms(self, q: Query) -> dict[str, FloatArray]:
         """Summands of the score by name, each of shape (n,), for explanations; empty for a policy without them."""
         return {}
 
-    def prepare(self, data: Dataset, state: State, rng: Draws) -> Sequence[Any] | None:
+    def prepare(self, data: Dataset, state: State, rng: Draws) -> Sequence[Any] | FloatArray | None:
         """Make what the policy must remember: one entry per query, handed back as `q.memory`.
 
         `data.scores` is the relevance the policy may know at this moment, true or estimated; R and the grades are
-        hidden. For a policy with a kernel every entry is a float array, all of one length.
+        hidden. For a policy with a kernel every entry is a float array, all of one length. None keeps what an earlier
+        call in the run made.
         """
         return None
 
@@ -180,6 +186,9 @@ def parameter_types(cls: type[Policy]) -> dict[str, Any]:
 
 OK, NOT_A_NUMBER, NOT_A_LIST = range(3)
 """What the loop says of a policy's answer."""
+
+GIVEN_UP = -1
+"""What a kernel that writes lists puts first to leave a session to its policy's `rank`."""
 
 BY_INDEX, BY_CHANCE, BY_EXPOSURE = range(3)  # the order of Ties
 

@@ -30,6 +30,7 @@ from .errors import MCFairWarning, PolicyError, SettingError, checked, unknown
 from .loop import Counts, Desk, Log, Rules, Stream, Table, Tally, group, no_rank, no_score, play
 from .metrics import ideal_dcg, unfairness_per_query
 from .policy import (
+    GIVEN_UP,
     NOT_A_LIST,
     OK,
     RANK,
@@ -38,10 +39,11 @@ from .policy import (
     SCORE_SIGNATURE,
     NonNegative,
     Policy,
+    Share,
     parse_policy,
     room_for,
 )
-from .random import PREPARE, Draws, draws
+from .random import POLICY, PREPARE, Draws, draws
 from .state import Query, State
 from .trace import Trace
 from .users import Arrivals, arrivals, examination
@@ -49,7 +51,6 @@ from .users import Arrivals, arrivals, examination
 __all__ = ["Setting", "simulate"]
 
 Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31, description="a whole number of at least 1 and below 2**31")]
-Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0, description="a number from 0 to 1")]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,6 +107,9 @@ class Setting:
 
 LOOPS: WeakKeyDictionary[Kernel, Callable[..., tuple[int, int]]] = WeakKeyDictionary()
 """The compiled loop for each kernel: the types of its arguments are the same in every run."""
+
+NO_ANSWER = (-1, -1)
+"""The argument of a call of the loop that begins at the beginning."""
 
 BLOCKS = 64
 """Into how many blocks queries are cut; part of the result, because it fixes the order of sums."""
@@ -259,6 +263,7 @@ class Run:
             np.zeros((blocks, marks)), np.zeros((blocks, marks), np.int64), np.zeros((data.queries, ranks)),
         )  # fmt: skip
         rows = sessions if record else 0
+        self.given_up: list[int] = []  # the query of each session that the kernel left to the policy's `rank`
         self.log = Log(np.full((rows, ranks), -1, np.int32), np.zeros((rows, ranks), np.bool_))
 
     def _stream(self, ends: IntArray) -> Stream:
@@ -294,11 +299,12 @@ class Run:
     def play(self, threads: int, progress: Callable[[int], None] | None) -> float:
         """Play all sessions; return the seconds it took, compilation not counted."""
         compiled = self.policy.kernel is not None and not INTERPRET
-        loop = self._compiled_loop() if compiled else self._interpreted_loop()
+        loop = self._compiled_loop() if compiled else partial(play.interpreted, self._score, self._rank)
         threads = threads if compiled else 1  # the interpreter would run one thread at a time anyway
         begun = time.perf_counter()
+        memory = None
         for fit, span in enumerate(self._phases()):
-            memory = self._memory(fit)
+            memory = self._memory(fit, memory)
             groups = self._groups(threads)
             if threads == 1:
                 for blocks in groups:
@@ -308,10 +314,10 @@ class Run:
                     list(pool.map(lambda blocks: self._call(loop, memory, blocks, span, progress), groups))  # noqa: B023
         return time.perf_counter() - begun
 
-    def _arguments(self, memory: Any, blocks: tuple[int, int], span: tuple[int, int]) -> tuple[Any, ...]:
+    def _arguments(self, memory: Any, desk: Desk) -> tuple[Any, ...]:
         return (
             self.policy.theta, memory, self.rules, self.table, self.stream, self.counts, self.tally, self.log,
-            self._desk(), self.bounds, blocks, span,
+            desk, self.bounds,
         )  # fmt: skip
 
     def _call(
@@ -320,12 +326,46 @@ class Run:
     ) -> None:  # fmt: skip
         played = self.counts.played[self.bounds[blocks[0]] : self.bounds[blocks[1]]]
         before = int(played.sum())
-        fault, query = loop(*self._arguments(memory, blocks, span))
+        desk = self._desk()
+        arguments = self._arguments(memory, desk)
+        fault, query = loop(*arguments, blocks, span, NO_ANSWER)
+        while fault == NOT_A_LIST and desk.pi[0] == GIVEN_UP and type(self.policy).rank is not Policy.rank:
+            answer = query, self._answer(query, memory[query], desk)
+            blocks = int(np.searchsorted(self.bounds, query, side="right")) - 1, blocks[1]
+            fault, query = loop(*arguments, blocks, span, answer)
         if fault != OK:
             what = "a list whose entries are not distinct items" if fault == NOT_A_LIST else "a score that is no number"
             raise PolicyError(f"{self.policy!r} gave {what} for query {self.data.query_id(query)}")
         if progress is not None:
             progress(int(played.sum()) - before)
+
+    def _answer(self, query: int, memory: Any, desk: Desk) -> int:
+        """Let the policy's `rank` write the list that its kernel left to it; return the time of the session."""
+        items = slice(self.data.offsets[query], self.data.offsets[query + 1])
+        n, visit = items.stop - items.start, int(self.counts.visits[query])
+        view = Query(
+            desk.R[:n], desk.E[:n], self.counts.F[items], self.rules.p, desk.visits, self.rules.prior_strength, memory
+        )
+        rng = draws(self.seed, POLICY, int(self.data.places[query]), visit)
+        self._rank(view, self.policy.theta, rng, desk.pi[: min(n, desk.pi.size)])
+        if desk.pi[0] == GIVEN_UP:
+            raise PolicyError(f"{self.policy!r} gave up on query {self.data.query_id(query)}")
+        self.given_up.append(query)
+        return int(self.stream.when[self.stream.starts[query] + self.counts.played[query]])
+
+    def _rank(self, q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> None:
+        """Write what the policy's `rank` gives, as a kernel would."""
+        pi = np.asarray(self.policy.rank(read_only(q), rng))
+        if pi.shape != out.shape or not np.issubdtype(pi.dtype, np.integer):
+            raise PolicyError(f"{self.policy!r} gave {pi!r}, expected a list of {out.size} positions")
+        out[:] = pi
+
+    def _score(self, q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:
+        """Write what the policy's `score` gives, as a kernel would."""
+        scores = np.asarray(self.policy.score(read_only(q)), dtype=np.float64)
+        if scores.shape != out.shape:
+            raise PolicyError(f"{self.policy!r} gave scores of shape {scores.shape} for {out.size} items")
+        out[:] = scores
 
     def _compiled_loop(self) -> Callable[..., tuple[int, int]]:
         kernel = self.policy.kernel
@@ -333,29 +373,12 @@ class Run:
         if kernel not in LOOPS:
             kernels = (no_score, kernel) if self.policy.ranks else (kernel, no_rank)
             (score, _), (rank, _) = kernels[0].compile(*SCORE), kernels[1].compile(*RANK)
-            examples = self._arguments(np.zeros((1, 1)), (0, 0), (0, 0))
+            examples = (*self._arguments(np.zeros((1, 1)), self._desk()), (0, 0), (0, 0), NO_ANSWER)
             _, loop = play.compile(SCORE_SIGNATURE, RANK_SIGNATURE, *examples)
             LOOPS[kernel] = partial(loop, score, rank)
         return LOOPS[kernel]
 
-    def _interpreted_loop(self) -> Callable[..., tuple[int, int]]:
-        policy = self.policy
-
-        def score(q: Query, theta: Any, rng: Draws, out: FloatArray) -> None:
-            scores = np.asarray(policy.score(read_only(q)), dtype=np.float64)
-            if scores.shape != out.shape:
-                raise PolicyError(f"{policy!r} gave scores of shape {scores.shape} for {out.size} items")
-            out[:] = scores
-
-        def rank(q: Query, theta: Any, rng: Draws, out: IntArray) -> None:
-            pi = np.asarray(policy.rank(read_only(q), rng))
-            if pi.shape != out.shape or not np.issubdtype(pi.dtype, np.integer):
-                raise PolicyError(f"{policy!r} gave {pi!r}, expected a list of {out.size} positions")
-            out[:] = pi
-
-        return partial(play.interpreted, score, rank)
-
-    def _memory(self, fit: int) -> Any:
+    def _memory(self, fit: int, before: Any) -> Any:
         made, compiled, queries = None, self.policy.kernel is not None, self.data.queries
         if type(self.policy).prepare is not Policy.prepare:
             seen = self.table.seen
@@ -363,7 +386,8 @@ class Run:
                 seen = self.state.estimate(self.setting.prior_mean, self.setting.prior_strength)
             made = self.policy.prepare(self.data.hiding_truth(seen), self.state, draws(self.seed, PREPARE, visit=fit))
         if made is None:
-            return np.zeros((queries, 0)) if compiled else [None] * queries
+            nothing = np.zeros((queries, 0)) if compiled else [None] * queries
+            return nothing if before is None else before
         if len(made) != queries:
             raise PolicyError(f"{self.policy!r} prepared {len(made)} entries for {queries} queries")
         return np.ascontiguousarray(made, dtype=np.float64) if compiled else made
@@ -387,6 +411,7 @@ class Run:
             "preset": preset,
             "data": {"name": data.name, "queries": data.queries, "items": data.items, "fingerprint": data.fingerprint},
             "examination": self.state.p.tolist(),
+            "given_up": len(self.given_up),
             "sessions_before": self.state.sessions - setting.sessions,
             "seconds": seconds,
             "threads": threads,

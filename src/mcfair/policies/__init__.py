@@ -2,6 +2,9 @@
 
 from .fairco import FairCo
 from .gradient import ExploreK, FairK, MCFair, RandomK, TopK
+from .ilp import ILP
+from .lp import LP
 from .mmf import MMF
+from .plfair import PLFair
 
-__all__ = ["MMF", "ExploreK", "FairCo", "FairK", "MCFair", "RandomK", "TopK"]
+__all__ = ["ILP", "LP", "MMF", "ExploreK", "FairCo", "FairK", "MCFair", "PLFair", "RandomK", "TopK"]

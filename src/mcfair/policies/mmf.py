@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import msgspec
 import numpy as np
 
 from .._jit import kernel
-from ..policy import Policy, register
+from ..policy import Policy, Share, register
 from ..random import uniform
 
 __all__ = ["MMF"]
@@ -65,7 +62,7 @@ def most_relevant(R, left):  # type: ignore[no-untyped-def]
 class MMF(Policy):
     """Fill each rank with the item that all prefixes served least with probability α, else with the most relevant."""
 
-    alpha: Annotated[float, msgspec.Meta(ge=0.0, le=1.0, description="a number from 0 to 1")] = 1.0
+    alpha: Share = 1.0
 
     kernel = mmf_rank
     ranks = True
