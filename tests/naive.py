@@ -84,7 +84,7 @@ def scaled(B, scale, visits):
 
 
 def topk(policy, R, E, visits, s):
-    return R
+    return R + policy.beta * certainty(E, s, policy.mc_floor) if policy.beta else R
 
 
 def explorek(policy, R, E, visits, s):
@@ -111,19 +111,20 @@ def fairco(policy, R, E, visits, s):
 SCORES = {"TopK": topk, "ExploreK": explorek, "FairK": fairk, "MCFair": mcfair, "FairCo": fairco}
 
 
-def mmf(alpha, R, F, p, k, draw):
+def mmf(alpha, R, F, p, k, draw, bonus):
     """Yang and Ai (2021): at each rank the least served item up to this rank with probability α, else the best.
 
-    `draw(slot)` is the session's uniform number; rank i's coin has slot i, its noise for item d slot k + i·n + d.
+    `draw(slot)` is the session's uniform number; rank i's coin has slot i, its noise for item d slot k + i·n + d. A
+    bonus makes an item better and less served.
     """
     n, pi = len(R), []
     for i in range(k):
         left = [d for d in range(n) if d not in pi]
         if draw(i) < alpha:
-            due = {d: exposure(F[d, : i + 1], p[: i + 1]) / max(R[d], 0.001) + 1e-3 * draw(k + i * n + d) for d in left}
-            pi.append(min(left, key=lambda d: due[d]))
+            served = {d: exposure(F[d, : i + 1], p[: i + 1]) / max(R[d], 0.001) - bonus[d] for d in left}
+            pi.append(min(left, key=lambda d: served[d] + 1e-3 * draw(k + i * n + d)))
         else:
-            pi.append(max(left, key=lambda d: (R[d], -d)))
+            pi.append(max(left, key=lambda d: (R[d] + bonus[d], -d)))
     return pi
 
 

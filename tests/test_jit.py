@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mcfair._jit import kernel
+from mcfair._jit import compile_seconds, kernel
 from mcfair.metrics import dots
 
 PRINT_TRACE = """
@@ -81,3 +81,16 @@ def test_kernels_call_kernels_and_can_be_pickled():
     assert twice(np.ones(4)) == 8.0
     assert pickle.loads(pickle.dumps(dots))(np.ones(2), np.ones(2)) == (2.0, 2.0)
     assert repr(dots) == "<kernel mcfair.metrics.dots>"
+
+
+def test_time_spent_compiling_is_known():
+    @kernel
+    def thrice(x):
+        return 3.0 * x
+
+    with compile_seconds() as first:
+        thrice(2.0)
+    with compile_seconds() as second:
+        thrice(2.0)
+    assert sum(first) > 0.0
+    assert second == []

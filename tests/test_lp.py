@@ -158,7 +158,7 @@ def test_a_solver_that_fails_leaves_the_order_of_relevance(monkeypatch):
     """A run goes on, as if α were 0 for that query."""
     R, p = np.array([0.2, 0.9, 0.5, 0.5]), naive.examination(2)
     in_order = placement(R, p, 0.0)
-    monkeypatch.setattr(scipy.optimize, "linprog", lambda *_, **__: OptimizeResult(x=None, status=4))
+    monkeypatch.setattr(scipy.optimize, "milp", lambda *_, **__: OptimizeResult(x=None, success=False))
     assert np.array_equal(placement(R, p, 10.0), in_order)
     data = mf.synthetic("mq2008-like", seed=1).take(range(3))
     assert mf.simulate(data, mf.LP(), steps=200).ndcg[5] == pytest.approx(1.0)

@@ -25,6 +25,10 @@ def runs(fold, text, mode="post-processing", steps=10_000, seeds=5):
     return [mf.simulate(fold, text, mode, preset="wsdm23", steps=steps, seed=seed) for seed in range(seeds)]
 
 
+def mean_unfairness(fold, text):
+    return np.mean([trace.unfairness for trace in runs(fold, text)])
+
+
 def test_the_queries_are_those_of_the_released_code(fold):
     assert fold.test.queries == 82
     assert mf.load_letor(FOLDS / "Fold2", preset="wsdm23").test.queries == 74
@@ -43,20 +47,42 @@ def test_table_1_to_four_digits(fold, text):
 
 @pytest.mark.parametrize(("text", "mean", "relative"), [("FairK", 23.106, 0.001), ("ExploreK", 261.2, 0.005)])
 def test_table_1_where_the_released_figure_depends_on_ties(fold, text, mean, relative):
-    assert np.mean([trace.unfairness for trace in runs(fold, text)]) == pytest.approx(mean, rel=relative)
+    assert mean_unfairness(fold, text) == pytest.approx(mean, rel=relative)
 
 
 @pytest.mark.parametrize(
     ("alpha", "mean", "relative"), [(1.0, 53.4, 0.01), (0.8, 53.5, 0.02), (0.5, 74.6, 0.02), (0.2, 133.6, 0.02)]
 )
 def test_mmf_within_its_own_luck(fold, alpha, mean, relative):
-    traces = runs(fold, mf.MMF(alpha=alpha))
-    assert np.mean([trace.unfairness for trace in traces]) == pytest.approx(mean, rel=relative)
+    assert mean_unfairness(fold, mf.MMF(alpha=alpha)) == pytest.approx(mean, rel=relative)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "mean", "relative"),
+    [(1.0, 22.810, 0.001), (0.5, 22.810, 0.001), (0.2, 23.107, 0.001), (0.1, 27.127, 0.001), (0.05, 36.595, 0.001),
+     (0.0, 44.348, 0.001)],
+)  # fmt: skip
+def test_ilp_is_fixed_by_its_rule_of_ties(fold, alpha, mean, relative):
+    assert mean_unfairness(fold, f"ILP(alpha={alpha})") == pytest.approx(mean, rel=relative)
+
+
+def test_equally_good_lists_make_ilp_more_than_twice_as_unfair(fold):
+    assert mean_unfairness(fold, "ILP(ties=index)") > 2 * mean_unfairness(fold, "ILP(ties=deviation)")
+
+
+@pytest.mark.parametrize(
+    ("text", "low", "high"),
+    [("LP", 24.9, 25.8), ("LP(delivery=balanced)", 23.0, 23.3), ("LP(alpha=0)", 44.8, 46.6),
+     ("LP(alpha=0, delivery=balanced)", 43.5, 45.3), ("LP(alpha=0.005, delivery=balanced)", 42.4, 44.2),
+     ("LP(alpha=0.01, delivery=balanced)", 36.0, 37.6), ("LP(alpha=0.05, delivery=balanced)", 23.0, 23.3)],
+)  # fmt: skip
+def test_lp_by_delivery(fold, text, low, high):
+    assert low <= mean_unfairness(fold, text) <= high
 
 
 @pytest.mark.parametrize(("ties", "mean"), [("random", 45.7), ("least-exposed", 44.4)])
 def test_topk_is_a_fifth_as_unfair_when_ties_are_not_broken_by_index(fold, ties, mean):
-    assert np.mean([trace.unfairness for trace in runs(fold, f"TopK(ties={ties})")]) == pytest.approx(mean, rel=0.01)
+    assert mean_unfairness(fold, f"TopK(ties={ties})") == pytest.approx(mean, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,10 @@ VARIANTS = [
     "TopK", "TopK(ties=random)", "TopK(ties=least-exposed)", "RandomK", "ExploreK", "ExploreK(mc_floor=0)",
     "FairK", "FairK(beta=3, scale=raw)", "FairK(beta=100, scale=mean, ties=random)",
     "MCFair", "MCFair(alpha=0, beta=0)", "MCFair(alpha=1000, beta=0)", "MCFair(scale=raw, ties=least-exposed)",
-    "MMF", "MMF(alpha=0)", "MMF(alpha=0.4)",
+    "MMF", "MMF(alpha=0)", "MMF(alpha=0.4)", "MMF(alpha=0.6, beta=10)", "TopK(beta=2, ties=random)",
+    "ILP", "ILP(alpha=0)", "ILP(alpha=0.1)", "ILP(alpha=0.1, ties=index)",
+    "LP", "LP(alpha=0.01)", "LP(alpha=0, delivery=balanced)", "LP(delivery=balanced, refresh=20)",
+    "PLFair(epochs=2)", "PLFair(epochs=2, alpha=0.5, beta=3)",
     "MCFair(scale=mean, alpha=100)", "MCFair(mc_floor=0, beta=0)", "FairCo", "FairCo(alpha=1000, beta=10)",
 ]  # fmt: skip
 
@@ -26,6 +29,19 @@ def test_contract(text):
 
 def test_every_registered_policy_is_under_contract():
     assert {text.split("(")[0] for text in VARIANTS} == set(mf.policies())
+
+
+def test_every_policy_with_a_score_can_explore():
+    """ExploreK is exploration itself; RandomK, ILP and LP have no score that certainty could be added to."""
+    without = {name for name, cls in mf.policies().items() if not hasattr(cls, "beta")}
+    assert without == {"ExploreK", "RandomK", "ILP", "LP"}
+    data = mf.synthetic("mq2008-like", seed=1)
+    for name in set(mf.policies()) - without:
+        least = {}  # how often the item shown least of its query was shown, averaged over queries
+        for beta in (0, 1e6):
+            trace = mf.simulate(data, mf.parse_policy(f"{name}(beta={beta})"), "online", steps=4000)
+            least[beta] = np.minimum.reduceat(trace.state.F.sum(axis=1), data.offsets[:-1]).mean()
+        assert least[1e6] > 1.2 * least[0], name
 
 
 BY_SCORE = [text for text in VARIANTS if not mf.parse_policy(text).ranks]
@@ -124,14 +140,16 @@ def test_randomk_gives_every_list_equally_often():
     assert chi2 < 43.8  # 99.9 % point of chi-squared with 19 degrees of freedom
 
 
+@pytest.mark.parametrize("beta", [0.0, 0.2])
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
-def test_mmf_fills_rank_after_rank(alpha):
+def test_mmf_fills_rank_after_rank(alpha, beta):
     for visit, q in enumerate(views()):
         k = min(q.p.size, q.R.size)
         for seed in range(5):
             draw = lambda slot: naive.uniform(seed, POLICY, 7, visit, slot)  # noqa: B023, E731
-            pi = mf.MMF(alpha=alpha).rank(q, draws(seed, POLICY, 7, visit))
-            assert pi.tolist() == naive.mmf(alpha, q.R, q.F, q.p, k, draw)
+            bonus = beta * naive.certainty(q.E, q.prior_strength, 0.1)
+            pi = mf.MMF(alpha=alpha, beta=beta).rank(q, draws(seed, POLICY, 7, visit))
+            assert pi.tolist() == naive.mmf(alpha, q.R, q.F, q.p, k, draw, bonus)
 
 
 def test_mmf_without_fairness_is_topk():

@@ -13,6 +13,7 @@ from ._jit import Kernel, kernel
 from .data import Dataset
 from .datasets import Fold, load_letor, open_data, synthetic
 from .errors import DataError, MCFairError, MCFairWarning, PolicyError, SettingError, TraceError
+from .limits import Floor, Frontier, fairness_floor, frontier
 from .metrics import cndcg, ideal_dcg, ndcg, unfairness, unfairness_per_query
 from .policies import ILP, LP, MMF, ExploreK, FairCo, FairK, MCFair, PLFair, RandomK, TopK
 from .policy import Policy, parse_policy, policies, register
@@ -32,7 +33,9 @@ __all__ = [
     "ExploreK",
     "FairCo",
     "FairK",
+    "Floor",
     "Fold",
+    "Frontier",
     "Kernel",
     "MCFair",
     "MCFairError",
@@ -50,6 +53,8 @@ __all__ = [
     "TraceError",
     "cndcg",
     "examination",
+    "fairness_floor",
+    "frontier",
     "ideal_dcg",
     "kernel",
     "load_letor",

@@ -13,7 +13,8 @@ import os
 import platform
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, overload
@@ -22,7 +23,7 @@ import platformdirs
 
 from .errors import MCFairWarning
 
-__all__ = ["Kernel", "Signature", "kernel"]
+__all__ = ["Kernel", "Signature", "compile_seconds", "kernel"]
 
 PACKAGE = Path(__file__).parent
 
@@ -149,6 +150,19 @@ class Signature:
         import numba
 
         return numba.types.FunctionType(numba.types.void(*map(numba.typeof, self.examples)))
+
+
+@contextmanager
+def compile_seconds() -> Iterator[list[float]]:
+    """Give a list that afterwards holds the seconds that were spent compiling, if any were."""
+    spent: list[float] = []
+    if INTERPRET:
+        yield spent
+    else:
+        from numba.core.event import install_timer
+
+        with install_timer("numba:compile", spent.append):
+            yield spent
 
 
 @overload

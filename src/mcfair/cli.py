@@ -93,7 +93,8 @@ def simulate(
     with nullcontext() if out is None else new_folder(out) as folder:
         with status(f"reading {data}"):
             loaded = open_data(
-                data, split=split, epsilon=epsilon, preset=preset, min_items=min_items, max_items=max_items
+                data, split=split, features=any(each.needs_features for each in chosen), epsilon=epsilon,
+                preset=preset, min_items=min_items, max_items=max_items,
             )  # fmt: skip
         traces = run_all([(loaded, each, conditions) for each in chosen], seeds, options)
         summary = described(traces)
@@ -293,8 +294,19 @@ def list_datasets() -> None:
 # --- demo ------------------------------------------------------------------------------------------------------------
 
 DEMO = {
-    "post-processing": ("TopK", "RandomK", "ExploreK", "FairCo(alpha=1000)", "FairK", "MCFair(alpha=1000, beta=0)"),
-    "online": ("TopK", "RandomK", "ExploreK", "FairCo", "FairK", "MCFair"),
+    "post-processing": (
+        "TopK",
+        "RandomK",
+        "ExploreK",
+        "FairCo(alpha=1000)",
+        "ILP",
+        "LP",
+        "MMF",
+        "PLFair",
+        "FairK",
+        "MCFair(alpha=1000, beta=0)",
+    ),
+    "online": ("TopK", "RandomK", "ExploreK", "FairCo", "ILP", "LP", "MMF", "PLFair", "FairK", "MCFair"),
 }
 
 
@@ -303,7 +315,7 @@ def demo(
     seeds: Annotated[int, typer.Option(help="Run seeds 0 to N-1.")] = 5,
     threads: Annotated[int, typer.Option(help="Threads; they change no bit of the result.")] = 1,
 ) -> None:
-    """Compare six policies in both settings on built-in data, as the paper's first experiment does."""
+    """Compare ten policies in both settings on built-in data, as the paper's first experiment does."""
     from .datasets import synthetic
     from .policy import parse_policy
     from .simulate import Setting
@@ -316,9 +328,7 @@ def demo(
         traces = run_all([(data, parse_policy(text), setting) for text in texts], seeds, {"threads": threads})
         show(traces, title=f"{mode}: {setting.steps:,} sessions, {seeds} seed(s), mean (standard deviation)")
     print("Unfairness: lower is fairer. cNDCG: higher is better for users, 200 at most.")
-    print(
-        "Given relevance, FairK and MCFair come closest to perfect fairness; online, MCFair does, because it explores."
-    )
+    print("Given relevance, ILP and MCFair come closest to perfect fairness; online, MCFair does, because it explores.")
 
 
 # --- entry point -----------------------------------------------------------------------------------------------------

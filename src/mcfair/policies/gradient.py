@@ -81,22 +81,25 @@ def gradient_term(q: Query, alpha: float, scale: str) -> FloatArray:
 
 @kernel
 def topk_score(q, theta, rng, out):  # type: ignore[no-untyped-def]
-    """R."""
+    """R + β MC."""
     for d in range(out.shape[0]):
         out[d] = q.R[d]
+    add_certainty(q.E, q.prior_strength, theta[0], theta[1], out)
 
 
 @register
 class TopK(Policy):
-    """Rank by relevance alone."""
+    """Rank by relevance alone; with β > 0 also by marginal certainty."""
 
+    beta: NonNegative = 0.0
+    mc_floor: NonNegative = 0.1
     ties: Ties = "index"
 
     kernel = topk_score
 
     def terms(self, q: Query) -> dict[str, FloatArray]:
-        """R."""
-        return {"relevance": q.R.copy()}
+        """R and β MC."""
+        return {"relevance": q.R.copy(), "exploration": certainty_term(q, self.beta, self.mc_floor)}
 
 
 @kernel(allocates=True)

@@ -46,7 +46,7 @@ def placement(R: FloatArray, p: FloatArray, alpha: float) -> FloatArray:
            [0. , 0.5],
            [0. , 0.5]])
     """
-    from scipy.optimize import linprog
+    from scipy.optimize import LinearConstraint, milp
     from scipy.sparse import csr_matrix
 
     levels, member, count = np.unique(-R, return_inverse=True, return_counts=True)
@@ -55,32 +55,28 @@ def placement(R: FloatArray, p: FloatArray, alpha: float) -> FloatArray:
         return in_order(count, k)[member]
     merit = np.maximum(relevance, LEAST_RELEVANCE)
     a, b = np.triu_indices(classes, 1)  # every pair of classes, the more relevant one first
-    pairs, cells = a.size, classes * k
-    c, unknowns = np.arange(classes), cells + classes + pairs
-    columns = np.concatenate([np.tile(np.arange(k), classes), np.repeat(k + c, k), k + c])
-    equal = csr_matrix(  # the items of each rank make one list; merit times e_c is what the ranks of a class are worth
-        (
-            np.concatenate([np.repeat(count, k), np.tile(p, classes), -merit]),
-            (columns, np.concatenate([np.arange(cells), np.arange(cells), cells + c])),
-        ),
-        shape=(k + classes, unknowns),
-    )
-    limited = csr_matrix(  # no item stands at two ranks; e_a - e_b ≤ ξ_ab
-        (
-            np.concatenate([np.ones(cells + pairs), -np.ones(2 * pairs)]),
-            (
-                np.concatenate([np.repeat(c, k), np.tile(classes + np.arange(pairs), 3)]),
-                np.concatenate([np.arange(cells), cells + a, cells + b, cells + classes + np.arange(pairs)]),
-            ),
-        ),
-        shape=(classes + pairs, unknowns),
+    rank, c, pair, cell = np.arange(k), np.arange(classes), np.arange(a.size), np.arange(classes * k)
+    cells, pairs = cell.size, pair.size
+    entries = [  # row, column, value
+        (np.tile(rank, classes), cell, np.repeat(count, k)),  # the items at each rank are one
+        (k + np.repeat(c, k), cell, np.tile(p, classes)),  # what the ranks of class c are worth is e_c times merit
+        (k + c, cells + c, -merit),
+        (k + classes + np.repeat(c, k), cell, np.ones(cells)),  # no item stands at more than one rank
+        (k + 2 * classes + pair, cells + a, np.ones(pairs)),  # e_a - e_b ≤ ξ_ab
+        (k + 2 * classes + pair, cells + b, -np.ones(pairs)),
+        (k + 2 * classes + pair, cells + classes + pair, -np.ones(pairs)),
+    ]
+    rows, columns, values = map(np.concatenate, zip(*entries, strict=True))
+    rules = LinearConstraint(
+        csr_matrix((values, (rows, columns))),
+        np.repeat([1.0, 0.0, -np.inf], [k, classes, classes + pairs]),
+        np.repeat([1.0, 0.0, 1.0, 0.0], [k, classes, classes, pairs]),
     )
     loss = np.concatenate([-np.outer(count * relevance, p).ravel(), np.zeros(classes), alpha * count[a] * count[b]])
-    answer = linprog(
-        loss, A_ub=limited, b_ub=np.repeat([1.0, 0.0], [classes, pairs]), A_eq=equal,
-        b_eq=np.repeat([1.0, 0.0], [k, classes]), method="highs",
-    )  # fmt: skip
-    P = in_order(count, k) if answer.x is None else answer.x[:cells].reshape(classes, k)
+    answer = milp(
+        loss, constraints=rules
+    )  # without whole unknowns it is a linear program, by the shortest way to HiGHS
+    P = answer.x[:cells].reshape(classes, k) if answer.success else in_order(count, k)
     return np.asarray(P[member])
 
 
