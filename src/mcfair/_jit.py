@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -92,7 +93,9 @@ class Kernel:
         return f"<kernel {self.interpreted.__module__}.{self.__name__}>"
 
     def __reduce__(self) -> Any:
-        if self.__module__ == "__main__":  # another process has no such module: the function itself must travel
+        cloudpickle = sys.modules.get("cloudpickle")
+        travelling = cloudpickle.list_registry_pickle_by_value() if cloudpickle else ()
+        if self.__module__ in ("__main__", *travelling):  # where it goes has no such module: the function must travel
             return partial(Kernel, inline=self.inline, allocates=self.allocates), (self.interpreted,)
         return self.__name__
 

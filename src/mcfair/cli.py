@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
     from .data import Dataset
     from .datasets import Fold
+    from .experiment import Experiment
     from .policy import Policy
+    from .results import Results
     from .trace import Trace
+    from .tune import Tuning
 
 __all__ = ["main"]
 
@@ -291,44 +294,242 @@ def list_datasets() -> None:
     print_table(table)
 
 
-# --- demo ------------------------------------------------------------------------------------------------------------
+# --- experiments -----------------------------------------------------------------------------------------------------
 
-DEMO = {
-    "post-processing": (
-        "TopK",
-        "RandomK",
-        "ExploreK",
-        "FairCo(alpha=1000)",
-        "ILP",
-        "LP",
-        "MMF",
-        "PLFair",
-        "FairK",
-        "MCFair(alpha=1000, beta=0)",
-    ),
-    "online": ("TopK", "RandomK", "ExploreK", "FairCo", "ILP", "LP", "MMF", "PLFair", "FairK", "MCFair"),
-}
+OUT = Annotated[Path, typer.Option(help="Folder for runs and report; finished runs in it are not repeated.")]
+JOBS = Annotated[int | None, typer.Option(help="Processes to use  [default: one per processor]")]
+CLUSTER = Annotated[str, typer.Option(help="Use the workers of this Dask scheduler instead: tcp://HOST:8786.")]
+PLUGIN = Annotated[list[str] | None, typer.Option(help="A .py file or module with policies of your own.")]
+
+RESULTS = Path("mcfair-results")
+
+
+@app.command()
+def reproduce(
+    what: Annotated[
+        list[str] | None, typer.Argument(help="table1, fig2, fig3, fig4, fig5 or all  [default: all]")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Other data than MQ2008, fold 1, and the preset wsdm23 for it.")
+    ] = None,
+    out: OUT = RESULTS,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Two seeds, five points a curve, a tenth of the steps.")
+    ] = False,
+    jobs: JOBS = None,
+    cluster: CLUSTER = "",
+) -> None:
+    """Run the paper's experiments and write a report: every table and figure beside the paper's figures."""
+    from .datasets import PROFILES, locate
+    from .errors import DataError
+    from .experiment import shipped_experiment, shipped_experiments
+
+    names = shipped_experiments() if not what or "all" in what else list(dict.fromkeys(what))
+    experiments = [shipped_experiment(name) for name in names]
+    if data is None:
+        try:
+            locate(experiments[0].data[0])
+        except DataError as error:
+            data = "mq2008-like"
+            sys.stderr.write(f"mcfair: note: {error}; on to built-in data of its size, {data}\n")
+    if data is not None:
+        experiments = [each.on(data, "" if data in PROFILES else each.preset) for each in experiments]
+    if quick:
+        experiments = [each.reduced(seeds=2, points=5, shorter=10) for each in experiments]
+    run_and_report(experiments, out, jobs, cluster)
+
+
+@app.command("run")
+def run_file(
+    file: Annotated[Path, typer.Argument(help="An experiment as a TOML file.")],
+    out: OUT = RESULTS,
+    jobs: JOBS = None,
+    cluster: CLUSTER = "",
+    plugin: PLUGIN = None,
+) -> None:
+    """Run an experiment of your own and write a report of it."""
+    from .experiment import read_experiment
+
+    for each in plugin or []:
+        import_plugin(each)
+    run_and_report([read_experiment(file)], out, jobs, cluster)
+
+
+def run_and_report(experiments: list[Experiment], out: Path, jobs: int | None, cluster: str) -> Results:
+    """Run experiments, write the report and say where it is."""
+    from .execute import run_experiments
+    from .report import write_report
+
+    jobs = processors() if jobs is None else jobs
+    if jobs < 1:
+        raise SettingError(f"jobs = {jobs} is not allowed: expected how many processes to use, at least 1")
+    with stages() as say:
+        results = run_experiments(
+            experiments, out, jobs=jobs, cluster=cluster, about=about_this_machine(), progress=say
+        )  # fmt: skip
+        say("report", 0, 1)
+        page = write_report(results, out)
+    show_results(results)
+    print(f"Report: {page.resolve()}")
+    return results
+
+
+def show_results(results: Results) -> None:
+    """Print the tables of the experiments, the floor first."""
+    import numpy as np
+    from rich.table import Table
+
+    for experiment in (each for each in results.experiments if each.show == "table"):
+        for data in experiment.data:
+            for setting in experiment.conditions:
+                floors = results.floors(data, setting)
+                cutoffs = [k for k in (1, 3, 5) if k <= setting.k_s]
+                title = (
+                    f"{experiment.title}: {data}, {setting.mode}, {setting.sessions:,} sessions, {len(floors)} seed(s)"
+                )
+                table = Table(title=title, title_justify="left", title_style="bold")
+                table.add_column("method")
+                for head in ("unfairness (std)", "above floor", *(f"cNDCG@{k}" for k in cutoffs), "s/1,000 lists"):
+                    table.add_column(head, justify="right", no_wrap=True)
+                table.add_row("no policy can be below", f"{np.mean(floors):.2f} ({np.std(floors):.2f})", style="dim")
+                for series, where, policy in experiment.played():
+                    if where == setting:
+                        runs, seconds = results.of(data, setting, policy), results.seconds(data, setting, policy)
+                        unfair = runs["unfairness"].to_numpy()
+                        table.add_row(
+                            series.name if len(series.points) == 1 else policy.label,
+                            f"{unfair.mean():.2f} ({unfair.std():.2f})",
+                            f"{100 * (unfair.mean() / np.mean(floors) - 1):.1f} %",
+                            *(f"{runs[f'cndcg@{k}'].to_numpy().mean():.2f}" for k in cutoffs),
+                            "" if seconds is None else f"{seconds:.4f}",
+                        )
+                print_table(table)
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def about_this_machine() -> dict[str, str]:
+    """Describe what the runs were made with."""
+    import platform
+
+    from .simulate import versions
+
+    return {
+        "command": " ".join(["mcfair", *sys.argv[1:]]),
+        "machine": f"{platform.system()} {platform.machine()}, {processors()} processors",
+        **versions(),
+    }
+
+
+@contextmanager
+def stages() -> Iterator[Callable[[str, int, int], None]]:
+    """Show on stderr what is going on and how long it may take; nothing where nobody watches."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        tasks: dict[str, Any] = {}
+
+        def say(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=total)
+            bar.update(tasks[stage], completed=done)
+
+        yield say
+
+
+# --- tune ------------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def tune(
+    data: Annotated[str, typer.Option(help="A LETOR fold folder or file, a built-in profile or a catalogue name.")],
+    policy: Annotated[str, typer.Option(help="The policy whose parameter is sought, such as 'MCFair(beta=0)'.")],
+    target: Annotated[str, typer.Option(help="'unfairness <= 1.1 * floor', 'ndcg@5 >= 0.98' and the like.")],
+    parameter: Annotated[str, typer.Option(help="Which parameter.")] = "alpha",
+    setting: Annotated[str, typer.Option(help="post-processing (relevance is given) or online.")] = "post-processing",
+    steps: Annotated[int | None, typer.Option(help="Steps  [default: 10,000 post-processing, 100,000 online]")] = None,
+    seeds: Annotated[int, typer.Option(help="Runs per value, seeds 0 to N-1.")] = 3,
+    preset: Annotated[str | None, typer.Option(help="paper or wsdm23: load and play as published or released.")] = None,
+    plugin: PLUGIN = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> None:
+    """Find the value of a parameter that meets a target, by search on simulated runs; exit with 1 if none does."""
+    from rich.console import Console
+
+    from .datasets import open_data
+    from .policy import parse_policy
+    from .tune import tune as search
+
+    for each in plugin or []:
+        import_plugin(each)
+    chosen = parse_policy(policy)
+    with status(f"reading {data}"):
+        loaded = open_data(data, features=chosen.needs_features, preset=preset)
+    console = Console(stderr=True)
+    with console.status("first runs") if console.is_terminal else nullcontext() as spinner:
+
+        def tell(value: float, figures: dict[str, float]) -> None:
+            if spinner is not None:
+                spinner.update(f"{parameter} = {value:g}: unfairness {figures['unfairness']:.4g}")
+
+        found = search(
+            loaded, chosen, target, parameter=parameter, setting=setting, seeds=seeds, preset=preset, progress=tell,
+            **({} if steps is None else {"steps": steps}),
+        )  # fmt: skip
+    if json:
+        tried = [{parameter: value, **figures} for value, figures in found.runs]
+        answer = {"policy": repr(found.policy), "met": found.met, "target": target, "floor": found.floor}
+        sys.stdout.write(encoded(answer | {"figures": found.figures, "runs": tried}))
+    else:
+        show_tuning(found, parameter)
+    if not found.met:
+        sys.stderr.write(f"mcfair: no value of {parameter} meets {target!r}; {found.policy.label} comes closest\n")
+        raise typer.Exit(1)
+
+
+def show_tuning(found: Tuning, parameter: str) -> None:
+    """Print the values tried, in order, and the policy found."""
+    from rich.table import Table
+
+    ranks = max(int(name.removeprefix("ndcg@")) for name in found.figures if name.startswith("ndcg@"))
+    table = Table(parameter)
+    for head in ("unfairness", "above floor", "NDCG@1", f"NDCG@{ranks}", f"cNDCG@{ranks}"):
+        table.add_column(head, justify="right")
+    for value, figures in sorted(found.runs):
+        table.add_row(
+            f"{value:g}", f"{figures['unfairness']:.2f}", f"{100 * (figures['unfairness'] / found.floor - 1):.1f} %",
+            f"{figures['ndcg@1']:.4f}", f"{figures[f'ndcg@{ranks}']:.4f}", f"{figures[f'cndcg@{ranks}']:.2f}",
+            style="bold" if value == found.value else "",
+        )  # fmt: skip
+    print_table(table)
+    if found.met:
+        print(f"{found.policy.label} meets {found.target!r} (floor {found.floor:.2f})")
+
+
+# --- demo ------------------------------------------------------------------------------------------------------------
 
 
 @app.command()
 def demo(
-    seeds: Annotated[int, typer.Option(help="Run seeds 0 to N-1.")] = 5,
-    threads: Annotated[int, typer.Option(help="Threads; they change no bit of the result.")] = 1,
+    out: OUT = Path("mcfair-demo"),
+    jobs: JOBS = None,
 ) -> None:
-    """Compare ten policies in both settings on built-in data, as the paper's first experiment does."""
-    from .datasets import synthetic
-    from .policy import parse_policy
-    from .simulate import Setting
+    """Run the paper's experiments on built-in data, with fewer points and seeds: a table and a report in a minute."""
+    from .experiment import shipped_experiment, shipped_experiments
 
-    check_seeds(seeds)
-    data = synthetic("mq2008-like", seed=0)
-    sys.stderr.write(f"{data!r}\nThe first run on a machine compiles for some seconds; later ones do not.\n")
-    for mode, texts in DEMO.items():
-        setting = Setting(mode=mode)  # type: ignore[arg-type]  # the keys above
-        traces = run_all([(data, parse_policy(text), setting) for text in texts], seeds, {"threads": threads})
-        show(traces, title=f"{mode}: {setting.steps:,} sessions, {seeds} seed(s), mean (standard deviation)")
-    print("Unfairness: lower is fairer. cNDCG: higher is better for users, 200 at most.")
-    print("Given relevance, ILP and MCFair come closest to perfect fairness; online, MCFair does, because it explores.")
+    sys.stderr.write("The first run on a machine compiles for half a minute; later ones do not.\n")
+    experiments = [
+        shipped_experiment(name).on("mq2008-like", "").reduced(seeds=3, points=6, shorter=2)
+        for name in shipped_experiments()
+    ]
+    run_and_report(experiments, out, jobs, "")
+    print("Unfairness: lower is fairer, and no policy can be below the floor. cNDCG: higher is better, 200 at most.")
 
 
 # --- entry point -----------------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ class Fold:
         path = self.files[split]
         part = read_part(path, features=self.features)
         y_max = int(part.y.max())
-        made_from = f"{part.sha256} epsilon={self.epsilon} features={self.features}"
+        made_from = f"{part.sha256} epsilon={self.epsilon}"
         data = Dataset(
             offsets=part.offsets, y=part.y, R=relevance(part.y, y_max, self.epsilon), y_max=y_max, X=part.X,
             query_ids=part.query_ids, item_ids=part.item_ids, name=short_name(path),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, dataclass_transform, get_args, get_type_hints
 
@@ -17,7 +18,7 @@ from .errors import PolicyError, checked, choices, unknown
 from .random import POLICY, TIES, Draws, draws, uniform
 from .state import Query, State
 
-__all__ = ["NonNegative", "Policy", "Ties", "parse_policy", "policies", "register"]
+__all__ = ["NonNegative", "Policy", "Share", "Ties", "parse_policies", "parse_policy", "policies", "register"]
 
 
 Ties = Literal["index", "random", "least-exposed"]
@@ -373,6 +374,25 @@ def parse_policy(text: str) -> Policy:
     >>> parse_policy("MCFair(alpha=10, ties=least-exposed)")
     MCFair(alpha=10.0, beta=100.0, scale='max', mc_floor=0.1, ties='least-exposed')
     """
+    cls, values = parse_call(text)
+    return cls(**values)
+
+
+def parse_policies(text: str) -> list[Policy]:
+    """Read a family of policies: a list of values stands for one policy each, the last parameter changing fastest.
+
+    Examples
+    --------
+    >>> [policy.label for policy in parse_policies("FairK(beta=[0, 5], scale=[max, mean])")]
+    ['FairK', "FairK(scale='mean')", 'FairK(beta=5.0)', "FairK(beta=5.0, scale='mean')"]
+    """
+    cls, values = parse_call(text)
+    choices = [value if isinstance(value, list) else [value] for value in values.values()]
+    return [cls(**dict(zip(values, chosen, strict=True))) for chosen in itertools.product(*choices)]
+
+
+def parse_call(text: str) -> tuple[type[Policy], dict[str, Any]]:
+    """Read the class and the parameters of a policy's text."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError):
@@ -385,11 +405,13 @@ def parse_policy(text: str) -> Policy:
         raise PolicyError(unknown("policy", name, policies()))
     if call.args or any(keyword.arg is None for keyword in call.keywords):
         raise PolicyError(f"cannot read policy {text!r}: every parameter needs its name, as in {name}(alpha=1)")
-    return REGISTRY[name](**{str(each.arg): literal(each.value, text.strip()) for each in call.keywords})
+    return REGISTRY[name], {str(each.arg): literal(each.value, text.strip()) for each in call.keywords}
 
 
 def literal(node: ast.expr, text: str) -> Any:
-    """Return the value of a parameter as written: a number, inf, a quoted string, or a bare word as it stands."""
+    """Return a value as written: a number, inf, a quoted string, a bare word as it stands, or a list of such."""
+    if isinstance(node, ast.List):
+        return [literal(each, text) for each in node.elts]
     source = ast.get_source_segment(text, node) or ""
     if source in ("inf", "-inf"):
         return float(source)
