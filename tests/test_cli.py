@@ -33,7 +33,7 @@ SIMULATE = ("simulate", "--data", "mq2008-like", "--steps", "500")
 
 def test_help_names_every_command_and_option():
     text = run("--help").stdout
-    for command in ("simulate", "policies", "datasets", "demo"):
+    for command in ("simulate", "reproduce", "run", "tune", "policies", "datasets", "demo"):
         assert command in text
     options = run("simulate", "--help", COLUMNS="200").stdout
     for option in ("--data", "--split", "--policy", "--setting", "--steps", "--seeds", "--preset", "--min-items",
@@ -120,12 +120,88 @@ def test_lists_of_policies_and_data():
     assert "mq2008/fold5" in text
 
 
-def test_the_demo_compares_six_policies_in_both_settings():
-    text = run("demo", "--seeds", "1").stdout
-    assert text.count("MCFair") >= 2
-    assert "post-processing" in text
-    assert "online" in text
-    assert all(text.count(name) >= 2 for name in ("TopK", "RandomK", "ExploreK", "FairCo", "FairK"))
+MINE = """
+title = "Mine"
+settings = [{mode = "post-processing", steps = 200}]
+seeds = 2
+series = [{policies = ["TopK", "MCFair(alpha=[1, 10], beta=0)"]}]
+"""
+
+
+def test_an_experiment_of_ones_own(tmp_path):
+    (tmp_path / "mine.toml").write_text(MINE)
+    words = ("run", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "out"), "--jobs", "1")
+    text = run(*words).stdout
+    assert "no policy can be below" in text
+    assert "MCFair(alpha=10.0, beta=0.0)" in text
+    assert f"Report: {tmp_path / 'out' / 'index.html'}" in text
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "runs").rglob("*")}
+    assert run(*words).stdout == text
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "runs").rglob("*")} == kept
+
+
+def test_a_users_policy_in_an_experiment_on_two_processes(tmp_path):
+    (tmp_path / "own.py").write_text(
+        "import mcfair as mf\n@mf.register\nclass Backwards(mf.Policy):\n    def score(self, q):\n        return -q.R\n"
+    )
+    (tmp_path / "mine.toml").write_text(MINE.replace('"TopK"', '"Backwards"'))
+    text = run(
+        "run", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "out"), "--jobs", "2",
+        "--plugin", str(tmp_path / "own.py"),
+    ).stdout  # fmt: skip
+    assert "Backwards" in text
+
+
+def test_one_of_the_papers_experiments_quickly(tmp_path):
+    """Without the data it goes on with built-in data and says so."""
+    done = run("reproduce", "fig2", "--quick", "--out", str(tmp_path), MCFAIR_DATA=str(tmp_path))
+    assert "mq2008/fold1 is not on this machine" in done.stderr
+    assert "on to built-in data" in done.stderr
+    assert (tmp_path / "index.html").exists()
+    assert list((tmp_path / "figures").glob("fig2*.png"))
+
+
+def test_the_demo_shows_all_policies_and_where_the_report_is(tmp_path):
+    text = run("demo", "--out", str(tmp_path)).stdout
+    for name in ("TopK", "ExploreK", "FairCo", "LP", "ILP", "MMF", "PLFair", "FairK", "MCFair"):
+        assert name in text
+    assert f"Report: {tmp_path / 'index.html'}" in text
+    page = (tmp_path / "index.html").read_text()
+    assert all(f"Figure {number}" in page for number in (2, 3, 4, 5))
+
+
+def test_tuning_finds_a_value_or_says_that_there_is_none():
+    words = ("tune", "--data", "mq2008-like", "--steps", "300", "--seeds", "1", "--policy")
+    found = json.loads(run(*words, "MCFair(beta=0)", "--target", "unfairness <= 1.5 * floor", "--json").stdout)
+    assert found["met"]
+    assert found["figures"]["unfairness"] <= 1.5 * found["floor"]
+    assert mf.parse_policy(found["policy"]).alpha in {row["alpha"] for row in found["runs"]}
+    none = run(*words, "MMF", "--target", "unfairness <= 0", check=False)
+    assert none.returncode == 1
+    assert "no value of alpha meets 'unfairness <= 0'" in none.stderr
+    assert "Traceback" not in none.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("reproduce", "table2"), "unknown experiment 'table2'; did you mean 'table1'?"),
+        (("reproduce", "--data", "mq2009/fold1"), "no such file or folder: mq2009/fold1"),
+        (("reproduce", "--data", "mq2008/fold1"), "is not on this machine"),
+        (("reproduce", "--data", "mq2008-like", "--jobs", "0"), "jobs = 0 is not allowed"),
+        (("run", "none.toml"), "cannot read none.toml: No such file or directory"),
+        (("tune", "--data", "mq2008-like", "--policy", "MMF", "--target", "x"), "cannot read target 'x'"),
+    ],
+)
+def test_experiments_are_refused_before_any_work(tmp_path, words, message):
+    out = () if words[0] == "tune" else ("--out", str(tmp_path / "out"))
+    assert message in refused(*words, *out, MCFAIR_DATA=str(tmp_path), XDG_DATA_HOME=str(tmp_path))
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "cannot write to" in refused("reproduce", "table1", "--data", "mq2008-like", "--out", str(tmp_path / "file"))
 
 
 @pytest.mark.parametrize(

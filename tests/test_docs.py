@@ -8,6 +8,7 @@ import typer.main
 
 import mcfair as mf
 from mcfair.cli import app
+from mcfair.experiment import parse_experiment
 from mcfair.policy import REGISTRY
 from mcfair.testing import check_policy
 
@@ -26,9 +27,16 @@ def blocks(text):
 @pytest.mark.parametrize("name", command.commands)
 def test_every_command_and_option_is_documented(name):
     assert f"mcfair {name}" in USAGE
-    if name == "simulate":
-        for parameter in command.commands[name].params:
-            assert f"`{parameter.opts[0]}`" in USAGE, parameter.opts[0]
+    for parameter in command.commands[name].params:
+        if parameter.opts[0].startswith("--"):
+            assert re.search(rf"{parameter.opts[0]}\b", USAGE), parameter.opts[0]
+
+
+def test_the_experiment_of_the_usage_page_runs(tmp_path):
+    text = re.search(r"```toml\n(.*?)```", USAGE, flags=re.DOTALL)[1]
+    experiment = parse_experiment(text, "usage.toml").reduced(seeds=1, points=2, shorter=200)
+    results = mf.run_experiments([experiment], tmp_path)
+    assert results.runs.height == 6
 
 
 def test_the_readme_runs(capsys):

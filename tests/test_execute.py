@@ -18,7 +18,9 @@ GRID = Experiment(
     name="grid",
     settings=({"mode": "post-processing", "steps": 300}, {"mode": "online", "steps": 2000}),
     seeds=2,
-    series=(Series(policies=("TopK", "MCFair(alpha=[0, 1, 10])", "ILP(alpha=0.1)", "LP(refresh=20)", "PLFair(epochs=2)")),),
+    series=(
+        Series(policies=("TopK", "MCFair(alpha=[0, 1, 10])", "ILP(alpha=0.1)", "LP(refresh=20)", "PLFair(epochs=2)")),
+    ),
 )
 
 THEIRS = """

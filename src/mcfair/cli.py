@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .policy import Policy
     from .results import Results
     from .trace import Trace
-    from .tune import Tuning
+    from .tuning import Tuning
 
 __all__ = ["main"]
 
@@ -464,7 +464,7 @@ def tune(
 
     from .datasets import open_data
     from .policy import parse_policy
-    from .tune import tune as search
+    from .tuning import tune as search
 
     for each in plugin or []:
         import_plugin(each)
@@ -525,7 +525,7 @@ def demo(
 
     sys.stderr.write("The first run on a machine compiles for half a minute; later ones do not.\n")
     experiments = [
-        shipped_experiment(name).on("mq2008-like", "").reduced(seeds=3, points=6, shorter=2)
+        shipped_experiment(name).on("mq2008-like", "").reduced(seeds=2, points=5, shorter=5)
         for name in shipped_experiments()
     ]
     run_and_report(experiments, out, jobs, "")

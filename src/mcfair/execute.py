@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -134,7 +134,7 @@ def time_tables(
 
 def on_processes(tasks: Sequence[Task], data: dict[str, Data], jobs: int) -> Finished:
     """Run tasks on so many processes; one is this process itself."""
-    if jobs == 1 or len(tasks) == 1:
+    if jobs == 1 or len(tasks) <= 1:
         for task in tasks:
             yield task, task.run(data[task.data])
         return
@@ -161,6 +161,7 @@ def result_of(future: Future[Trace]) -> Trace:
 
 def receive(data: dict[str, Data]) -> None:
     """Begin a worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asked hears it and ends this one
     DATA.update(data)
     warnings.simplefilter("ignore", MCFairWarning)  # the process that asked has said it
 
@@ -208,7 +209,7 @@ def connected(address: str) -> Iterator[Any]:
         raise SettingError("--cluster needs Dask: pip install 'mcfair[cluster]'") from None
     try:
         with ThreadPoolExecutor(1) as thread:  # where a notebook runs, this thread has a loop already
-            thread.submit(asyncio.run, asyncio.wait_for(knock(address), PATIENCE)).result()
+            thread.submit(knock, address).result()
     except (OSError, ValueError, TimeoutError) as error:
         raise SettingError(
             f"no Dask scheduler answers at {address} within {PATIENCE} s{f' ({error})' if str(error) else ''}; start "
@@ -222,12 +223,17 @@ def connected(address: str) -> Iterator[Any]:
             client.close(timeout=PATIENCE)
 
 
-async def knock(address: str) -> None:
+def knock(address: str) -> None:
     """Ask a scheduler who it is; a client of Dask would wait for ever for one that listens but says nothing."""
+    import asyncio
+
     from distributed import rpc
 
-    async with rpc(address) as scheduler:
-        await scheduler.identity()
+    async def ask() -> None:
+        async with rpc(address) as scheduler:
+            await scheduler.identity()
+
+    asyncio.run(asyncio.wait_for(ask(), PATIENCE))
 
 
 def check_workers(client: Any, address: str) -> None:

@@ -212,7 +212,9 @@ def draw_cutoffs(panel: Axes, view: View, chosen: dict[str, Style]) -> None:
         panel.plot([ranks[-1] + step, ranks[-1] + 4 * step], [end, place], color=style.color, linewidth=0.8,
                    clip_on=False)  # fmt: skip
         panel.plot([ranks[-1] + 4.8 * step], [place], clip_on=False, **style.options())
-        panel.annotate(label, (ranks[-1] + 5.6 * step, place), va="center", annotation_clip=False, parse_math=False)
+        panel.annotate(
+            shortened(label), (ranks[-1] + 5.6 * step, place), va="center", annotation_clip=False, parse_math=False
+        )
     panel.set_ylim(min(low, *places), max(high, *places))
     panel.set_xlim(ranks[0] - 0.05 * max(ranks[-1] - 1, 1), ranks[-1] + step)
     panel.set_xticks(ranks)
@@ -277,10 +279,7 @@ def tradeoff_figure(found: Sequence[View], name: str, title: str, *, closer: boo
         shape = (len(cutoffs), len(found))
         width, height = (7.2, 4.8) if shape[1] == 1 else (5.4 * shape[1], 3.9)
         chosen = styles([curve for view in found for curve in view.curves])
-        columns = max(2, int(width // 1.75))
-        figure = Figure(
-            figsize=(width, height * shape[0] + 0.26 * (-(-(len(chosen) + 2) // columns))), layout="constrained"
-        )
+        figure = Figure(figsize=(width, height * shape[0]), layout="constrained")
         axes = figure.subplots(*shape, squeeze=False)
         for i, k in enumerate(cutoffs):
             for j, view in enumerate(found):
@@ -288,7 +287,7 @@ def tradeoff_figure(found: Sequence[View], name: str, title: str, *, closer: boo
                 axes[i, j].set_title(mode_title(view) if i == 0 else "")
                 axes[i, j].set_xlabel("unfairness (lower is fairer)" if i == len(cutoffs) - 1 else "")
             axes[i, 0].set_ylabel(f"cNDCG@{k} (higher is better for users)")
-        key(figure, found, chosen, columns)
+        add_key(figure, found, chosen)
         alt = (
             f"{title}{', the fair end' if closer else ''}. cNDCG at cutoff {' and '.join(map(str, cutoffs))} against "
             f"unfairness, {' and '.join(view.setting.mode for view in found)}, of {', '.join(chosen)}; the table "
@@ -355,8 +354,8 @@ def set_scale(panel: Axes, xs: FloatArray, ys: FloatArray) -> None:
     panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.6g}"))
 
 
-def key(figure: Figure, found: Sequence[View], chosen: dict[str, Style], columns: int) -> None:
-    """Name the curves below the panels."""
+def add_key(figure: Figure, found: Sequence[View], chosen: dict[str, Style]) -> None:
+    """Name the curves below the panels, in as many columns as fit, and make the figure higher by that."""
     from matplotlib.lines import Line2D
 
     handles = []
@@ -368,8 +367,22 @@ def key(figure: Figure, found: Sequence[View], chosen: dict[str, Style], columns
         handles.append(("least unfairness possible", Line2D([], [], color="#777777", linewidth=1.2, linestyle=":")))
     if any(view.limits and view.limits.unfairness.size and view.setting.k_s in view.experiment.k_c for view in found):
         handles.append(("limit if relevance is known", Line2D([], [], color=LIMIT, linewidth=5)))
-    legend = figure.legend([handle for _, handle in handles], ["-"] * len(handles), loc="outside lower center",
-                           ncols=columns, handlelength=2.6, columnspacing=1.4)  # fmt: skip
-    for text, (label, _) in zip(legend.get_texts(), handles, strict=True):
-        text.set_parse_math(False)  # only now: a label that begins with _ would be left out
-        text.set_text(label)
+    for columns in range(6, 0, -1):
+        legend = figure.legend(
+            [handle for _, handle in handles], ["-"] * len(handles), loc="outside lower center", ncols=columns,
+            handlelength=2.6, columnspacing=1.4,
+        )  # fmt: skip
+        for text, (label, _) in zip(legend.get_texts(), handles, strict=True):
+            text.set_parse_math(False)  # only now: a label that begins with _ would be left out
+            text.set_text(shortened(label))
+        box = legend.get_window_extent()
+        if box.width < 0.98 * figure.bbox.width or columns == 1:
+            break
+        legend.remove()
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + box.height / figure.dpi)
+
+
+def shortened(label: str, most: int = 40) -> str:
+    """Cut what would not fit into a figure."""
+    return label if len(label) <= most else label[: most - 1] + "…"

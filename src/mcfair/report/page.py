@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 
@@ -115,7 +115,8 @@ class Report:
         image = base64.b64encode(picture.svg).decode()
         links = f'<a href="figures/{picture.name}.png">PNG</a>, <a href="figures/{picture.name}.pdf">PDF</a>'
         return (
-            f'<figure>\n<img src="data:image/svg+xml;base64,{image}" alt="{escape(picture.alt)}">\n'
+            f'<figure>\n<a href="figures/{picture.name}.png">'
+            f'<img src="data:image/svg+xml;base64,{image}" alt="{escape(picture.alt)}"></a>\n'
             f"<figcaption>{escape(caption)} This figure as {links}.</figcaption>\n</figure>\n"
         )
 
@@ -134,26 +135,32 @@ def write_report(results: Results, folder: Path) -> Path:
     -------
     Path of the page.
     """
-    report = Report(results)
-    for experiment in results.experiments:
-        add_experiment(report, experiment)
-    add_differences(report)
-    add_circumstances(report)
     target = Path(folder)
-    try:
+    page = target / "index.html"
+    try:  # before the work is done: what cannot be written need not be drawn
         for place in ("figures", "tables"):
             (target / place).mkdir(parents=True, exist_ok=True)
+        report = make_report(results)
         for picture in report.pictures:
             (target / "figures" / f"{picture.name}.png").write_bytes(picture.png)
             (target / "figures" / f"{picture.name}.pdf").write_bytes(picture.pdf)
         for table in report.tables:
             (target / "tables" / f"{table.name}.md").write_text(table.as_markdown(), encoding="utf-8", newline="\n")
             (target / "tables" / f"{table.name}.tex").write_text(table.as_latex(), encoding="utf-8", newline="\n")
-        page = target / "index.html"
         page.write_text(html_page(report), encoding="utf-8", newline="\n")
     except OSError as error:
         raise TraceError(f"cannot write the report to {target}: {error.strerror or error}") from None
     return page
+
+
+def make_report(results: Results) -> Report:
+    """Make all sections, figures and tables."""
+    report = Report(results)
+    for experiment in results.experiments:
+        add_experiment(report, experiment)
+    add_differences(report)
+    add_circumstances(report)
+    return report
 
 
 # --- experiments -----------------------------------------------------------------------------------------------------
@@ -190,8 +197,8 @@ def add_table(report: Report, found: Sequence[View], name: tuple[str, str], titl
         tables = main_tables(view, report.name(*name, mode), f"{title} ({view.data}, {sessions([view])})")
         yield report.table(tables[0])
         for table in tables[1:]:
-            report.names.add(table.name)
-            yield f"<details><summary>Size and p-value of every difference</summary>\n{report.table(table)}</details>\n"
+            shown = report.table(replace(table, name=report.name(table.name)))
+            yield f"<details><summary>Size and p-value of every difference</summary>\n{shown}</details>\n"
         report.glance.extend(table_sentences(view, title))
         for curve in view.curves:
             if curve.series.note and (curve.label, curve.series.note) not in report.notes:
@@ -227,7 +234,8 @@ def add_cutoffs(report: Report, found: Sequence[View], name: tuple[str, str], ti
     yield report.picture(picture, f"{where}. Lines are means over seeds, bands one standard deviation to either side.")
     for view in found:
         mode = view.setting.mode if len(found) > 1 else ""
-        yield report.table(cutoffs_table(view, report.name(*name, mode, "values"), f"{title} ({view.data})"))
+        caption = f"{title} ({view.data}, {view.setting.mode})"
+        yield report.table(cutoffs_table(view, report.name(*name, mode, "values"), caption))
 
 
 def add_tradeoff(report: Report, found: Sequence[View], name: tuple[str, str], title: str, where: str) -> Iterator[str]:
@@ -272,12 +280,13 @@ def add_claim(report: Report, found: Sequence[View], name: tuple[str, str], titl
         "seeds is. The curve is straight between its points: where they are far apart it may lie lower than it "
         "could.</p>\n"
     )
-    items, violations, held = [], [], 0
+    items, violations, panels, held = [], [], 0, 0
     for view, k, comparisons in checks:
         if comparisons:
             above = [(view, k, each) for one in comparisons for each in one.above]
             violations += above
-            held += not above
+            panels += any(one.compared for one in comparisons)
+            held += any(one.compared for one in comparisons) and not above
             items.append(f"<li>{escape(verdict(view, k, comparisons))}</li>\n")
     yield f"<ul>\n{''.join(items)}</ul>\n"
     if all(point.runs.height == 1 for view in found for curve in view.curves for point in curve.points):
@@ -285,7 +294,8 @@ def add_claim(report: Report, found: Sequence[View], name: tuple[str, str], titl
     if violations:
         caption = f"Points above {wanted}'s curve"
         yield report.table(above_table(violations, report.name(*name, "above"), caption))
-    report.glance.append(claim_sentence(title.split(":")[0], wanted, len(items), held, violations))
+    if panels:
+        report.glance.append(claim_sentence(title.split(":")[0], wanted, panels, held, violations))
 
 
 def verdict(view: View, k: int, comparisons: list[Comparison]) -> str:
@@ -313,7 +323,7 @@ def verdict(view: View, k: int, comparisons: list[Comparison]) -> str:
 def claim_sentence(head: str, wanted: str, panels: int, held: int, violations: list[tuple[View, int, Above]]) -> str:
     """Say in one sentence whether the claim holds."""
     if not violations:
-        return f"{head}: no other method's curve rises above {wanted}'s, in any of {panels} panels."
+        return f"{head}: no other method's curve rises above {wanted}'s, in {held} of {panels} panels."
     count = f"{len(violations)} points of others are" if len(violations) > 1 else "1 point of another is"
     share = max(each.by / view.best_cndcg for view, _, each in violations)
     return (
@@ -325,11 +335,17 @@ def claim_sentence(head: str, wanted: str, panels: int, held: int, violations: l
 # --- the rest --------------------------------------------------------------------------------------------------------
 
 
+def is_from_paper(results: Results) -> bool:
+    """Whether the paper's experiments are among those run, or others with figures of the paper."""
+    return any(
+        each.name in shipped_experiments() or any(series.paper for series in each.series)
+        for each in results.experiments
+    )
+
+
 def add_differences(report: Report) -> None:
     """Add what differs from the paper and why, if the paper's experiments are among those run."""
-    experiments = report.results.experiments
-    from_paper = any(series.paper for each in experiments for series in each.series)
-    if not from_paper and not any(each.name in shipped_experiments() for each in experiments):
+    if not is_from_paper(report.results):
         return
     noted = "".join(f"<li><strong>{escape(label)}.</strong> {escape(note)}</li>\n" for label, note in report.notes)
     fixed = "".join(
@@ -387,7 +403,7 @@ def summary(results: Results) -> str:
 
 def html_page(report: Report) -> str:
     """Put the page together."""
-    title = "MCFair: fair ranking, reproduced" if len(report.results.experiments) > 1 else "MCFair: fair ranking"
+    title = "Fair ranking: the experiments of MCFair" if is_from_paper(report.results) else "Fair ranking: experiments"
     contents = "".join(f'<li><a href="#{anchor}">{escape(name)}</a></li>\n' for anchor, name, _ in report.sections)
     glance = "".join(f"<li>{escape(text)}</li>\n" for text in report.glance)
     body = "".join(

@@ -23,7 +23,7 @@ def deviation(view: View, point: Point) -> tuple[float, float] | None:
     mean, std = paper.unfairness
     ours = point.mean("unfairness")
     off = (ours - mean) / std if std > 0 else math.copysign(math.inf, ours - mean) if ours != mean else 0.0
-    return ours / mean, off
+    return ours / mean if mean else math.nan, off
 
 
 def queries_sentence(view: View) -> str:
@@ -93,7 +93,7 @@ def main_tables(view: View, name: str, caption: str) -> list[Table]:
 
     lead = [queries_sentence(view)] if view.limits else []
     lead += [not_comparable(view)] if has_paper and not compared else []
-    notes = [f"Mean and population standard deviation over {seeds(view)}; the interval is Student's, of the mean."]
+    notes = [over_seeds(view, " The interval is Student's, of the mean.")]
     if base is not None and tests["unfairness"]:
         notes.append(
             f"† p < 0.01, ‡ p < 0.05: differs from {base.label} ({base.text}) in the unfairness or the "
@@ -102,8 +102,8 @@ def main_tables(view: View, name: str, caption: str) -> list[Table]:
         )
     notes += [f"[{letters(i)}] {text}" for i, text in enumerate(remarks)]
     made = [
-        Table(name=name, caption=caption, columns=tuple(columns), rows=tuple(rows), lead=tuple(lead), notes=tuple(notes), texts=2,
-              titles=titles, marked=marked)
+        Table(name=name, caption=caption, columns=tuple(columns), rows=tuple(rows), lead=tuple(lead),
+              notes=tuple(notes), texts=2, titles=titles, marked=marked)
     ]  # fmt: skip
     if base is not None and tests["unfairness"]:
         made.append(tests_table(view, tests, f"{name}-tests", f"Differences from {base.label} over queries"))
@@ -144,10 +144,12 @@ def letters(i: int) -> str:
     return (letters(i // 26 - 1) if i >= 26 else "") + chr(ord("a") + i % 26)
 
 
-def seeds(view: View) -> str:
-    """Say how many seeds there are."""
+def over_seeds(view: View, more: str = "") -> str:
+    """Say what the numbers are means of."""
     count = max(point.runs.height for curve in view.curves for point in curve.points)
-    return f"{count} seeds" if count > 1 else "one seed, so that spread and interval are not known"
+    if count == 1:
+        return "There is one seed, so nothing is known of the spread."
+    return f"Mean and population standard deviation over {count} seeds.{more}"
 
 
 def not_comparable(view: View) -> str:
@@ -211,7 +213,7 @@ def cutoffs_table(view: View, name: str, caption: str) -> Table:
         for point in curve.points
     )
     columns = ("method", "policy", *(f"cNDCG@{k} (std)" for k in ranks))
-    notes = (f"Mean and population standard deviation over {seeds(view)}.",)
+    notes = (over_seeds(view),)
     return Table(name=name, caption=caption, columns=columns, rows=rows, texts=2, notes=notes)
 
 
@@ -229,7 +231,7 @@ def points_table(view: View, name: str, caption: str) -> Table:
     )  # fmt: skip
     columns = ("method", "policy", "unfairness (std)", "above the floor, %",
                *(f"cNDCG@{k} (std)" for k in view.experiment.k_c))  # fmt: skip
-    notes = [f"Mean and population standard deviation over {seeds(view)}."]
+    notes = [over_seeds(view)]
     if floor > 0:
         notes.append(f"The floor is {number(floor)}. {queries_sentence(view)}")
     return Table(name=name, caption=caption, columns=columns, rows=rows, texts=2, notes=tuple(notes))

@@ -123,8 +123,6 @@ class View:
     @cached_property
     def limits(self) -> Limits | None:
         """Floor and frontier; nothing if they were not computed."""
-        import polars as pl
-
         rows = self.here(self.results.limits)
         if rows.is_empty():
             return None
@@ -133,7 +131,7 @@ class View:
         if curve.is_empty():
             x = y = np.empty(0)
         else:
-            mean = self.seeds_of(curve).group_by("point").agg(pl.mean("unfairness", "ndcg")).sort("point")
+            mean = means(self.seeds_of(curve).sort("point", "seed"), "point", ["unfairness", "ndcg"])
             x, y = mean["unfairness"].to_numpy(), mean["ndcg"].to_numpy()
         worst = rows.row(int(rows["unreachable"].arg_max() or 0), named=True)
         gap = float(rows["gap"].to_numpy().max())
@@ -156,8 +154,17 @@ class View:
 
         rows = self.results.queries.filter((pl.col("visits") > 0) & pl.col("key").is_in(point.runs["key"].to_list()))
         columns = ["unfairness", f"ndcg@{self.setting.k_s}"]
-        means = rows.group_by("query").agg(pl.mean(*columns)).sort("query")
-        return means.drop_nulls().drop_nans(columns)
+        return means(rows.drop_nulls(columns).drop_nans(columns).sort("query", "key"), "query", columns)
+
+
+def means(frame: pl.DataFrame, by: str, columns: list[str]) -> pl.DataFrame:
+    """Give the mean of some columns for each value of another, summed in the order of rows, so always the same."""
+    import polars as pl
+
+    groups, place = np.unique(frame[by].to_numpy(), return_inverse=True)
+    sizes = np.bincount(place)
+    sums = {column: np.bincount(place, weights=frame[column].to_numpy()) for column in columns}
+    return pl.DataFrame({by: groups.tolist()} | {column: total / sizes for column, total in sums.items()})
 
 
 def views(results: Results, experiment: Experiment, data: str) -> Iterator[View]:
@@ -171,4 +178,4 @@ def views(results: Results, experiment: Experiment, data: str) -> Iterator[View]
 def paper_is_comparable(view: View) -> bool:
     """Whether the runs are on the paper's data and as long as the paper's."""
     folder = "/" + view.data.lower().replace("\\", "/")
-    return "mq2008/" in folder and view.setting.steps == Setting(mode=view.setting.mode).steps
+    return folder.rstrip("/").endswith("/mq2008/fold1") and view.setting.steps == Setting(mode=view.setting.mode).steps

@@ -10,7 +10,7 @@ from real_data import FOLDS, needs_mq2008
 
 import mcfair as mf
 from mcfair import Dataset, PolicyError, SettingError
-from mcfair.tune import GRID, between, figures_of, parse_target, tune, values_to_try
+from mcfair.tuning import GRID, between, figures_of, parse_target, tune, values_to_try
 
 
 @pytest.fixture(scope="module")
