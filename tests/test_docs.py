@@ -9,7 +9,6 @@ import typer.main
 import mcfair as mf
 from mcfair.cli import app
 from mcfair.experiment import parse_experiment
-from mcfair.policy import REGISTRY
 from mcfair.testing import check_policy
 
 ROOT = Path(__file__).parent.parent
@@ -47,16 +46,12 @@ def test_the_readme_runs(capsys):
 def test_the_policies_of_the_usage_page_run_and_agree():
     own = [block for block in blocks(USAGE) if "register" in block]
     space = {"mf": mf, "data": mf.synthetic("mq2008-like").take(range(5))}
-    try:
-        for block in own:
-            exec(block, space)
-        plain, compiled = space["Damped"](), space["FastDamped"]()
-        check_policy(compiled)
-        traces = [mf.simulate(space["data"], each, "online", steps=500) for each in (plain, compiled)]
-        assert traces[0].unfairness == traces[1].unfairness
-    finally:
-        REGISTRY.pop("Damped", None)
-        REGISTRY.pop("FastDamped", None)
+    for block in own:
+        exec(block, space)
+    plain, compiled = space["Damped"](), space["FastDamped"]()
+    check_policy(compiled)
+    traces = [mf.simulate(space["data"], each, "online", steps=500) for each in (plain, compiled)]
+    assert traces[0].unfairness == traces[1].unfairness
 
 
 def test_every_policy_is_documented():

@@ -108,9 +108,9 @@ def test_the_lists_of_a_real_run_are_optimal(mode):
 @pytest.mark.parametrize("ties", ["deviation", "index"])
 def test_highs_takes_over_where_the_search_gives_up_and_is_counted(ties):
     data = mf.synthetic("mq2008-like", seed=2).take(range(6))
-    policy = mf.ILP(alpha=0.05, ties=ties, nodes=0)
-    assert mf.simulate(data, policy, steps=20).provenance["given_up"] > 2
-    assert mf.simulate(data, mf.ILP(alpha=0.05, ties=ties), steps=20).provenance["given_up"] == 0
+    policy = mf.ILP(alpha=0.2, ties=ties, nodes=0)
+    assert mf.simulate(data, policy, steps=40).provenance["given_up"] > 2
+    assert mf.simulate(data, mf.ILP(alpha=0.2, ties=ties), steps=40).provenance["given_up"] == 0
     q = random_view(5, 14, 5, 30, tied=False)
     by_search, by_highs = (mf.ILP(alpha=0.05, ties=ties, nodes=nodes).rank(q, EXAMPLE_DRAWS) for nodes in (10**6, 0))
     assert cost_and_dcg(q, by_highs)[0] == pytest.approx(cost_and_dcg(q, by_search)[0], abs=1e-6)

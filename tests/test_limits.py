@@ -108,7 +108,7 @@ def test_the_floor_is_what_frank_wolfe_finds(instance):
     floor = fairness_floor(dataset(R), [visits], p)
     value, bound, _ = naive_limits.pairwise_frank_wolfe(R, naive_limits.sort_oracle(w))
     margin = 1e-9 * (1 + naive.unfairness(w, R))
-    assert value - bound <= 1e-6 * (1 + naive.unfairness(w, R))
+    assert value - bound <= 1e-4 * (1 + naive.unfairness(w, R)), "the oracle is too far from its end to say anything"
     assert bound - margin <= floor.query_unfairness[0] <= value + margin
     assert floor.query_unfairness[0] == pytest.approx(naive.unfairness(floor.E, R), rel=1e-9, abs=margin)
     assert floor.query_gap[0] <= margin

@@ -19,6 +19,9 @@ __all__ = ["confidence", "difference", "fisher", "holm"]
 AT_ONCE = 2_000_000
 """So many numbers are drawn at once: it bounds memory, to about 0.2 GB, whatever the number of pairs."""
 
+ROUNDING = 1e-12
+"""Relative difference of sums that is put down to rounding."""
+
 Level = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0, description="a number between 0 and 1")]
 Resamples = Annotated[int, msgspec.Meta(ge=1, description="a whole number of at least 1")]
 Seed = Annotated[int, msgspec.Meta(ge=0, description="a whole number of at least 0")]
@@ -63,14 +66,14 @@ def fisher(a: npt.ArrayLike, b: npt.ArrayLike, *, resamples: int = 100_000, seed
 
     If a and b did not differ, each pair could as well stand the other way round: p is how often the mean difference is
     as far from 0 when pairs are turned at random. All 2^m ways are tried if they are no more than `resamples`, where m
-    counts the pairs that differ at all; else as many are drawn, and p is at least 2/(resamples + 1).
+    counts the pairs that differ at all; else as many are drawn, and p is at least 1/(resamples + 1).
 
     Parameters
     ----------
     a, b : (pairs,) arrays
         Two figures of each query, such as its unfairness under two policies, averaged over seeds.
     resamples
-        How many ways to draw. The standard error of p is then at most `sqrt(p / resamples)`, about.
+        How many ways to draw; the standard error of p is then at most about `sqrt(p / resamples)`.
     seed
         What is drawn is a function of it. Neither the order of pairs nor which sample is called a changes p.
 
@@ -91,9 +94,21 @@ def fisher(a: npt.ArrayLike, b: npt.ArrayLike, *, resamples: int = 100_000, seed
     d = d[d != 0]  # turning an equal pair changes nothing
     if d.size < 2:
         return 1.0
-    from scipy.stats import permutation_test  # takes most of a second to import
-
-    return float(resampled(permutation_test, d / np.abs(d).max(), number, start, permutation_type="samples").pvalue)
+    d /= np.abs(d).max()  # SciPy's permutation test gives the same and takes ten times as long
+    exact = d.size < 63 and 2**d.size <= number
+    ways, as_far = 2**d.size if exact else number, 0
+    rng, rows = np.random.default_rng(start), max(AT_ONCE // d.size, 1)
+    for begin in range(0, ways, rows):
+        count = min(rows, ways - begin)
+        turned: npt.NDArray[Any]
+        if exact:
+            turned = np.arange(begin, begin + count)[:, None] >> np.arange(d.size) & 1
+        else:
+            drawn = rng.integers(0, 2**32, (count, -(-d.size // 32)), dtype=np.uint32).view(np.uint8)
+            turned = np.unpackbits(drawn, axis=1, count=d.size)
+        far = np.abs(d.sum() - turned @ (2.0 * d))
+        as_far += int(np.count_nonzero(far >= d.sum() * (1.0 - ROUNDING)))
+    return float(as_far / ways if exact else (as_far + 1) / (ways + 1))
 
 
 def holm(p_values: npt.ArrayLike) -> FloatArray:
