@@ -273,6 +273,38 @@ LIST_TARGETS = {
 }
 
 
+def bounds(report, effort):
+    """Seconds for the floor and the frontier of many queries, graded and with relevance all distinct."""
+    rng = np.random.default_rng(0)
+    queries, n = (10_000, 100) if effort is FULL else (1_000, 100)
+    visits, p = rng.integers(1, 200, queries), mf.examination(5)
+    grades = mf.Dataset(offsets=np.arange(queries + 1) * n, y=rng.integers(0, 5, queries * n))
+    distinct = dataclasses.replace(grades, R=rng.random(queries * n), fingerprint="")
+    tasks = {
+        (name, what): partial(seconds_of, what, data, visits, p)
+        for name, data in (("5 grades", grades), ("all distinct", distinct))
+        for what in (mf.fairness_floor, mf.frontier)
+    }
+    times = take_turns(tasks, effort.few_rounds, "limits")
+    report.table(
+        f"Limits of {queries:,} queries of {n} items",
+        [
+            {
+                "relevance": name,
+                "floor, s": times[name, mf.fairness_floor],
+                "frontier of 40 points, s": times[name, mf.frontier],
+            }
+            for name in ("5 grades", "all distinct")
+        ],
+    )
+
+
+def seconds_of(function, *arguments):
+    begun = time.perf_counter()
+    function(*arguments)
+    return time.perf_counter() - begun
+
+
 def contest(data, mode, policies, effort):
     """All that is timed on the same data, by policy and by who plays it: 1 or 2 threads, plain NumPy, the oracle."""
     arrivals = mf.simulate(data, FirstK(), mode, steps=10 * effort.slow_sessions, record=True).arrivals
@@ -512,7 +544,7 @@ def main():
     options = parser.parse_args()
     effort, report, about = QUICK if options.quick else FULL, Report(), machine()
     report.console.print(*(f"{name}: {value}" for name, value in about.items()), "", sep="\n", highlight=False)
-    for section in (speed, lists, growth_in_items, growth_in_sessions, large_run, start_up, reading):
+    for section in (speed, lists, bounds, growth_in_items, growth_in_sessions, large_run, start_up, reading):
         section(report, effort)
     report.table("Targets, on one thread", report.targets)
     about |= {

@@ -153,10 +153,10 @@ def peel(parts, rows, lists, weights):  # type: ignore[no-untyped-def]
             rank_of[i] = -1
         for i in range(n):
             if rows[i] == left:
-                match_item(i, parts, item_at, rank_of, via, seen, queue)
+                match(i, parts, rank_of, item_at, via, seen, queue)
         for j in range(k):
             if item_at[j] < 0:
-                match_rank(j, parts, item_at, rank_of, via, seen, queue)
+                match(j, parts.T, item_at, rank_of, via, seen, queue)
         lasts = left
         for i in range(n):
             lasts = min(lasts, left - rows[i] if rank_of[i] < 0 else parts[i, rank_of[i]])
@@ -171,54 +171,27 @@ def peel(parts, rows, lists, weights):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline=False)
-def match_item(start, parts, item_at, rank_of, via, seen, queue):  # type: ignore[no-untyped-def]
-    """Find a rank for an item, moving other items to other ranks where that must be."""
-    k = item_at.shape[0]
-    for j in range(k):
-        seen[j] = False
+def match(start, parts, partner, other, via, seen, queue):  # type: ignore[no-untyped-def]
+    """Find a partner for row `start` of parts among its columns; rows in the way move on, and none loses its own."""
+    for b in range(parts.shape[1]):
+        seen[b] = False
     queue[0] = start
     size, at = 1, 0
     while at < size:
-        i = queue[at]
+        a = queue[at]
         at += 1
-        for j in range(k):
-            if parts[i, j] > 0 and not seen[j]:
-                seen[j], via[j] = True, i
-                if item_at[j] < 0:
+        for b in range(parts.shape[1]):
+            if parts[a, b] > 0 and not seen[b]:
+                seen[b], via[b] = True, a
+                if other[b] < 0:
                     while True:
-                        i = via[j]
-                        before = rank_of[i]
-                        item_at[j], rank_of[i] = i, j
-                        if i == start:
+                        a = via[b]
+                        before = partner[a]
+                        other[b], partner[a] = a, b
+                        if a == start:
                             return
-                        j = before
-                queue[size] = item_at[j]
-                size += 1
-
-
-@kernel(inline=False)
-def match_rank(start, parts, item_at, rank_of, via, seen, queue):  # type: ignore[no-untyped-def]
-    """Find an item for a rank, giving other ranks other items where that must be; no item drops out."""
-    n = rank_of.shape[0]
-    for i in range(n):
-        seen[i] = False
-    queue[0] = start
-    size, at = 1, 0
-    while at < size:
-        j = queue[at]
-        at += 1
-        for i in range(n):
-            if parts[i, j] > 0 and not seen[i]:
-                seen[i], via[i] = True, j
-                if rank_of[i] < 0:
-                    while True:
-                        j = via[i]
-                        before = item_at[j]
-                        item_at[j], rank_of[i] = i, j
-                        if j == start:
-                            return
-                        i = before
-                queue[size] = rank_of[i]
+                        b = before
+                queue[size] = other[b]
                 size += 1
 
 
