@@ -523,7 +523,7 @@ def demo(
     """Run the paper's experiments on built-in data, with fewer points and seeds: a table and a report in a minute."""
     from .experiment import shipped_experiment, shipped_experiments
 
-    sys.stderr.write("The first run on a machine compiles for half a minute; later ones do not.\n")
+    sys.stderr.write("The first run on a machine compiles for a minute or so; later ones do not.\n")
     experiments = [
         shipped_experiment(name).on("mq2008-like", "").reduced(seeds=2, points=5, shorter=5)
         for name in shipped_experiments()
