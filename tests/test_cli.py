@@ -1,8 +1,10 @@
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -150,6 +152,38 @@ def test_a_users_policy_in_an_experiment_on_two_processes(tmp_path):
         "--plugin", str(tmp_path / "own.py"),
     ).stdout  # fmt: skip
     assert "Backwards" in text
+
+
+def test_ctrl_c_ends_all_processes_and_keeps_what_is_finished(tmp_path):
+    (tmp_path / "long.toml").write_text(
+        'settings = [{mode = "online", steps = 100_000}]\nseries = [{policies = ["TopK", "LP(alpha=[0.1, 1, 10])"]}]\n'
+    )
+    words = [*MCFAIR, "run", str(tmp_path / "long.toml"), "--out", str(tmp_path / "out"), "--jobs", "2"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    runs = tmp_path / "out" / "runs"
+    while process.poll() is None and not (runs.exists() and list(runs.glob("[!.]*"))):
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "mcfair: interrupted\n")
+    deadline = time.monotonic() + 10
+    while alive(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert alive(process.pid) == []
+    assert list(runs.glob("[!.]*/run.json"))
+
+
+def alive(session):
+    """Command lines of the processes of a session that still run."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, _, _, own = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(own) == session and state != "Z":
+                found.append((folder / "cmdline").read_text())
+        except OSError:
+            continue  # it has just ended
+    return found
 
 
 def test_one_of_the_papers_experiments_quickly(tmp_path):

@@ -551,6 +551,8 @@ def main() -> None:
     warnings.showwarning = note
     try:
         code = app(standalone_mode=False)
+        if code == 130:  # what the parser of the command line makes of Ctrl-C
+            raise KeyboardInterrupt
     except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("mcfair: interrupted\n")
         raise SystemExit(130) from None

@@ -139,14 +139,17 @@ def on_processes(tasks: Sequence[Task], data: dict[str, Data], jobs: int) -> Fin
             yield task, task.run(data[task.data])
         return
     spawn = multiprocessing.get_context("spawn")  # a forked child would inherit locks of threads it does not have
-    jobs = min(jobs, len(tasks))
-    with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=receive, initargs=(data,)) as pool:
+    others = set(multiprocessing.active_children())
+    with ProcessPoolExecutor(min(jobs, len(tasks)), spawn, receive, (data,)) as pool:
         waiting = {pool.submit(run_here, text): task for text, task in zip(by_value(tasks), tasks, strict=True)}
         try:
             for future in as_completed(waiting):
                 yield waiting.pop(future), result_of(future)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+            if waiting:  # interrupted, or a run failed: nobody waits for the others
+                for worker in set(multiprocessing.active_children()) - others:
+                    worker.terminate()
 
 
 def result_of(future: Future[Trace]) -> Trace:
