@@ -43,6 +43,19 @@ def test_the_list_is_the_best_of_all_lists(ties, seed, n, k, visits, tied):
 
 
 @pytest.mark.parametrize("ties", ["deviation", "index"])
+@given(seed=st.integers(0, 10_000), n=st.integers(3, 6), k=st.integers(2, 4))
+@settings(max_examples=80)
+def test_items_far_behind_do_not_hide_a_cheaper_list(ties, seed, n, k):
+    """A list can be cheaper and yet serve less of what is lacking, if one item lacks very much."""
+    rng = np.random.default_rng(seed)
+    R, E = rng.choice([0.2, 0.5, 0.6, 1.0], n), rng.choice([0.0, 3.0, 8.0, 20.0], n) + rng.random(n)
+    q = mf.Query(R, E, np.zeros((n, k), np.int32), naive.examination(min(k, n)), np.array(12), 0.0, np.zeros(0))
+    for alpha in ALPHAS:
+        best = naive.ilp(alpha, ties, R, E, 12, q.p)
+        assert tuple(mf.ILP(alpha=alpha, ties=ties).rank(q, EXAMPLE_DRAWS)) == best
+
+
+@pytest.mark.parametrize("ties", ["deviation", "index"])
 def test_short_lists_and_relevance_that_says_nothing(ties):
     for q in (q for q in views() if q.R.size <= 7):
         for alpha in ALPHAS:
@@ -134,6 +147,18 @@ def test_handing_over_changes_neither_figures_nor_threads():
             assert run.ndcg[k] == pytest.approx(runs[0].ndcg[k], rel=1e-12)
             assert run.cndcg[k] == pytest.approx(runs[0].cndcg[k], rel=1e-12)
     assert [runs[1].ndcg, runs[1].cndcg] == [runs[2].ndcg, runs[2].cndcg]
+    for run in runs:
+        assert run.unfairness_at == pytest.approx([unfairness_after(run, data, c) for c in run.checkpoints], rel=1e-9)
+
+
+def unfairness_after(run, data, sessions):
+    """Mean unfairness over the queries visited in the first so many sessions, from the lists themselves."""
+    E, p, visited = np.zeros(data.items), naive.examination(5), set()
+    for query, pi in zip(run.arrivals[:sessions], run.lists[:sessions], strict=True):
+        visited.add(query)
+        for j, d in enumerate(pi[pi >= 0]):
+            E[data.offsets[query] + d] += p[j]
+    return np.mean([naive.unfairness(E[a:b], data.R[a:b]) for a, b in (data.offsets[q : q + 2] for q in visited)])
 
 
 def test_the_rule_of_ties_decides_what_a_run_ends_with():
