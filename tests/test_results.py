@@ -1,4 +1,5 @@
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -93,6 +94,9 @@ def test_half_written_runs_are_neither_read_nor_left(tmp_path, task):
     draft.mkdir()
     (draft / "run.json").write_text("{")
     assert task.key not in archive
+    assert task.key not in Archive(tmp_path / "runs")
+    assert draft.exists()  # another process may be writing it at this moment
+    os.utime(draft, (0, 0))
     assert task.key not in Archive(tmp_path / "runs")
     assert not draft.exists()
 

@@ -7,6 +7,7 @@ import hashlib
 import inspect
 import shutil
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -134,6 +135,10 @@ def tasks_of(experiments: Sequence[Experiment], data: dict[str, Data]) -> list[T
 # --- the archive -----------------------------------------------------------------------------------------------------
 
 
+ABANDONED = 3600
+"""Seconds after which a run that is still half-written was left by a process that died; none takes so long to write."""
+
+
 class Archive:
     """Finished runs on disk. A run is written under another name and then renamed: it is there whole or not at all."""
 
@@ -141,8 +146,9 @@ class Archive:
         self.folder = Path(folder)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            for left in self.folder.glob(".*-*"):  # what an interrupted process was writing
-                shutil.rmtree(left, ignore_errors=True)
+            for draft in self.folder.glob(".*-*"):
+                if time.time() - draft.stat().st_mtime > ABANDONED:
+                    shutil.rmtree(draft, ignore_errors=True)
             probe = self.folder / ".writable"
             probe.touch()
             probe.unlink()
