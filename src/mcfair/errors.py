@@ -10,12 +10,17 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 
 __all__ = [
+    "ConflictError",
     "DataError",
     "MCFairError",
     "MCFairWarning",
+    "NotFoundError",
     "PolicyError",
+    "RequestError",
     "SettingError",
+    "StoreError",
     "TraceError",
+    "UnavailableError",
     "checked",
     "choices",
     "unknown",
@@ -40,6 +45,34 @@ class SettingError(MCFairError):
 
 class TraceError(MCFairError):
     """A saved run cannot be written or read."""
+
+
+class StoreError(MCFairError):
+    """A store cannot be opened, or what is in it is not sound."""
+
+
+class RequestError(MCFairError):
+    """A request asks for something that is not allowed; `field` names the part of it at fault."""
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class NotFoundError(MCFairError):
+    """There is no such query or impression."""
+
+
+class ConflictError(MCFairError):
+    """A request contradicts an earlier one, such as another request with the same key."""
+
+
+class UnavailableError(MCFairError):
+    """The service cannot answer now, nothing was done, and the same request may be sent again later."""
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class MCFairWarning(UserWarning):

@@ -1,0 +1,1 @@
+"""The ranking service: lists for people instead of simulated users, durable, idempotent and explainable."""

@@ -1,0 +1,402 @@
+"""What goes over the wire, typed: the requests and answers of the service, which the library speaks as well.
+
+Bounds stand in the annotations, from which the OpenAPI document is made. What an annotation cannot say (sizes in bytes,
+distinct ids) is checked by `check_rank`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from ..errors import RequestError
+
+__all__ = [
+    "MAX_BODY",
+    "MAX_CELLS",
+    "MAX_EVENTS",
+    "MAX_ID",
+    "MAX_ITEMS",
+    "MAX_KEY",
+    "MAX_QUERY",
+    "SCOPES",
+    "Event",
+    "EventResult",
+    "Examination",
+    "Explanation",
+    "ExplainedItem",
+    "Fairness",
+    "Feedback",
+    "FeedbackAnswer",
+    "GroupFairness",
+    "Inputs",
+    "Item",
+    "ItemState",
+    "KeyAdded",
+    "KeyInfo",
+    "KeyRequest",
+    "PolicyChange",
+    "PolicyInForce",
+    "Problem",
+    "QueryLookup",
+    "QueryState",
+    "RankRequest",
+    "Ranked",
+    "Ranking",
+    "Scope",
+    "Status",
+    "Usage",
+    "check_rank",
+    "field_of",
+]
+
+MAX_BODY = 4 << 20
+"""Largest body of a request, in bytes."""
+
+MAX_ITEMS = 5_000
+MAX_EVENTS = 1_000
+MAX_QUERY = 4_096
+"""Longest text of a query, in bytes of UTF-8."""
+
+MAX_ID = 256
+"""Longest id of an item or a group, in bytes of UTF-8."""
+
+MAX_KEY = 256
+"""Longest Idempotency-Key, in characters."""
+
+MAX_CELLS = 1_000_000
+"""Most items × ranks of one request: how often each item stood at each rank is counted."""
+
+Scope = Literal["rank", "feedback", "read", "admin"]
+SCOPES: tuple[Scope, ...] = ("rank", "feedback", "read", "admin")
+"""What a key may be good for: rank, report feedback, read, and everything."""
+
+Text = Annotated[str, Meta(min_length=1, max_length=MAX_QUERY, description="the text of a query, exactly as it is")]
+Id = Annotated[str, Meta(min_length=1, max_length=MAX_ID)]
+ImpressionId = Annotated[str, Meta(max_length=64)]
+Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
+Examination = (
+    Annotated[float, Meta(ge=0.0, le=100.0)] | Annotated[list[Probability], Meta(min_length=1, max_length=MAX_ITEMS)]
+)
+"""A severity s, for p_j = (1/log2(j + 1))^s at every rank j; or the probabilities themselves, 0 below the last."""
+
+
+# --- ranking ---------------------------------------------------------------------------------------------------------
+
+
+class Item(Struct, gc=False, forbid_unknown_fields=True):
+    """A candidate: its id, a relevance it can start with, and whom it belongs to."""
+
+    id: Id
+    prior: Probability | None = None
+    group: Id | None = None
+
+
+class RankRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A query and its candidates."""
+
+    query: Text
+    items: Annotated[list[Item], Meta(min_length=1, max_length=MAX_ITEMS)]
+    k: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 10
+    policy: Annotated[str, Meta(max_length=1_000)] | None = None
+    explain: bool = False
+    defer_exposure: bool = False
+    shadow: bool = False
+
+
+class Ranked(Struct, gc=False, omit_defaults=True):
+    """An item of the list. A policy that fills ranks one by one, such as MMF, gives no score."""
+
+    id: str
+    rank: int
+    score: float | None = None
+    terms: dict[str, float] | None = None
+
+
+class Ranking(Struct, kw_only=True):
+    """The list, and the name of the impression that feedback refers to."""
+
+    impression: str
+    query_id: str
+    items: list[Ranked]
+    policy: str
+    version: int
+    expires_at: datetime.datetime
+
+
+# --- feedback --------------------------------------------------------------------------------------------------------
+
+
+class Event(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Something that happened to an impression: a `click` on an item, or `shown` ranks, all if they are not given."""
+
+    impression: ImpressionId
+    type: Annotated[str, Meta(max_length=32, description="click or shown")] = "click"
+    item: Annotated[str, Meta(max_length=MAX_ID)] | None = None
+    ranks: Annotated[list[int], Meta(max_length=MAX_ITEMS)] | None = None
+
+
+class Feedback(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A batch of events."""
+
+    events: Annotated[list[Event], Meta(min_length=1, max_length=MAX_EVENTS)]
+
+
+Status = Literal["applied", "duplicate", "unknown_impression", "expired", "not_in_impression", "invalid"]
+
+
+class EventResult(Struct, omit_defaults=True):
+    """What became of an event; `detail` says what is wrong with an invalid one."""
+
+    status: Status
+    detail: str | None = None
+
+
+class FeedbackAnswer(Struct):
+    """What became of each event, in order."""
+
+    results: list[EventResult]
+
+
+# --- what is known ---------------------------------------------------------------------------------------------------
+
+
+class Inputs(Struct, kw_only=True):
+    """What the policy knew of an item when it decided."""
+
+    relevance: float
+    exposure: float
+    clicks: float
+    prior: float | None
+
+
+class ExplainedItem(Struct, kw_only=True):
+    """Why an item stands where it stands; `without` has its ranks if a term had had no weight."""
+
+    id: str | None
+    rank: int
+    score: float | None
+    terms: dict[str, float]
+    inputs: Inputs
+    without: dict[str, int]
+    shown: bool
+    clicked: bool
+    sentence: str
+
+
+class Explanation(Struct, kw_only=True):
+    """A decision, exactly as it was made; in shadow mode, of the list that would have been shown."""
+
+    impression: str
+    query_id: str
+    policy: str
+    version: int
+    ranked_at: datetime.datetime
+    visits: int
+    candidates: int
+    deferred: bool
+    shadow: bool
+    items: list[ExplainedItem]
+    summary: str
+
+
+class QueryLookup(Struct, forbid_unknown_fields=True):
+    """The text of a query; never part of a URL, because proxies log those."""
+
+    query: Text
+
+
+class ItemState(Struct, kw_only=True):
+    """What was observed of one item of a query, and which share it has and is due."""
+
+    id: str
+    group: str | None
+    exposure: float
+    clicks: float
+    relevance: float
+    exposure_share: float
+    merit_share: float
+
+
+class QueryState(Struct, kw_only=True):
+    """What was observed of a query; `floor` is the least unfairness that lists could have reached."""
+
+    query_id: str
+    visits: int
+    unfairness: float
+    floor: float
+    items: list[ItemState]
+
+
+class GroupFairness(Struct, kw_only=True):
+    """What the items of one group, such as a provider, have had over all queries, and what they were due."""
+
+    group: str | None
+    items: int
+    exposure: float
+    clicks: float
+    exposure_share: float
+    merit_share: float
+
+
+class Fairness(Struct, kw_only=True):
+    """Fairness over all queries: means over queries, sums over groups."""
+
+    queries: int
+    visits: int
+    unfairness: float
+    floor: float
+    groups: list[GroupFairness]
+    as_of: datetime.datetime
+
+
+class Usage(Struct, kw_only=True):
+    """How much is stored."""
+
+    queries: int
+    items: int
+    impressions: int
+    events: int
+    snapshots: int
+    bytes: int
+
+
+# --- settings and keys -----------------------------------------------------------------------------------------------
+
+
+class PolicyInForce(Struct, kw_only=True):
+    """How lists are made now, and since when; times are in seconds."""
+
+    version: int
+    since: datetime.datetime
+    policy: str
+    examination: float | list[float]
+    prior_mean: float | None
+    prior_strength: float
+    maturing: float
+    half_life: float | None
+    entry: Literal["zero", "fair"]
+    retention: float
+
+
+class PolicyChange(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What to change; everything else stays."""
+
+    policy: Annotated[str, Meta(max_length=1_000)] | UnsetType = UNSET
+    examination: Examination | UnsetType = UNSET
+    prior_mean: Probability | None | UnsetType = UNSET
+    prior_strength: Annotated[float, Meta(ge=0.0, le=1e9)] | UnsetType = UNSET
+    maturing: Annotated[float, Meta(ge=0.0, le=1e9)] | UnsetType = UNSET
+    half_life: Annotated[float, Meta(ge=1.0, le=1e10)] | None | UnsetType = UNSET
+    entry: Literal["zero", "fair"] | UnsetType = UNSET
+    retention: Annotated[float, Meta(ge=1.0, le=1e9)] | UnsetType = UNSET
+
+
+class KeyRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A key to make."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=100)]
+    scopes: Annotated[list[Scope], Meta(min_length=1, max_length=4)]
+
+
+class KeyInfo(Struct, kw_only=True):
+    """A key, without its secret."""
+
+    id: str
+    name: str
+    scopes: list[Scope]
+    created: datetime.datetime
+    revoked: datetime.datetime | None
+
+
+class KeyAdded(Struct, kw_only=True):
+    """A new key; its secret is shown this once."""
+
+    key: str
+    info: KeyInfo
+
+
+class Problem(Struct, kw_only=True, omit_defaults=True):
+    """What went wrong, as RFC 9457 has it; `field` names the part of the request at fault."""
+
+    title: str
+    status: int
+    detail: str
+    type: str = "about:blank"
+    field: str | None = None
+
+
+# --- checks ----------------------------------------------------------------------------------------------------------
+
+
+def check_rank(request: RankRequest) -> None:
+    """Refuse what annotations cannot: too many bytes, ids that repeat, too many items × ranks."""
+    check_bytes("query", request.query, MAX_QUERY)
+    ids = [item.id for item in request.items]
+    if len(set(ids)) < len(ids):
+        seen: set[str] = set()
+        for i, each in enumerate(ids):
+            if each in seen:
+                raise RequestError(f"items[{i}].id = {each!r} is there twice: ids must be distinct", f"items[{i}].id")
+            seen.add(each)
+    if not "".join(ids).isascii():
+        for i, each in enumerate(ids):
+            check_bytes(f"items[{i}].id", each, MAX_ID)
+    for i, item in enumerate(request.items):
+        if item.group is not None:
+            check_bytes(f"items[{i}].group", item.group, MAX_ID)
+    n, k = len(ids), min(request.k, len(ids))
+    if n * k > MAX_CELLS:
+        raise RequestError(
+            f"k = {k} of {n} items: items × k may be at most {MAX_CELLS:,}, so k at most {MAX_CELLS // n:,} here", "k"
+        )
+
+
+def check_bytes(field: str, text: str, most: int) -> None:
+    """Refuse a text of too many bytes."""
+    if len(text) * 4 > most and (size := len(text.encode())) > most:
+        raise RequestError(f"{field} has {size:,} bytes: at most {most:,} are allowed", field)
+
+
+def convert(kind: Any, value: Any) -> Any:
+    """Make a wire type of plain data, or refuse and name the field."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as refusal:
+        field, message = field_of(str(refusal))
+        raise RequestError(f"{field}: {message}" if field else message, field) from None
+
+
+def field_of(message: str) -> tuple[str | None, str]:
+    """Take the name of the field out of what msgspec says of a bad value.
+
+    Examples
+    --------
+    >>> field_of("Expected `float` <= 1.0 - at `$.items[3].prior`")
+    ('items[3].prior', 'Expected `float` <= 1.0')
+    >>> field_of("Object missing required field `query`")
+    ('query', 'Object missing required field `query`')
+    """
+    text, _, path = message.partition(" - at `$")
+    path = path.rstrip("`").lstrip(".")
+    named = re.search(r"field `([^`]+)`", text)
+    if named:
+        path = f"{path}.{named[1]}" if path else named[1]
+    return path or None, text
+
+
+def as_item(item: Item | str | dict[str, Any]) -> Item:
+    """Take an item in any of the forms of the Python interface."""
+    if isinstance(item, Item):
+        return item
+    return Item(id=item) if isinstance(item, str) else convert(Item, item)  # type: ignore[no-any-return]
+
+
+def as_events(events: Iterable[Event | dict[str, Any]]) -> list[Event]:
+    """Take events in any of the forms of the Python interface."""
+    return [each if isinstance(each, Event) else convert(Event, each) for each in events]
