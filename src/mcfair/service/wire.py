@@ -25,6 +25,7 @@ __all__ = [
     "MAX_KEY",
     "MAX_QUERY",
     "SCOPES",
+    "Deleted",
     "Event",
     "EventResult",
     "Examination",
@@ -34,8 +35,10 @@ __all__ = [
     "Feedback",
     "FeedbackAnswer",
     "GroupFairness",
+    "Health",
     "Inputs",
     "Item",
+    "ItemDeletion",
     "ItemState",
     "KeyAdded",
     "KeyInfo",
@@ -48,6 +51,7 @@ __all__ = [
     "RankRequest",
     "Ranked",
     "Ranking",
+    "Reset",
     "Scope",
     "Status",
     "Usage",
@@ -264,6 +268,30 @@ class Usage(Struct, kw_only=True):
     events: int
     snapshots: int
     bytes: int
+
+
+class ItemDeletion(Struct, forbid_unknown_fields=True):
+    """An item to forget, in every query."""
+
+    item: Id
+
+
+class Reset(Struct, forbid_unknown_fields=True):
+    """A word that nobody says by accident."""
+
+    confirm: Literal["reset"]
+
+
+class Deleted(Struct):
+    """How many queries were changed or forgotten."""
+
+    queries: int
+
+
+class Health(Struct):
+    """That all is well."""
+
+    status: Literal["alive", "ready"]
 
 
 # --- settings and keys -----------------------------------------------------------------------------------------------

@@ -1,0 +1,398 @@
+"""The service inside a Python program: any thread asks, one thread does the work and makes it last."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from ..errors import MCFairError, StoreError, UnavailableError
+from ..policy import Policy
+from . import history
+from .engine import CACHE, KEY_PREFIX, Engine, digest_of
+from .rules import make_rules
+from .stores import Store, open_store
+from .wire import (
+    Event,
+    EventResult,
+    Explanation,
+    Fairness,
+    Item,
+    KeyAdded,
+    KeyInfo,
+    PolicyChange,
+    PolicyInForce,
+    QueryState,
+    Ranking,
+    RankRequest,
+    Scope,
+    Usage,
+    as_events,
+    as_item,
+    convert,
+)
+
+__all__ = ["Ranker"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+TOGETHER = 256
+"""Most operations in one transaction."""
+
+QUEUE = 2_048
+SWEEP_EVERY = 1.0
+"""Seconds between sweeps for what has expired."""
+
+
+class Operation:
+    """Something to do in the writer's thread, and whom to tell."""
+
+    __slots__ = ("args", "error", "future", "kwargs", "loop", "result", "work")
+
+    def __init__(self, work: Callable[..., Any], args: Any, kwargs: Any, future: Any, loop: Any) -> None:
+        self.work, self.args, self.kwargs, self.future, self.loop = work, args, kwargs, future, loop
+        self.result: Any = None
+        self.error: Exception | None = None
+
+    def tell(self) -> None:
+        """Hand over the result."""
+        if self.future.cancelled():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class Ranker:
+    """Ranks fairly and learns from feedback; an answer comes after what it says is on disk.
+
+    Parameters
+    ----------
+    store
+        `sqlite:///PATH`, a path, or `memory:`.
+    policy
+        Who ranks; what the store had last if left out, at first MCFair.
+    seed
+        For policies that draw; each store has its own if left out.
+    most_waiting
+        Operations that may wait; more are refused with `UnavailableError`.
+    **settings
+        Other fields of `Rules`, such as `prior_strength=0, half_life=86_400`.
+
+    Examples
+    --------
+    >>> with Ranker("memory:", policy="MCFair(alpha=1, beta=10)") as ranker:
+    ...     answer = ranker.rank("red shoes", ["sku1", "sku2", {"id": "sku3", "prior": 0.4}], k=2)
+    ...     [item.id for item in answer.items]
+    ...     ranker.feedback([{"impression": answer.impression, "item": answer.items[0].id}])[0].status
+    ['sku1', 'sku2']
+    'applied'
+    """
+
+    def __init__(
+        self,
+        store: str | Path | Store = "sqlite:///mcfair.db",
+        *,
+        policy: Policy | str | None = None,
+        seed: int | None = None,
+        most_waiting: int = QUEUE,
+        cache: int = CACHE,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        **settings: Any,
+    ) -> None:
+        self.store = open_store(store) if isinstance(store, str | Path) else store
+        self.on_batch: list[Callable[[int, float], None]] = []
+        self.trouble: str | None = None
+        self.closing = False
+        self.limit = most_waiting
+        if seed is not None:
+            self.store.seed = seed
+        try:
+            self.store.begin()
+            self.engine = Engine(
+                self.store, lambda stored: make_rules(stored, policy, settings), clock=clock, cache=cache
+            )
+            self.store.commit()
+            warm_up(self.engine)
+        except BaseException:
+            self.store.rollback()
+            self.store.close()
+            raise
+        self.waiting: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
+        self.writer = threading.Thread(target=self.write, name="mcfair-writer", daemon=True)
+        self.writer.start()
+
+    def __enter__(self) -> Ranker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- asking ------------------------------------------------------------------------------------------------------
+
+    def submit(self, work: Callable[Concatenate[Engine, P], T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Have the engine do something; the result is there when it is on disk."""
+        future: Future[T] = Future()
+        self.put(Operation(work, args, kwargs, future, None))
+        return future
+
+    async def ask(self, work: Callable[Concatenate[Engine, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do the same from a coroutine."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self.put(Operation(work, args, kwargs, future, loop))
+        return await future
+
+    def put(self, operation: Operation) -> None:
+        """Queue an operation, or refuse it."""
+        if self.closing:
+            raise UnavailableError("the service is stopping")
+        if self.waiting.qsize() >= self.limit:
+            raise UnavailableError(f"{self.limit:,} operations are waiting already")
+        self.waiting.put(operation)
+
+    @property
+    def depth(self) -> int:
+        """Operations waiting."""
+        return self.waiting.qsize()
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Do what is queued, group by group: one transaction each, and only then the answers."""
+        next_sweep = time.monotonic() + SWEEP_EVERY
+        stopping = False
+        while not stopping:
+            group = self.take(next_sweep - time.monotonic())
+            stopping = None in group
+            operations = [each for each in group if each is not None]
+            if operations:
+                begun = time.perf_counter()
+                self.do(operations)
+                tell_all(operations)
+                for listener in self.on_batch:
+                    listener(len(operations), time.perf_counter() - begun)
+            elif not stopping:
+                self.sweep()
+                next_sweep = time.monotonic() + SWEEP_EVERY
+
+    def take(self, patience: float) -> list[Operation | None]:
+        """Wait for operations and take all there are, up to a group's worth; nothing if none come in time."""
+        group: list[Operation | None] = []
+        with suppress(queue.Empty):
+            group.append(self.waiting.get(timeout=max(0.0, patience)))
+            while len(group) < TOGETHER:
+                group.append(self.waiting.get_nowait())
+        return group
+
+    def do(self, operations: list[Operation]) -> None:
+        """Do operations in one transaction: all that did not fail by themselves last, or none."""
+        try:
+            self.store.begin()
+            for each in operations:
+                try:
+                    each.result = each.work(self.engine, *each.args, **each.kwargs)
+                except (StoreError, sqlite3.Error):
+                    raise
+                except MCFairError as error:
+                    each.error = error
+            self.store.commit()
+            self.trouble = None
+        except Exception as error:
+            self.undo(error)
+            for each in operations:
+                each.error = UnavailableError(f"nothing was done, because it could not be written down: {error}")
+
+    def undo(self, error: Exception) -> None:
+        """Go back to what the store has."""
+        self.trouble = f"{type(error).__name__}: {error}"
+        try:
+            self.store.rollback()
+            self.engine.forget()
+        except (MCFairError, sqlite3.Error) as further:
+            self.trouble += f"; {further}"
+
+    def sweep(self) -> None:
+        """Fold what has expired, while nobody waits; after trouble, see whether it is over."""
+        try:
+            self.store.begin()
+            self.engine.sweep()
+            self.store.commit()
+            self.store.tidy()
+            self.trouble = None
+        except Exception as error:
+            self.undo(error)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Do what is queued, then close the store. What comes later is refused."""
+        if not self.closing:
+            self.closing = True
+            self.waiting.put(None)
+            self.writer.join(timeout)
+            self.store.close()
+
+    # --- what there is to ask ----------------------------------------------------------------------------------------
+
+    def rank(
+        self,
+        query: str,
+        items: Sequence[Item | str | dict[str, Any]],
+        k: int = 10,
+        *,
+        policy: Policy | str | None = None,
+        explain: bool = False,
+        defer_exposure: bool = False,
+        shadow: bool = False,
+        key: str | None = None,
+    ) -> Ranking:
+        """Rank candidates and write the impression down.
+
+        Parameters
+        ----------
+        query
+            Its text, which is stored nowhere: what it has is kept under a keyed hash of it.
+        items
+            Candidates: ids, or items with a `prior` relevance from 0 to 1 and a `group`.
+        k
+            Length of the list, at most the number of items.
+        policy
+            Another policy than the one in force, for this list.
+        explain
+            Whether to give the terms of each score.
+        defer_exposure
+            Credit nothing until `shown` arrives.
+        shadow
+            Return the items as they came, and write down what would have been done.
+        key
+            Idempotency key: the same call with the same key again gives the same answer and changes nothing.
+        """
+        request = convert(RankRequest, {
+            "query": query, "items": [as_item(item) for item in items], "k": k,
+            "policy": None if policy is None else str(policy), "explain": explain,
+            "defer_exposure": defer_exposure, "shadow": shadow,
+        })  # fmt: skip
+        return self.submit(Engine.rank, request, key).result()
+
+    def feedback(self, events: Sequence[Event | dict[str, Any]]) -> list[EventResult]:
+        """Report what happened to impressions: `{"impression": …, "item": …}` is a click."""
+        return self.submit(Engine.feedback, as_events(events)).result().results
+
+    def retract(self, events: Sequence[Event | dict[str, Any]]) -> list[EventResult]:
+        """Take back what was reported: fraud, returns. The same event reported again does not count any more."""
+        return self.submit(Engine.feedback, as_events(events), retract=True).result().results
+
+    def explain(self, impression: str) -> Explanation:
+        """Say why a list was as it was."""
+        return self.submit(Engine.explain, impression).result()
+
+    def query_state(self, query: str | None = None, *, query_id: str | None = None) -> QueryState:
+        """Tell what was observed of a query."""
+        return self.submit(Engine.query_state, query, query_id).result()
+
+    def in_force(self) -> PolicyInForce:
+        """Say how lists are made now."""
+        return self.submit(Engine.in_force).result()
+
+    def change(self, **changes: Any) -> PolicyInForce:
+        """Make lists otherwise from now on: fields of `Rules`."""
+        return self.submit(Engine.change, convert(PolicyChange, changes)).result()
+
+    def delete_query(self, query: str | None = None, *, query_id: str | None = None) -> None:
+        """Forget a query."""
+        self.submit(Engine.delete_query, query, query_id).result()
+
+    def delete_item(self, item: str) -> int:
+        """Forget an item in every query; say in how many it was."""
+        return self.submit(Engine.delete_item, item).result()
+
+    def reset(self) -> int:
+        """Forget every query; say how many there were."""
+        return self.submit(Engine.reset).result()
+
+    def usage(self) -> Usage:
+        """Say how much is stored."""
+        return self.submit(Engine.usage).result()
+
+    def add_key(self, name: str, scopes: list[Scope]) -> KeyAdded:
+        """Make a key for the network interface."""
+        return self.submit(Engine.add_key, name, scopes).result()
+
+    def keys(self) -> list[KeyInfo]:
+        """Every key, without its secret."""
+        return self.submit(Engine.keys).result()
+
+    def revoke_key(self, id: str) -> KeyInfo:
+        """Make a key good for nothing."""
+        return self.submit(Engine.revoke_key, id).result()
+
+    # --- what does not go through the writer -------------------------------------------------------------------------
+
+    def fairness(self) -> Fairness:
+        """Tell fairness over all queries; reads all of them, beside the writer."""
+        now = self.submit(Engine.now).result()
+        with self.store.reader() as store:
+            return history.fairness(store, now)
+
+    def export(self) -> Iterator[bytes]:
+        """Give everything as lines of JSON."""
+        with self.store.reader() as store:
+            yield from history.export(store)
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether there is any key that is good."""
+        return any(key.revoked is None for key in self.engine.stored_keys.values())
+
+    def authenticate(self, key: str) -> frozenset[Scope] | None:
+        """Say what a key is good for; None if it is good for nothing."""
+        prefix, _, rest = key.partition("_")
+        id, _, secret = rest.partition("_")
+        stored = self.engine.stored_keys.get(id)
+        digest = digest_of(secret)
+        good = stored is not None and hmac.compare_digest(stored.digest, digest) and prefix == KEY_PREFIX
+        if stored is None or not good or stored.revoked is not None:
+            return None
+        return frozenset(stored.scopes.split())  # type: ignore[arg-type]
+
+
+def tell_all(operations: list[Operation]) -> None:
+    """Hand over all results: those for one event loop at once."""
+    loops: dict[Any, list[Operation]] = {}
+    for each in operations:
+        if each.loop is None:
+            each.tell()
+        else:
+            loops.setdefault(each.loop, []).append(each)
+    for loop, those in loops.items():
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(tell_each, those)
+
+
+def tell_each(operations: list[Operation]) -> None:
+    """Hand over results in the event loop."""
+    for each in operations:
+        each.tell()
+
+
+def warm_up(engine: Engine) -> None:
+    """Compile, or load, every kernel that a request may need, so that no request waits for it."""
+    from .stores import SQLiteStore
+
+    scratch = Engine(SQLiteStore(None), lambda stored: engine.version.rules)
+    for policy in ("MCFair", "MMF", "FairCo", "TopK", engine.version.rules.policy):
+        for n in (3, 40):
+            request = RankRequest(query="warm", items=[Item(str(i)) for i in range(n)], k=2, policy=policy)
+            answer = scratch.rank(request)
+            scratch.feedback([Event(impression=answer.impression, item=answer.items[0].id)])
+    scratch.query_state("warm")
+    scratch.store.close()

@@ -1,0 +1,17 @@
+"""Where the service keeps its books: one interface, in memory and in SQLite."""
+
+from __future__ import annotations
+
+from .store import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, Entry, Store, StoredKey
+from .sqlite import SQLiteStore, open_store
+
+__all__ = [
+    "KIND_DELETION",
+    "KIND_FEEDBACK",
+    "KIND_IMPRESSION",
+    "Entry",
+    "SQLiteStore",
+    "Store",
+    "StoredKey",
+    "open_store",
+]

@@ -1,0 +1,491 @@
+"""SQLite, in a file or in memory.
+
+The file is in WAL mode with `synchronous=FULL`, so a commit is an fsync of the log. Exactly one connection writes and
+checkpoints; others read only. A lock of the operating system on a file beside it keeps a second server out, and ends
+with the process, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from ...errors import StoreError
+from ..wire import Usage
+from .store import Entry, StoredKey
+
+__all__ = ["SCHEMA_VERSION", "SQLiteStore", "locate", "open_store"]
+
+APPLICATION = 0x6D634661  # "mcFa", so that `file` and we can tell our files from others
+SCHEMA_VERSION = 1
+
+SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE versions (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE keys (id TEXT PRIMARY KEY, digest BLOB NOT NULL, name TEXT NOT NULL, scopes TEXT NOT NULL,
+                   created INTEGER NOT NULL, revoked INTEGER) WITHOUT ROWID;
+CREATE TABLE queries (number INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB NOT NULL UNIQUE);
+CREATE TABLE items (query INTEGER NOT NULL, row INTEGER NOT NULL, id TEXT, grp TEXT, PRIMARY KEY (query, row))
+    WITHOUT ROWID;
+CREATE INDEX items_by_id ON items (id) WHERE id IS NOT NULL;
+CREATE TABLE log (query INTEGER NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL, kind INTEGER NOT NULL,
+                  version INTEGER, candidates INTEGER, body BLOB NOT NULL, bits BLOB, PRIMARY KEY (query, seq))
+    WITHOUT ROWID;
+CREATE TABLE candidates (query INTEGER NOT NULL, number INTEGER NOT NULL, n INTEGER NOT NULL, body BLOB NOT NULL,
+                         PRIMARY KEY (query, number)) WITHOUT ROWID;
+CREATE TABLE snapshots (query INTEGER NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL, body BLOB NOT NULL,
+                        PRIMARY KEY (query, seq)) WITHOUT ROWID;
+CREATE TABLE bases (query INTEGER PRIMARY KEY, seq INTEGER NOT NULL);
+CREATE TABLE requests (number INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, digest BLOB NOT NULL,
+                       query INTEGER NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL);
+"""
+
+OF_A_QUERY = ("items", "log", "candidates", "snapshots", "bases", "requests")
+
+MIGRATIONS: dict[int, str] = {}
+"""What leads from each schema version to the next one."""
+
+NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "fuse.sshfs", "fuse.glusterfs", "glusterfs"}
+
+CHECKPOINT_ROWS = 2_000  # checkpoint when nobody waits and so many rows were written since
+CHECKPOINT_AT_LATEST = 16_000  # pages; then also while somebody waits
+
+SMALL = 64 << 20  # a file of up to so many bytes is checked whole when it is opened
+
+URL = "sqlite:///"
+
+
+def open_store(where: str | Path) -> SQLiteStore:
+    """Open a store for writing: `sqlite:///PATH` (three slashes relative, four absolute), a path, or `memory:`."""
+    return SQLiteStore(None if where == "memory:" else locate(where))
+
+
+def locate(where: str | Path) -> Path:
+    """Path of a store's file."""
+    text = str(where)
+    if "://" in text and not text.startswith(URL):
+        raise StoreError(f"cannot open {text}: expected {URL}PATH, a path or memory:")
+    path = Path(text.removeprefix(URL))
+    if not path.name:
+        raise StoreError(f"cannot open {text!r}: expected {URL}PATH, a path or memory:")
+    return path
+
+
+class SQLiteStore:
+    """A `Store` in an SQLite file, or without a path in memory, there also as a copy of a `source`.
+
+    With `reading` a file is opened for reading only, which others may write meanwhile.
+    """
+
+    def __init__(self, path: Path | None, *, reading: bool = False, source: sqlite3.Connection | None = None) -> None:
+        self.path, self.reading = path, reading
+        self.lock: int | None = None
+        self.checkpointed = 0
+        if path is not None and not reading:
+            refuse_network(path)
+            self.lock = take_lock(path)
+        try:
+            self.db = connect(path, reading)
+            if source is not None:
+                source.backup(self.db)
+            self.prepare()
+        except BaseException:
+            self.release()
+            raise
+
+    # --- opening -----------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Check the file, make or migrate its tables, read what never changes."""
+        try:
+            application, version = self.number("PRAGMA application_id"), self.number("PRAGMA user_version")
+            empty = self.number("SELECT count(*) FROM sqlite_master") == 0
+            if not empty and application != APPLICATION:
+                raise StoreError(f"{self.path} is a database of another program")
+            if version > SCHEMA_VERSION:
+                raise StoreError(
+                    f"{self.path} was written by a newer mcfair (schema {version}; this one knows up to "
+                    f"{SCHEMA_VERSION}): update mcfair"
+                )
+            if self.reading:
+                if empty or version < SCHEMA_VERSION:
+                    raise StoreError(
+                        f"{self.path} is empty or of an older mcfair: `mcfair serve` makes it or updates it"
+                    )
+            else:
+                self.open_for_writing(empty, version)
+            self.secret = bytes(self.one("SELECT value FROM meta WHERE name = 'secret'"))
+            self.seed = int(self.one("SELECT value FROM meta WHERE name = 'seed'"))
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot use {self.path}: {error}") from error
+
+    def open_for_writing(self, empty: bool, version: int) -> None:
+        """Set up durability, check a small file whole, and bring the tables up to date."""
+        if self.path is not None:
+            mode = self.one("PRAGMA journal_mode = WAL")
+            if mode != "wal":
+                raise StoreError(f"{self.path} cannot be written safely: no write-ahead log, but {mode!r}")
+            self.db.execute("PRAGMA synchronous = FULL")
+            self.db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_AT_LATEST}")
+            if not empty and self.path.stat().st_size <= SMALL and (faults := self.check()):
+                raise StoreError(f"{self.path} is damaged ({faults[0]}): restore a backup")
+        self.db.execute("BEGIN IMMEDIATE")
+        if empty:
+            for statement in SCHEMA.split(";"):
+                self.db.execute(statement)
+            self.db.execute(f"PRAGMA application_id = {APPLICATION}")
+            self.db.executemany(
+                "INSERT INTO meta VALUES (?, ?)",
+                [("secret", secrets.token_bytes(32)), ("seed", secrets.randbits(63))],
+            )
+        else:
+            for step in range(version, SCHEMA_VERSION):
+                for statement in MIGRATIONS[step].split(";"):
+                    self.db.execute(statement)
+        self.db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        self.db.execute("COMMIT")
+
+    def release(self) -> None:
+        """Let others open the file."""
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
+
+    def one(self, sql: str, *values: object) -> object:
+        """First value of the first row, None if there is no row."""
+        row = self.db.execute(sql, values).fetchone()
+        return None if row is None else row[0]
+
+    def number(self, sql: str, *values: object) -> int:
+        """First value of the first row, 0 if there is none."""
+        return int(self.one(sql, *values) or 0)  # type: ignore[call-overload, no-any-return]
+
+    # --- transactions ------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """See `Store`."""
+        self.db.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """See `Store`."""
+        self.db.execute("COMMIT")
+
+    def rollback(self) -> None:
+        """See `Store`."""
+        if self.db.in_transaction:
+            self.db.execute("ROLLBACK")
+
+    def tidy(self) -> None:
+        """Move the write-ahead log into the database, if it has grown."""
+        if self.path is not None and self.db.total_changes - self.checkpointed > CHECKPOINT_ROWS:
+            self.db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            self.checkpointed = self.db.total_changes
+
+    def close(self) -> None:
+        """See `Store`."""
+        self.db.close()  # the last connection checkpoints and removes the write-ahead log
+        self.release()
+
+    @contextlib.contextmanager
+    def reader(self) -> Iterator[SQLiteStore]:
+        """See `Store`."""
+        if self.path is not None:
+            other = SQLiteStore(self.path, reading=True)
+        else:
+            other = SQLiteStore(None, source=self.db)
+        try:
+            other.db.execute("BEGIN")
+            yield other
+        finally:
+            other.close()
+
+    def backup(self, path: Path) -> None:
+        """See `Store`. The copy has its final name only once it is whole."""
+        if path.exists():
+            raise StoreError(f"{path} exists already: a backup does not overwrite anything")
+        handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(handle)
+        try:
+            copy = sqlite3.connect(draft)
+            with contextlib.closing(copy):
+                self.db.backup(copy)
+                copy.execute("PRAGMA journal_mode = DELETE")
+            with open(draft, "rb") as written:
+                os.fsync(written.fileno())
+            os.link(draft, path)  # unlike a rename, refuses a file that has appeared meanwhile
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"cannot write {path}: {error}") from error
+        finally:
+            os.unlink(draft)
+
+    def check(self) -> list[str]:
+        """See `Store`."""
+        try:
+            rows = [str(row[0]) for row in self.db.execute("PRAGMA integrity_check(10)")]
+        except sqlite3.DatabaseError as error:
+            return [str(error)]
+        return [] if rows == ["ok"] else rows
+
+    def usage(self) -> Usage:
+        """See `Store`."""
+        count = "SELECT count(*) FROM "
+        return Usage(
+            queries=self.number(count + "queries"),
+            items=self.number(count + "items WHERE id IS NOT NULL"),
+            impressions=self.number(count + "log WHERE kind = 0"),
+            events=self.number(count + "log WHERE kind = 1"),
+            snapshots=self.number(count + "snapshots"),
+            bytes=self.number("PRAGMA page_count") * self.number("PRAGMA page_size")
+            + (wal_of(self.path).stat().st_size if self.path and wal_of(self.path).exists() else 0),
+        )
+
+    # --- queries and items -------------------------------------------------------------------------------------------
+
+    def find_query(self, key: bytes) -> int | None:
+        """See `Store`."""
+        return self.number("SELECT number FROM queries WHERE key = ?", key) or None
+
+    def key_of(self, number: int) -> bytes | None:
+        """See `Store`."""
+        return self.one("SELECT key FROM queries WHERE number = ?", number)  # type: ignore[return-value]
+
+    def add_query(self, key: bytes) -> int:
+        """See `Store`."""
+        return int(self.db.execute("INSERT INTO queries (key) VALUES (?)", (key,)).lastrowid or 0)
+
+    def numbers(self, after: int, limit: int) -> list[int]:
+        """See `Store`."""
+        sql = "SELECT number FROM queries WHERE number > ? ORDER BY number LIMIT ?"
+        return [row[0] for row in self.db.execute(sql, (after, limit))]
+
+    def delete_query(self, number: int) -> None:
+        """See `Store`."""
+        for table in OF_A_QUERY:
+            self.db.execute(f"DELETE FROM {table} WHERE query = ?", (number,))
+        self.db.execute("DELETE FROM queries WHERE number = ?", (number,))
+
+    def items(self, number: int) -> list[tuple[str | None, str | None]]:
+        """See `Store`."""
+        return self.db.execute("SELECT id, grp FROM items WHERE query = ? ORDER BY row", (number,)).fetchall()
+
+    def add_items(self, number: int, first: int, items: Sequence[tuple[str, str | None]]) -> None:
+        """See `Store`."""
+        self.db.executemany(
+            "INSERT INTO items VALUES (?, ?, ?, ?)",
+            [(number, first + i, item, group) for i, (item, group) in enumerate(items)],
+        )
+
+    def regroup(self, number: int, row: int, group: str | None) -> None:
+        """See `Store`."""
+        self.db.execute("UPDATE items SET grp = ? WHERE query = ? AND row = ?", (group, number, row))
+
+    def places_of(self, item: str) -> list[tuple[int, int]]:
+        """See `Store`."""
+        return self.db.execute("SELECT query, row FROM items WHERE id = ? ORDER BY query", (item,)).fetchall()
+
+    def forget_item(self, number: int, row: int) -> None:
+        """See `Store`."""
+        self.db.execute("UPDATE items SET id = NULL, grp = NULL WHERE query = ? AND row = ?", (number, row))
+
+    # --- log, candidates, snapshots ----------------------------------------------------------------------------------
+
+    def append(self, number: int, entry: Entry) -> None:
+        """See `Store`."""
+        self.db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (number, *entry))
+
+    def set_bits(self, number: int, seq: int, bits: bytes) -> None:
+        """See `Store`."""
+        self.db.execute("UPDATE log SET bits = ? WHERE query = ? AND seq = ?", (bits, number, seq))
+
+    def entry(self, number: int, seq: int) -> Entry | None:
+        """See `Store`."""
+        sql = "SELECT seq, time, kind, version, candidates, body, bits FROM log WHERE query = ? AND seq = ?"
+        row = self.db.execute(sql, (number, seq)).fetchone()
+        return None if row is None else Entry._make(row)
+
+    def last_entry(self, number: int) -> Entry | None:
+        """See `Store`."""
+        sql = """SELECT seq, time, kind, version, candidates, body, bits FROM log
+                 WHERE query = ? ORDER BY seq DESC LIMIT 1"""
+        row = self.db.execute(sql, (number,)).fetchone()
+        return None if row is None else Entry._make(row)
+
+    def log(self, number: int, after: int, until: int | None = None) -> Iterator[Entry]:
+        """See `Store`."""
+        sql = """SELECT seq, time, kind, version, candidates, body, bits FROM log
+                 WHERE query = ? AND seq > ? AND seq <= ? ORDER BY seq"""
+        last = 2**62 if until is None else until
+        return map(Entry._make, self.db.execute(sql, (number, after, last)))
+
+    def add_candidates(self, number: int, candidates: int, n: int, body: bytes) -> None:
+        """See `Store`."""
+        self.db.execute("INSERT INTO candidates VALUES (?, ?, ?, ?)", (number, candidates, n, body))
+
+    def candidates(self, number: int, candidates: int) -> tuple[int, bytes]:
+        """See `Store`."""
+        sql = "SELECT n, body FROM candidates WHERE query = ? AND number = ?"
+        row = self.db.execute(sql, (number, candidates)).fetchone()
+        if row is None:
+            raise StoreError(f"query {number} has lost its candidates {candidates}")
+        return row[0], row[1]
+
+    def last_candidates(self, number: int) -> int:
+        """See `Store`."""
+        return self.number("SELECT max(number) FROM candidates WHERE query = ?", number)
+
+    def add_snapshot(self, number: int, seq: int, time: int, body: bytes) -> None:
+        """See `Store`."""
+        self.db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?)", (number, seq, time, body))
+
+    def snapshot(self, number: int, until: int | None = None, before: int | None = None) -> bytes | None:
+        """See `Store`."""
+        sql = "SELECT body FROM snapshots WHERE query = ? AND seq <= ? AND time <= ? ORDER BY seq DESC LIMIT 1"
+        found = self.one(sql, number, 2**62 if until is None else until, 2**62 if before is None else before)
+        return found  # type: ignore[return-value]
+
+    def snapshots(self, number: int) -> Iterator[bytes]:
+        """See `Store`."""
+        return (row[0] for row in self.db.execute("SELECT body FROM snapshots WHERE query = ? ORDER BY seq", (number,)))
+
+    def base(self, number: int) -> int:
+        """See `Store`."""
+        return self.number("SELECT seq FROM bases WHERE query = ?", number)
+
+    def fold(self, number: int, seq: int) -> list[int]:
+        """See `Store`."""
+        self.db.execute("INSERT OR REPLACE INTO bases VALUES (?, ?)", (number, seq))
+        self.db.execute("DELETE FROM log WHERE query = ? AND seq <= ?", (number, seq))
+        self.db.execute("DELETE FROM snapshots WHERE query = ? AND seq < ?", (number, seq))
+        sql = """DELETE FROM candidates WHERE query = ?1 AND number NOT IN (
+                     SELECT candidates FROM log WHERE query = ?1 AND candidates IS NOT NULL) RETURNING number"""
+        return [row[0] for row in self.db.execute(sql, (number,)).fetchall()]
+
+    # --- settings, keys, requests ------------------------------------------------------------------------------------
+
+    def versions(self) -> list[tuple[int, bytes]]:
+        """See `Store`."""
+        return self.db.execute("SELECT number, body FROM versions ORDER BY number").fetchall()
+
+    def add_version(self, number: int, body: bytes) -> None:
+        """See `Store`."""
+        self.db.execute("INSERT INTO versions VALUES (?, ?)", (number, body))
+
+    def keys(self) -> list[StoredKey]:
+        """See `Store`."""
+        return [StoredKey._make(row) for row in self.db.execute("SELECT * FROM keys ORDER BY created, id")]
+
+    def add_key(self, key: StoredKey) -> None:
+        """See `Store`."""
+        self.db.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?)", key)
+
+    def revoke_key(self, id: str, time: int) -> None:
+        """See `Store`."""
+        self.db.execute("UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL", (time, id))
+
+    def find_request(self, key: bytes) -> tuple[bytes, int, int] | None:
+        """See `Store`."""
+        sql = "SELECT digest, query, seq FROM requests WHERE key = ?"
+        return self.db.execute(sql, (key,)).fetchone()  # type: ignore[no-any-return]
+
+    def add_request(self, key: bytes, digest: bytes, number: int, seq: int, time: int) -> None:
+        """See `Store`."""
+        self.db.execute(
+            "INSERT OR REPLACE INTO requests (key, digest, query, seq, time) VALUES (?, ?, ?, ?, ?)",
+            (key, digest, number, seq, time),
+        )
+
+    def forget_requests(self, before: int) -> None:
+        """See `Store`."""
+        sql = (
+            "DELETE FROM requests WHERE time < ? AND number IN (SELECT number FROM requests ORDER BY number LIMIT 500)"
+        )
+        self.db.execute(sql, (before,))
+
+    def reset(self) -> int:
+        """See `Store`."""
+        queries = self.number("SELECT count(*) FROM queries")
+        for table in (*OF_A_QUERY, "queries"):
+            self.db.execute(f"DELETE FROM {table}")
+        return queries
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def connect(path: Path | None, reading: bool) -> sqlite3.Connection:
+    """Open a connection that leaves transactions to us."""
+    if path is None:
+        return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    try:
+        if not reading and not path.exists():
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # it holds a secret
+        mode = "ro" if reading else "rw"
+        db = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode={mode}", uri=True, isolation_level=None,
+                             check_same_thread=False, timeout=5.0)  # fmt: skip
+        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if not reading and not os.access(path, os.W_OK):
+            raise StoreError(f"cannot write {path}: permission denied")
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(f"cannot open {path}: {error}") from error
+    return db
+
+
+def wal_of(path: Path) -> Path:
+    """File of the write-ahead log."""
+    return path.with_name(path.name + "-wal")
+
+
+def take_lock(path: Path) -> int:
+    """Lock a file beside the store for this process, or say that another one has it."""
+    import fcntl
+
+    name = path.with_name(path.name + ".lock")
+    try:
+        handle = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise StoreError(f"cannot write beside {path}: {error.strerror}") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise StoreError(f"{path} is in use by another process, which holds {name.name}") from None
+    return handle
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process has a store open for writing."""
+    try:
+        os.close(take_lock(path))
+    except StoreError:
+        return True
+    return False
+
+
+def refuse_network(path: Path) -> None:
+    """Refuse a network file system: the write-ahead log needs memory that all processes share."""
+    kind = file_system(path)
+    if kind in NETWORK:
+        raise StoreError(
+            f"{path} is on a network file system ({kind}), where SQLite cannot write safely: use a local disk"
+        )
+
+
+def file_system(path: Path, mounts: Callable[[], str] = lambda: Path("/proc/self/mountinfo").read_text()) -> str:
+    """Kind of file system a path is on, "" where that is not known."""
+    try:
+        lines = mounts().splitlines()
+    except OSError:
+        return ""
+    place = path.absolute().parent.resolve()
+    best, kind = "", ""
+    for line in lines:
+        mount, rest = line.split(" ")[4].replace("\\040", " "), line.partition(" - ")[2]
+        if (place == Path(mount) or Path(mount) in place.parents) and len(mount) >= len(best):
+            best, kind = mount, rest.split(" ")[0]
+    return kind
