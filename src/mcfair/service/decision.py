@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +37,7 @@ def decide(policy: Policy, q: Query, rng: Draws, k: int, theta: FloatArray | Non
             pi = np.empty(k, np.int64)
             policy.kernel(q, theta, rng, pi)
         else:
-            pi = np.ascontiguousarray(policy.rank(q, rng), dtype=np.int64)
+            pi = np.ascontiguousarray(attempt(policy, policy.rank, q, rng), dtype=np.int64)
         if pi.shape != (k,) or not is_list(pi, n):
             raise PolicyError(f"{policy!r} did not give {k} distinct positions below {n}")
         return Decision(pi, None, q)
@@ -44,7 +45,7 @@ def decide(policy: Policy, q: Query, rng: Draws, k: int, theta: FloatArray | Non
         scores = np.empty(n)
         policy.kernel(q, theta, rng, scores)
     else:
-        scores = np.ascontiguousarray(policy.score(q), dtype=np.float64)
+        scores = np.ascontiguousarray(attempt(policy, policy.score, q), dtype=np.float64)
     if scores.shape != (n,):
         raise PolicyError(f"{policy!r} gave scores of shape {scores.shape} for {n} items")
     pi = np.empty(k, np.int64)
@@ -53,6 +54,14 @@ def decide(policy: Policy, q: Query, rng: Draws, k: int, theta: FloatArray | Non
     if top_k(scores, q.E, rule, luck, *room_for(n), pi) != OK:
         raise PolicyError(f"{policy!r} gave a score that is no number")
     return Decision(pi, scores, q)
+
+
+def attempt(policy: Policy, method: Callable[..., Any], *args: Any) -> Any:
+    """Call a user's own code, which may fail in any way."""
+    try:
+        return method(*args)
+    except Exception as error:
+        raise PolicyError(f"{policy!r} failed: {type(error).__name__}: {error}") from error
 
 
 def counterfactual(policy: Policy, q: Query, rng: Draws, term: str) -> IntArray | None:

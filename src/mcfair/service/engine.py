@@ -101,10 +101,10 @@ class Engine:
         self.by_policy: dict[str, Version] = {}
         if self.books.versions:
             self.version = self.books.in_force
-        self.stored_keys = {key.id: key for key in self.store.keys()}
+        self.stored_keys = {key.id: key for key in self.store.all_keys()}
 
     def now(self) -> int:
-        """The time in ms, which never goes back."""
+        """Tell the time in ms, which never goes back."""
         self.latest = max(self.latest, self.clock())
         return self.latest
 
@@ -168,6 +168,7 @@ class Engine:
             if fresh:
                 ledger.number = self.store.add_query(query)
             number, candidates, newcomers = self.candidates(ledger, request.items)
+            moved = self.regrouped(ledger, request.items)
             first = ledger.rows
             ledger.admit(candidates, version, now)
             k = min(request.k, len(request.items))
@@ -184,6 +185,8 @@ class Engine:
         seq = ledger.seq + 1
         if newcomers:
             self.store.add_items(ledger.number, first, newcomers)
+        for row, group in moved:
+            self.store.regroup(ledger.number, row, group)
         if number not in ledger.candidates:
             self.store.add_candidates(ledger.number, number, candidates.rows.size, candidates.packed())
             remember(ledger, number, candidates, request.items)
@@ -224,10 +227,6 @@ class Engine:
             if len(ledger.ids) + len(newcomers) > MAX_ROWS:
                 raise RequestError(f"this query would have more than {MAX_ROWS:,} different items", "items")
             ledger.name_items(newcomers)
-        for item in items:
-            if item.group is not None and ledger.groups[row := index[item.id]] != item.group:
-                ledger.groups[row] = item.group
-                self.store.regroup(ledger.number, row, item.group)
         number = ledger.known_candidates.get(identity(items))
         if number is not None:
             return number, ledger.candidates[number], newcomers
@@ -235,6 +234,17 @@ class Engine:
         rows = np.array([index[item.id] for item in items], np.int64)
         ledger.candidate_number += 1
         return ledger.candidate_number, Candidates(rows, priors), newcomers
+
+    def regrouped(self, ledger: Ledger, items: list[Item]) -> list[tuple[int, str]]:
+        """Note which items belong to another group than before."""
+        moved = [
+            (row, item.group)
+            for item in items
+            if item.group is not None and ledger.groups[row := ledger.index[item.id]] != item.group
+        ]
+        for row, group in moved:
+            ledger.groups[row] = group
+        return moved
 
     def answered(self, name: bytes, digest: bytes, explain: bool) -> Ranking | None:
         """Give the answer to a request that was answered before, made again from the log."""
@@ -353,7 +363,7 @@ class Engine:
             impression=impression, query_id=ledger.key.hex(), policy=version.rules.policy, version=version.number,
             ranked_at=moment(entry.time), visits=ledger.visits, candidates=n, deferred=impressed.deferred,
             shadow=impressed.wanted is not None, items=items,
-            summary=f"{policy.label} chose {len(items)} of {n} items after {ledger.visits} earlier lists for this query.",
+            summary=f"{policy.label} chose {len(items)} of {n} items; this query had {ledger.visits} lists before.",
         )  # fmt: skip
 
     def query_state(self, query: str | None = None, query_id: str | None = None) -> QueryState:
@@ -501,14 +511,14 @@ class Engine:
 
     def keys(self) -> list[KeyInfo]:
         """Every key, without its secret."""
-        return [key_info(key) for key in self.store.keys()]
+        return [key_info(key) for key in self.store.all_keys()]
 
     def revoke_key(self, id: str) -> KeyInfo:
         """Make a key good for nothing; doing so again changes nothing."""
         if id not in self.stored_keys:
             raise NotFoundError("there is no such key")
         self.store.revoke_key(id, self.now())
-        self.stored_keys = {key.id: key for key in self.store.keys()}
+        self.stored_keys = {key.id: key for key in self.store.all_keys()}
         return key_info(self.stored_keys[id])
 
 
@@ -550,7 +560,7 @@ class Touched:
 
 
 def identity(items: list[Item]) -> tuple[tuple[str, ...], tuple[float | None, ...]]:
-    """What makes two sets of candidates the same."""
+    """Tell what makes two sets of candidates the same."""
     return tuple([item.id for item in items]), tuple([item.prior for item in items])
 
 

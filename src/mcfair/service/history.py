@@ -34,7 +34,7 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 def moment(time: int) -> datetime.datetime:
-    """A time in ms as a date."""
+    """Make a date of a time in ms."""
     return datetime.datetime.fromtimestamp(time / 1000, datetime.UTC)
 
 
@@ -265,7 +265,7 @@ def export(store: Store) -> Iterator[bytes]:
 
 
 def exported_items(ledger: Ledger) -> list[dict[str, Any]]:
-    """Counts of every item that is left, by examination and time."""
+    """Give the counts of every item that is left, by examination and time."""
     return [
         {
             "id": ledger.ids[row], "group": ledger.groups[row],

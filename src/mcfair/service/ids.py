@@ -29,7 +29,7 @@ class Names:
         return base64.urlsafe_b64encode(place + self.mac(place)).decode()
 
     def place(self, impression: str) -> tuple[int, int] | None:
-        """Number of the query and sequence number of an impression; None if the name was not made here."""
+        """Find the number of the query and of the entry in its log; None if the name was not made here."""
         try:
             raw = base64.b64decode(impression.encode("ascii"), altchars=b"-_", validate=True)
         except ValueError:

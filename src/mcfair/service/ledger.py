@@ -56,7 +56,7 @@ class Impression(msgspec.Struct, array_like=True):
         return len(self.shown) // 2
 
     def first_bits(self) -> bytes:
-        """What is known of its ranks when it is made."""
+        """Say what is known of its ranks when it is made."""
         return bytes([0 if self.deferred else SHOWN]) * self.ranks
 
 
@@ -163,7 +163,7 @@ class Block:
     @property
     def ranks(self) -> int:
         """How many ranks are counted."""
-        return self.F.shape[1]
+        return int(self.F.shape[1])
 
     def widen(self, room: int, ranks: int) -> None:
         """Make room for more rows or ranks."""
@@ -214,7 +214,7 @@ class Ledger:
         self.young: dict[int, None] = {}  # in order of time, as recent is
         self.window = 0
         self.since_snapshot = 0
-        self.known_candidates: dict[tuple[tuple[str, ...], bytes], int] = {}
+        self.known_candidates: dict[object, int] = {}
         self.candidates: dict[int, Candidates] = {}
         self.candidate_number = 0
         self.shape_arrays(16)

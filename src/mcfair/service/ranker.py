@@ -208,10 +208,17 @@ class Ranker:
                     each.error = error
             self.store.commit()
             self.trouble = None
-        except Exception as error:
+        except (StoreError, sqlite3.Error, OSError) as error:
             self.undo(error)
             for each in operations:
                 each.error = UnavailableError(f"nothing was done, because it could not be written down: {error}")
+        except Exception as error:
+            self.undo(error)
+            if len(operations) > 1:  # one of them is at fault, and the others shall not suffer
+                for each in operations:
+                    self.do([each])
+            else:
+                operations[0].error = error
 
     def undo(self, error: Exception) -> None:
         """Go back to what the store has."""

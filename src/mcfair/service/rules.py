@@ -63,7 +63,10 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         values = {name: value for name in change.__struct_fields__
                   if (value := getattr(change, name)) is not msgspec.UNSET}  # fmt: skip
         if "policy" in values:
-            values["policy"] = repr(check_servable(parse_policy(values["policy"])))
+            try:
+                values["policy"] = repr(check_servable(parse_policy(values["policy"])))
+            except PolicyError as error:
+                raise RequestError(f"policy: {error}", "policy") from error
         if isinstance(given := values.get("examination"), list) and not max(given) > 0:
             raise RequestError("examination: at least one rank must be examined", "examination")
         rules = msgspec.structs.replace(self, **values)
@@ -132,12 +135,12 @@ class Version(msgspec.Struct, kw_only=True, dict=True):
         return round(self.rules.retention * 1000)
 
     def bucket(self, time: int) -> int:
-        """The step of time in which something is counted; always 0 if counts do not decay."""
+        """Find the step of time in which something is counted; always 0 if counts do not decay."""
         step = max(1, self.half_life // STEPS)
         return time // step * step if self.half_life else 0
 
     def decay(self, bucket: int, now: int) -> float:
-        """What a count of some step weighs now."""
+        """Say what a count of some step weighs now."""
         if not self.half_life:
             return 1.0
         age = max(0, self.bucket(now) - (bucket or self.bucket(self.decaying_since)))

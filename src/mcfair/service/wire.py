@@ -29,8 +29,8 @@ __all__ = [
     "Event",
     "EventResult",
     "Examination",
-    "Explanation",
     "ExplainedItem",
+    "Explanation",
     "Fairness",
     "Feedback",
     "FeedbackAnswer",
@@ -74,7 +74,7 @@ MAX_KEY = 256
 """Longest Idempotency-Key, in characters."""
 
 MAX_CELLS = 1_000_000
-"""Most items × ranks of one request: how often each item stood at each rank is counted."""
+"""Most items times ranks of one request: how often each item stood at each rank is counted."""
 
 Scope = Literal["rank", "feedback", "read", "admin"]
 SCOPES: tuple[Scope, ...] = ("rank", "feedback", "read", "admin")
@@ -84,6 +84,7 @@ Text = Annotated[str, Meta(min_length=1, max_length=MAX_QUERY, description="the 
 Id = Annotated[str, Meta(min_length=1, max_length=MAX_ID)]
 ImpressionId = Annotated[str, Meta(max_length=64)]
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
+Time = Annotated[datetime.datetime, Meta(tz=True)]
 Examination = (
     Annotated[float, Meta(ge=0.0, le=100.0)] | Annotated[list[Probability], Meta(min_length=1, max_length=MAX_ITEMS)]
 )
@@ -130,7 +131,7 @@ class Ranking(Struct, kw_only=True):
     items: list[Ranked]
     policy: str
     version: int
-    expires_at: datetime.datetime
+    expires_at: Time
 
 
 # --- feedback --------------------------------------------------------------------------------------------------------
@@ -200,7 +201,7 @@ class Explanation(Struct, kw_only=True):
     query_id: str
     policy: str
     version: int
-    ranked_at: datetime.datetime
+    ranked_at: Time
     visits: int
     candidates: int
     deferred: bool
@@ -256,7 +257,7 @@ class Fairness(Struct, kw_only=True):
     unfairness: float
     floor: float
     groups: list[GroupFairness]
-    as_of: datetime.datetime
+    as_of: Time
 
 
 class Usage(Struct, kw_only=True):
@@ -301,7 +302,7 @@ class PolicyInForce(Struct, kw_only=True):
     """How lists are made now, and since when; times are in seconds."""
 
     version: int
-    since: datetime.datetime
+    since: Time
     policy: str
     examination: float | list[float]
     prior_mean: float | None
@@ -317,10 +318,10 @@ class PolicyChange(Struct, kw_only=True, forbid_unknown_fields=True):
 
     policy: Annotated[str, Meta(max_length=1_000)] | UnsetType = UNSET
     examination: Examination | UnsetType = UNSET
-    prior_mean: Probability | None | UnsetType = UNSET
+    prior_mean: Probability | UnsetType | None = UNSET
     prior_strength: Annotated[float, Meta(ge=0.0, le=1e9)] | UnsetType = UNSET
     maturing: Annotated[float, Meta(ge=0.0, le=1e9)] | UnsetType = UNSET
-    half_life: Annotated[float, Meta(ge=1.0, le=1e10)] | None | UnsetType = UNSET
+    half_life: Annotated[float, Meta(ge=1.0, le=10000000000.0)] | UnsetType | None = UNSET
     entry: Literal["zero", "fair"] | UnsetType = UNSET
     retention: Annotated[float, Meta(ge=1.0, le=1e9)] | UnsetType = UNSET
 
@@ -338,8 +339,8 @@ class KeyInfo(Struct, kw_only=True):
     id: str
     name: str
     scopes: list[Scope]
-    created: datetime.datetime
-    revoked: datetime.datetime | None
+    created: Time
+    revoked: Time | None
 
 
 class KeyAdded(Struct, kw_only=True):
@@ -381,7 +382,8 @@ def check_rank(request: RankRequest) -> None:
     n, k = len(ids), min(request.k, len(ids))
     if n * k > MAX_CELLS:
         raise RequestError(
-            f"k = {k} of {n} items: items × k may be at most {MAX_CELLS:,}, so k at most {MAX_CELLS // n:,} here", "k"
+            f"k = {k} of {n} items: items times k may be at most {MAX_CELLS:,}, so k at most {MAX_CELLS // n:,} here",
+            "k",
         )
 
 
@@ -422,7 +424,7 @@ def as_item(item: Item | str | dict[str, Any]) -> Item:
     """Take an item in any of the forms of the Python interface."""
     if isinstance(item, Item):
         return item
-    return Item(id=item) if isinstance(item, str) else convert(Item, item)  # type: ignore[no-any-return]
+    return Item(id=item) if isinstance(item, str) else convert(Item, item)
 
 
 def as_events(events: Iterable[Event | dict[str, Any]]) -> list[Event]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .store import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, Entry, Store, StoredKey
 from .sqlite import SQLiteStore, open_store
+from .store import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, Entry, Store, StoredKey
 
 __all__ = [
     "KIND_DELETION",

@@ -120,9 +120,9 @@ class SQLiteStore:
                     )
             else:
                 self.open_for_writing(empty, version)
-            self.secret = bytes(self.one("SELECT value FROM meta WHERE name = 'secret'"))
-            self.seed = int(self.one("SELECT value FROM meta WHERE name = 'seed'"))
-        except sqlite3.Error as error:
+            known = dict(self.db.execute("SELECT name, value FROM meta").fetchall())
+            self.secret, self.seed = bytes(known["secret"]), int(known["seed"])
+        except (sqlite3.Error, KeyError) as error:
             raise StoreError(f"cannot use {self.path}: {error}") from error
 
     def open_for_writing(self, empty: bool, version: int) -> None:
@@ -195,10 +195,8 @@ class SQLiteStore:
     @contextlib.contextmanager
     def reader(self) -> Iterator[SQLiteStore]:
         """See `Store`."""
-        if self.path is not None:
-            other = SQLiteStore(self.path, reading=True)
-        else:
-            other = SQLiteStore(None, source=self.db)
+        in_file = self.path is not None
+        other = SQLiteStore(self.path, reading=True) if in_file else SQLiteStore(None, source=self.db)
         try:
             other.db.execute("BEGIN")
             yield other
@@ -216,13 +214,13 @@ class SQLiteStore:
             with contextlib.closing(copy):
                 self.db.backup(copy)
                 copy.execute("PRAGMA journal_mode = DELETE")
-            with open(draft, "rb") as written:
+            with Path(draft).open("rb") as written:
                 os.fsync(written.fileno())
             os.link(draft, path)  # unlike a rename, refuses a file that has appeared meanwhile
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"cannot write {path}: {error}") from error
         finally:
-            os.unlink(draft)
+            Path(draft).unlink()
 
     def check(self) -> list[str]:
         """See `Store`."""
@@ -376,7 +374,7 @@ class SQLiteStore:
         """See `Store`."""
         self.db.execute("INSERT INTO versions VALUES (?, ?)", (number, body))
 
-    def keys(self) -> list[StoredKey]:
+    def all_keys(self) -> list[StoredKey]:
         """See `Store`."""
         return [StoredKey._make(row) for row in self.db.execute("SELECT * FROM keys ORDER BY created, id")]
 

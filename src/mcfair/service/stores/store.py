@@ -78,10 +78,10 @@ class Store(Protocol):
     # Queries and their items.
 
     def find_query(self, key: bytes) -> int | None:
-        """Number of a query."""
+        """Find the number of a query."""
 
     def key_of(self, number: int) -> bytes | None:
-        """Name of a query."""
+        """Find the name of a query."""
 
     def add_query(self, key: bytes) -> int:
         """Give a query a number that no query had before."""
@@ -102,7 +102,7 @@ class Store(Protocol):
         """Change the group of an item."""
 
     def places_of(self, item: str) -> list[tuple[int, int]]:
-        """Queries and rows in which an item stands."""
+        """Find the queries and rows in which an item stands."""
 
     def forget_item(self, number: int, row: int) -> None:
         """Erase the id and the group of a row."""
@@ -119,7 +119,7 @@ class Store(Protocol):
         """One entry of the log."""
 
     def last_entry(self, number: int) -> Entry | None:
-        """The newest entry of the log."""
+        """Find the newest entry of the log."""
 
     def log(self, number: int, after: int, until: int | None = None) -> Iterator[Entry]:
         """Entries with `after < seq <= until`, in order."""
@@ -156,7 +156,7 @@ class Store(Protocol):
     def add_version(self, number: int, body: bytes) -> None:
         """Keep a version of the rules."""
 
-    def keys(self) -> list[StoredKey]:
+    def all_keys(self) -> list[StoredKey]:
         """Every key."""
 
     def add_key(self, key: StoredKey) -> None:

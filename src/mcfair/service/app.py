@@ -1,0 +1,554 @@
+"""The service over HTTP: its calls, who may make them, and a problem as RFC 9457 has it for every refusal.
+
+The router is Litestar's. Bodies are decoded and answers encoded here, by msgspec and straight into bytes, because at a
+hundred candidates the general machinery for that would cost more than all the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import math
+import re
+import time
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from http import HTTPStatus
+from importlib.metadata import version
+from ipaddress import ip_address
+from typing import Any
+
+import msgspec
+
+from ..errors import ConflictError, NotFoundError, PolicyError, RequestError, SettingError, UnavailableError
+from . import wire
+from .apidocs import JSON, KEY_PATTERN, PROBLEM, Call, openapi, page
+from .engine import Engine
+from .gate import Gate, Metrics, log_failure
+from .ranker import Ranker
+
+try:
+    from litestar import Litestar, Request, Response
+    from litestar.exceptions import HTTPException
+    from litestar.handlers import HTTPRouteHandler
+    from litestar.types import ASGIApp, Receive, Scope, Send
+except ImportError:
+    raise SettingError("the service needs Litestar: pip install 'mcfair[service]'") from None
+
+__all__ = ["CALLS", "Service", "is_loopback", "make_app"]
+
+NDJSON = "application/x-ndjson"
+FRESH_SECONDS = 10.0
+"""How long a scan over all queries is good for."""
+
+CHUNK = 1 << 16
+"""Bytes of an export that are sent at once."""
+
+JSON_HEAD = [(b"content-type", JSON.encode()), (b"cache-control", b"no-store")]
+encoder = msgspec.json.Encoder()
+
+
+class Refusal(Exception):
+    """A request that is turned down before the core sees it."""
+
+    def __init__(self, status: int, detail: str, field: str | None = None, **headers: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.field = field
+        self.headers = headers
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+class Answer:
+    """An answer that is all there."""
+
+    __slots__ = ("body", "head", "status")
+
+    def __init__(self, body: bytes, head: list[tuple[bytes, bytes]], status: int = 200) -> None:
+        self.body = body
+        self.head = [*head, (b"content-length", b"%d" % len(body))]
+        self.status = status
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        await send({"type": "http.response.start", "status": self.status, "headers": self.head})
+        await send({"type": "http.response.body", "body": self.body, "more_body": False})
+
+
+class Stream:
+    """An answer that is made while it is sent, in one thread, because a connection to a store belongs to one."""
+
+    def __init__(self, lines: Generator[bytes, None, None], first: bytes, thread: ThreadPoolExecutor) -> None:
+        self.lines = lines
+        self.first = first
+        self.thread = thread
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send chunk after chunk, and stop when nobody listens any more."""
+        loop = asyncio.get_running_loop()
+        gone = loop.create_task(disconnected(receive))
+        head = [(b"content-type", NDJSON.encode()), (b"cache-control", b"no-store")]
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": head})
+            chunk = self.first
+            while chunk and not gone.done():
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                chunk = await loop.run_in_executor(self.thread, next_chunk, self.lines)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            gone.cancel()
+            self.thread.submit(self.lines.close)
+
+
+async def disconnected(receive: Receive) -> None:
+    """Wait until the client is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def next_chunk(lines: Iterator[bytes]) -> bytes:
+    """Take lines together until there is enough to send; nothing at the end."""
+    taken, size = [], 0
+    for line in lines:
+        taken.append(line)
+        size += len(line)
+        if size >= CHUNK:
+            break
+    return b"".join(taken)
+
+
+# --- what comes in ---------------------------------------------------------------------------------------------------
+
+
+async def read_body(headers: dict[bytes, bytes], receive: Receive, patience: float) -> bytearray:
+    """Read the body of a request that says it is JSON; not more of it than allowed, and not for ever."""
+    media = headers.get(b"content-type", b"")
+    if media != b"application/json" and media.partition(b";")[0].strip().lower() != b"application/json":
+        raise Refusal(415, f"the body must be {JSON}, and the Content-Type header must say so")
+    if headers.get(b"content-encoding", b"identity") != b"identity":
+        raise Refusal(415, "the body must not be compressed")
+    if int(headers.get(b"content-length", 0)) > wire.MAX_BODY:
+        raise too_large()
+    body = bytearray()
+    try:
+        async with asyncio.timeout(patience):
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Refusal(400, "the connection was closed in the middle of the body")
+                body += message["body"]
+                more = message["more_body"]
+                if len(body) > wire.MAX_BODY:
+                    raise too_large()
+    except TimeoutError:
+        raise Refusal(408, f"the body did not arrive within {patience:g} s", connection="close") from None
+    return body
+
+
+def too_large() -> Refusal:
+    """Turn down a body."""
+    return Refusal(413, f"the body is larger than {wire.MAX_BODY:,} bytes")
+
+
+def decoded(decoder: msgspec.json.Decoder[Any], body: bytearray) -> Any:
+    """Make a typed request of a body, or name the field at fault."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        field, detail = wire.field_of(str(error))
+        raise RequestError(detail, field) from None
+    except msgspec.DecodeError as error:
+        raise RequestError(f"the body is not JSON: {error}") from None
+    except (UnicodeDecodeError, RecursionError):
+        raise RequestError("the body is not JSON: it is not UTF-8, or too deep") from None
+
+
+def idempotency_key(headers: dict[bytes, bytes]) -> str | None:
+    """Take the key out of the headers, if there is one."""
+    given = headers.get(b"idempotency-key")
+    if given is None:
+        return None
+    key = given.decode("latin-1")
+    if not KEY.match(key):
+        raise RequestError(
+            f"Idempotency-Key: expected 1 to {wire.MAX_KEY} visible ASCII characters", "Idempotency-Key"
+        )  # fmt: skip
+    return key
+
+
+KEY = re.compile(KEY_PATTERN)
+
+
+@lru_cache(256)
+def is_loopback(host: str) -> bool:
+    """Whether a host, such as that of a URL, is sure to be this machine.
+
+    Examples
+    --------
+    >>> [is_loopback(host) for host in ("localhost", "127.1.2.3", "[::1]", "::1", "example.org", "")]
+    [True, True, True, True, False, False]
+    """
+    host = host.lower()
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return False
+
+
+# --- the calls -------------------------------------------------------------------------------------------------------
+
+CALLS: list[Call] = []
+"""Every call of the service, in the order of the documentation."""
+
+
+def call(method: str, path: str, group: str, scope: wire.Scope | None, **options: Any) -> Callable[..., Any]:
+    """Enter a method of `Service` into the list of calls."""
+
+    def enter(work: Callable[..., Any]) -> Callable[..., Any]:
+        CALLS.append(Call(method=method, path=path, group=group, scope=scope, work=work, **options))
+        return work
+
+    return enter
+
+
+EXAMPLE_IMPRESSION = "IMPRESSION"
+RANK_EXAMPLE = {
+    "query": "red shoes",
+    "items": [{"id": "sku1", "prior": 0.42, "group": "seller A"}, {"id": "sku2"}, {"id": "sku3"}],
+    "k": 2,
+}
+EVENTS_EXAMPLE = {"events": [{"impression": EXAMPLE_IMPRESSION, "item": "sku2", "type": "click"}]}
+
+
+class Service:
+    """The calls, and what they need."""
+
+    def __init__(
+        self, ranker: Ranker, *, admin_token: str | None = None, loopback: bool = True, patience: float = 30.0
+    ) -> None:
+        self.ranker = ranker
+        self.admin_token = admin_token
+        self.loopback = loopback
+        self.patience = patience
+        self.metrics = Metrics(ranker)
+        self.scan: asyncio.Task[wire.Fairness] | None = None
+        self.scanned_at = -math.inf
+        self.exporter = ThreadPoolExecutor(1, "mcfair-export")
+        self.document = openapi(CALLS, version("mcfair"))
+        self.page = page(self.document)
+        self.gate: Gate
+
+    # ranking
+
+    @call(
+        "POST", "/v1/rank", "Ranking", "rank", takes=wire.RankRequest, gives=wire.Ranking, also=(409,), keyed=True,
+        example=RANK_EXAMPLE,
+    )  # fmt: skip
+    async def rank(self, body: wire.RankRequest, key: str | None) -> wire.Ranking:
+        """Rank the candidates of a query.
+
+        The list is recorded as an impression and its exposure counted before the answer is sent. Ids must be distinct
+        and have at most 256 bytes, the query at most 4,096. Without an Idempotency-Key, a request that is sent again
+        counts again.
+        """
+        return await self.ranker.ask(Engine.rank, body, key)
+
+    @call(
+        "POST", "/v1/feedback", "Ranking", "feedback", takes=wire.Feedback, gives=wire.FeedbackAnswer,
+        example=EVENTS_EXAMPLE,
+    )  # fmt: skip
+    async def feedback(self, body: wire.Feedback) -> wire.FeedbackAnswer:
+        """Report what was clicked, or what was shown.
+
+        A click is one bit for each impression and item: it may be sent again, in any order. Every ranking that starts
+        after the answer knows of it.
+        """
+        answer: wire.FeedbackAnswer = await self.ranker.ask(Engine.feedback, body.events)
+        self.metrics.reported("feedback", answer)
+        return answer
+
+    @call(
+        "POST", "/v1/retract", "Ranking", "feedback", takes=wire.Feedback, gives=wire.FeedbackAnswer,
+        example=EVENTS_EXAMPLE,
+    )  # fmt: skip
+    async def retract(self, body: wire.Feedback) -> wire.FeedbackAnswer:
+        """Take back what was reported, such as the clicks of a robot."""
+        answer: wire.FeedbackAnswer = await self.ranker.ask(Engine.feedback, body.events, retract=True)
+        self.metrics.reported("retract", answer)
+        return answer
+
+    # what is known
+
+    @call("GET", "/v1/impressions/{impression}/explain", "What is known", "read", gives=wire.Explanation)
+    async def explain(self, impression: str) -> wire.Explanation:
+        """Say why the items of a list stand where they stand.
+
+        The score is a sum, so the explanation is exact: its terms, what was known, and the ranks without each term.
+        """
+        return await self.ranker.ask(Engine.explain, impression)
+
+    @call(
+        "POST", "/v1/queries/lookup", "What is known", "read", takes=wire.QueryLookup, gives=wire.QueryState,
+        also=(404,), example={"query": "red shoes"},
+    )  # fmt: skip
+    async def lookup(self, body: wire.QueryLookup) -> wire.QueryState:
+        """Give what was observed of a query, by its text.
+
+        The text of a query never stands in a URL, because proxies log those.
+        """
+        wire.check_bytes("query", body.query, wire.MAX_QUERY)
+        return await self.ranker.ask(Engine.query_state, query=body.query)
+
+    @call("GET", "/v1/queries/{query_id}", "What is known", "read", gives=wire.QueryState)
+    async def query(self, query_id: str) -> wire.QueryState:
+        """Give what was observed of a query, by its id."""
+        return await self.ranker.ask(Engine.query_state, query_id=query_id)
+
+    @call("GET", "/v1/fairness", "What is known", "read", gives=wire.Fairness)
+    async def fairness(self) -> wire.Fairness:
+        """Give fairness over all queries and by group.
+
+        All queries are looked at for it, so the answer may be some seconds old; `as_of` says of when it is.
+        """
+        # as long as a scan runs, everybody waits for that one
+        if self.scan is None or (self.scan.done() and time.monotonic() - self.scanned_at > FRESH_SECONDS):
+            self.scan = asyncio.create_task(asyncio.to_thread(self.ranker.fairness))
+            self.scan.add_done_callback(self.scan_ended)
+        return await asyncio.shield(self.scan)
+
+    def scan_ended(self, scan: asyncio.Task[wire.Fairness]) -> None:
+        """Note when a scan was done; one that failed is not good for any time."""
+        self.scanned_at = -math.inf if scan.cancelled() or scan.exception() else time.monotonic()
+
+    @call("GET", "/v1/usage", "What is known", "read", gives=wire.Usage)
+    async def usage(self) -> wire.Usage:
+        """Say how much is stored."""
+        return await self.ranker.ask(Engine.usage)
+
+    # settings
+
+    @call("GET", "/v1/policy", "Policy", "read", gives=wire.PolicyInForce)
+    async def policy(self) -> wire.PolicyInForce:
+        """Say how lists are made now."""
+        return await self.ranker.ask(Engine.in_force)
+
+    @call(
+        "PUT", "/v1/policy", "Policy", "admin", takes=wire.PolicyChange, gives=wire.PolicyInForce, also=(409,),
+        example={"policy": "MCFair(alpha=10)"},
+    )  # fmt: skip
+    async def change_policy(self, body: wire.PolicyChange) -> wire.PolicyInForce:
+        """Change how lists are made from now on; what is not mentioned stays."""
+        return await self.ranker.ask(Engine.change, body)
+
+    # data
+
+    @call("GET", "/v1/export", "Data", "admin", media=NDJSON)
+    async def export(self) -> ASGIApp:
+        """Give everything that is stored, as lines of JSON."""
+        lines = self.ranker.export()
+        # what fails before the first line can still be answered properly
+        first = await asyncio.get_running_loop().run_in_executor(self.exporter, next_chunk, lines)
+        return Stream(lines, first, self.exporter)
+
+    @call("DELETE", "/v1/queries/{query_id}", "Data", "admin", status=204)
+    async def delete_query(self, query_id: str) -> None:
+        """Forget a query and all that was observed of it."""
+        await self.ranker.ask(Engine.delete_query, query_id=query_id)
+
+    @call(
+        "POST", "/v1/items/delete", "Data", "admin", takes=wire.ItemDeletion, gives=wire.Deleted,
+        example={"item": "sku1"},
+    )  # fmt: skip
+    async def delete_item(self, body: wire.ItemDeletion) -> wire.Deleted:
+        """Forget an item, in every query."""
+        return wire.Deleted(await self.ranker.ask(Engine.delete_item, body.item))
+
+    @call(
+        "POST", "/v1/reset", "Data", "admin", takes=wire.Reset, gives=wire.Deleted, example={"confirm": "reset"}
+    )  # fmt: skip
+    async def reset(self, body: wire.Reset) -> wire.Deleted:
+        """Forget every query, item and impression; keys and the policy stay."""
+        return wire.Deleted(await self.ranker.ask(Engine.reset))
+
+    # keys
+
+    @call("GET", "/v1/keys", "Keys", "admin", gives=list[wire.KeyInfo])
+    async def keys(self) -> list[wire.KeyInfo]:
+        """List the keys, without their secrets."""
+        return await self.ranker.ask(Engine.keys)
+
+    @call(
+        "POST", "/v1/keys", "Keys", "admin", takes=wire.KeyRequest, gives=wire.KeyAdded, status=201,
+        example={"name": "shop", "scopes": ["rank", "feedback"]},
+    )  # fmt: skip
+    async def add_key(self, body: wire.KeyRequest) -> wire.KeyAdded:
+        """Make a key; its secret is shown this once."""
+        return await self.ranker.ask(Engine.add_key, body.name, body.scopes)
+
+    @call("DELETE", "/v1/keys/{id}", "Keys", "admin", gives=wire.KeyInfo)
+    async def revoke_key(self, id: str) -> wire.KeyInfo:
+        """Revoke a key, at once and for good."""
+        return await self.ranker.ask(Engine.revoke_key, id)
+
+    # operation
+
+    @call("GET", "/livez", "Operation", None, gives=wire.Health)
+    async def livez(self) -> wire.Health:
+        """Say that the process runs."""
+        return wire.Health("alive")
+
+    @call("GET", "/readyz", "Operation", None, gives=wire.Health)
+    async def readyz(self) -> wire.Health:
+        """Say whether requests are welcome; 503 when nothing can be written, or when the service is about to stop."""
+        if self.gate.draining:
+            raise UnavailableError("draining: the service is about to stop")
+        if self.ranker.trouble is not None:
+            raise UnavailableError(self.ranker.trouble)
+        return wire.Health("ready")
+
+    @call("GET", "/metrics", "Operation", "read", media="text/plain")
+    async def measured(self) -> ASGIApp:
+        """Give figures in the text format of Prometheus."""
+        body = await asyncio.to_thread(self.metrics.exposition)
+        return Answer(body, [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")])
+
+    @call("GET", "/openapi.json", "Operation", None, media=JSON, gives=dict[str, Any])
+    async def described(self) -> dict[str, Any]:
+        """Give the OpenAPI document."""
+        return self.document
+
+    @call("GET", "/docs", "Operation", None, media="text/html")
+    async def docs(self) -> ASGIApp:
+        """Give this page."""
+        safe = (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'")
+        return Answer(self.page.encode(), [(b"content-type", b"text/html; charset=utf-8"), safe])
+
+    # who may
+
+    def authorize(self, headers: dict[bytes, bytes], scope: wire.Scope) -> None:
+        """Turn down whoever has no key for a call.
+
+        Without any key all is allowed on this machine, but not what a page of another site makes a browser do: after
+        it had its own name resolve to this machine, the Host header still has that name.
+        """
+        if self.loopback and not self.ranker.has_keys:
+            host = re.sub(r":\d*$", "", headers.get(b"host", b"").decode("latin-1"))
+            if not is_loopback(host):
+                raise Refusal(403, "without keys, only requests to localhost are answered: mcfair keys add", "Host")
+            return
+        scheme, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        scopes = self.scopes_of(key.strip()) if scheme.lower() == "bearer" else None
+        if scopes is None:
+            detail = "the key is unknown or revoked" if scheme else "a key is needed: Authorization: Bearer KEY"
+            raise Refusal(401, detail, **{"WWW-Authenticate": "Bearer"})
+        if scope not in scopes and "admin" not in scopes:
+            raise Refusal(403, f"the key is not good for this call: it needs the scope {scope!r}")
+
+    def scopes_of(self, key: str) -> frozenset[wire.Scope] | None:
+        """Say what a key is good for."""
+        if self.admin_token is not None and hmac.compare_digest(key.encode(), self.admin_token.encode()):
+            return ADMIN
+        return self.ranker.authenticate(key) if key.isascii() else None
+
+
+ADMIN: frozenset[wire.Scope] = frozenset({"admin"})
+
+
+# --- the application -------------------------------------------------------------------------------------------------
+
+
+def make_app(
+    ranker: Ranker,
+    *,
+    admin_token: str | None = None,
+    loopback: bool = True,
+    max_in_flight: int = 256,
+    patience: float = 30.0,
+    access_log: bool = False,
+) -> Gate:
+    """Make the ASGI application.
+
+    Parameters
+    ----------
+    ranker
+        What ranks; it is not closed here.
+    admin_token
+        A secret that is accepted like a key that may do everything.
+    loopback
+        Whether only this machine can connect: if not, nothing is allowed while there are no keys.
+    max_in_flight
+        How many requests are answered at the same time; more are refused with 503.
+    patience
+        Seconds in which a body must arrive.
+    access_log
+        Whether to log each answer, to the logger `mcfair.access`.
+    """
+    service = Service(ranker, admin_token=admin_token, loopback=loopback, patience=patience)
+    litestar = Litestar(
+        [handler(service, each) for each in CALLS],
+        exception_handlers={Exception: refused},
+        openapi_config=None,
+        logging_config=None,
+    )
+    service.gate = Gate(litestar, service.metrics, max_in_flight=max_in_flight, access_log=access_log)
+    return service.gate
+
+
+def handler(service: Service, call: Call) -> HTTPRouteHandler:
+    """Make what the router calls: check the key, decode the body, do the work, encode the answer."""
+    decoder = None if call.takes is None else msgspec.json.Decoder(call.takes)
+
+    async def handle(request: Request[Any, Any, Any]) -> ASGIApp:
+        headers = dict(request.scope["headers"])
+        if call.scope is not None:
+            service.authorize(headers, call.scope)
+        given = dict(request.scope["path_params"])
+        if call.keyed:
+            given["key"] = idempotency_key(headers)
+        if decoder is not None:
+            given["body"] = decoded(decoder, await read_body(headers, request.receive, service.patience))
+        result = await call.work(service, **given)
+        if isinstance(result, Answer | Stream):
+            return result
+        return Answer(b"" if result is None else encoder.encode(result), JSON_HEAD, call.status)
+
+    path = re.sub(r"{(\w+)}", r"{\1:str}", call.path)
+    # the answer has its own status; the router wants one that allows a body
+    return HTTPRouteHandler(path, http_method=call.method, status_code=200, name=call.work.__name__)(handle)
+
+
+def refused(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """Make a problem of an error."""
+    status, detail, field = 500, "something unexpected happened, and was logged", None
+    headers: dict[str, str] = {}
+    match error:
+        case Refusal():
+            status, detail, field, headers = error.status, str(error), error.field, error.headers
+        case RequestError():
+            status, detail, field = 400, str(error), error.field
+        case PolicyError():
+            status, detail, field = 400, str(error), "policy"
+        case SettingError():
+            status, detail = 400, str(error)
+        case NotFoundError():
+            status, detail = 404, str(error)
+        case ConflictError():
+            status, detail = 409, str(error)
+        case UnavailableError():
+            status, detail = 503, str(error)
+            headers = {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
+        case HTTPException() if error.status_code < 500:
+            status, detail, headers = error.status_code, ROUTING.get(error.status_code, error.detail), error.headers or {}
+        case _:
+            log_failure(str(request.scope.get("path_template")), error)
+    problem = wire.Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, field=field)
+    return Response(encoder.encode(problem), status_code=status, media_type=PROBLEM, headers=headers)
+
+
+ROUTING = {404: "there is nothing at this path: see /docs", 405: "this path has other methods: see the Allow header"}

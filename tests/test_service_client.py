@@ -1,0 +1,451 @@
+import asyncio
+import datetime
+import inspect
+import socket
+import ssl
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import msgspec
+import numpy as np
+import pytest
+
+pytest.importorskip("httpx", reason="needs the extra [client]")
+
+from mcfair.errors import ConflictError, MCFairError, NotFoundError, RequestError, SettingError, UnavailableError
+from mcfair.service import client as module
+from mcfair.service import wire
+from mcfair.service.client import AsyncClient, Client, Lost, Talks
+
+NOW = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+RANKING = wire.Ranking(
+    impression="i1", query_id="q1", items=[wire.Ranked("a", 1, 0.5)], policy="MCFair", version=1, expires_at=NOW
+)
+CERTIFICATES = ssl.create_default_context()
+HTML = b"<html><body>\n<h1>502 Bad Gateway</h1>\n</body></html>"
+
+
+# --- a server that misbehaves ----------------------------------------------------------------------------------------
+
+
+def answer(body, status=200, **headers):
+    """Answer a request; a value that is not bytes goes as JSON."""
+    content = body if isinstance(body, bytes) else msgspec.json.encode(body)
+    lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(content)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+
+    def behave(connection, request):
+        connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + content)
+
+    return behave
+
+
+def problem(status, detail="no", field=None, **headers):
+    return answer(wire.Problem(title="x", status=status, detail=detail, field=field), status, **headers)
+
+
+def drop(connection, request):
+    """Read the request, then say nothing: whether it was done, the client cannot know."""
+    connection.shutdown(socket.SHUT_RDWR)
+
+
+def stall(connection, request):
+    time.sleep(0.5)
+    connection.shutdown(socket.SHUT_RDWR)
+
+
+def cut(connection, request):
+    """Promise more than is sent."""
+    connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"a":1}\n')
+    connection.shutdown(socket.SHUT_RDWR)
+
+
+def results_of_events(connection, request):
+    count = len(msgspec.json.decode(request["body"])["events"])
+    answer({"results": [{"status": "applied"}] * count})(connection, request)
+
+
+class Server:
+    """Meets each request with the next of some behaviours, the last one for ever."""
+
+    def __init__(self, *behaviours):
+        self.behaviours, self.requests = list(behaviours), []
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.talk, args=[connection], daemon=True).start()
+
+    def talk(self, connection):
+        with connection, connection.makefile("rb") as stream:
+            while line := stream.readline().decode().split():
+                request = {"method": line[0], "path": line[1]}
+                while header := stream.readline().decode().strip():
+                    name, _, value = header.partition(": ")
+                    request[name.lower()] = value
+                request["body"] = stream.read(int(request.get("content-length", 0)))
+                self.requests.append(request)
+                behave = self.behaviours.pop(0) if len(self.behaviours) > 1 else self.behaviours[0]
+                behave(connection, request)
+
+    def close(self):
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+
+
+@contextmanager
+def server(*behaviours):
+    running = Server(*behaviours)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+def ask_blocking(address, method, *args, settings=None, **options):
+    with Client(address, **settings or {}) as client:
+        result = getattr(client, method)(*args, **options)
+        return list(result) if method == "export" else result
+
+
+def ask_async(address, method, *args, settings=None, **options):
+    async def ask():
+        async with AsyncClient(address, **settings or {}) as client:
+            result = getattr(client, method)(*args, **options)
+            return [line async for line in result] if method == "export" else await result
+
+    return asyncio.run(ask())
+
+
+@pytest.fixture(params=[ask_blocking, ask_async], ids=["Client", "AsyncClient"])
+def ask(request):
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch):
+    """Pauses are short, and certificates, which no test needs, are not loaded for each client anew."""
+    options = module.options
+    monkeypatch.setattr(module, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(module, "options", lambda *settings: options(*settings) | {"verify": CERTIFICATES})
+
+
+@pytest.fixture
+def closed_port():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return listening.getsockname()[1]
+
+
+# --- retries ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [drop, cut, problem(503), problem(429), answer(HTML, 502), answer(b"", 504), answer(b"gone", 503)],
+    ids=["dropped", "cut", "503", "429", "502 HTML", "504 empty", "503 of a proxy"],
+)
+def test_rank_is_sent_again_with_the_same_key_and_body(ask, failure):
+    with server(failure, failure, answer(RANKING)) as there:
+        assert ask(there.address, "rank", "shoes", ["a", "b"]) == RANKING
+    assert len(there.requests) == 3
+    assert len({each["idempotency-key"] for each in there.requests}) == 1
+    assert len({each["body"] for each in there.requests}) == 1
+
+
+def test_a_stalled_answer_is_asked_for_again(ask):
+    with server(stall, answer(RANKING)) as there:
+        begun = time.monotonic()
+        assert ask(there.address, "rank", "shoes", ["a"], settings={"timeout": 0.1}) == RANKING
+    assert time.monotonic() - begun < 0.5
+    assert len({each["idempotency-key"] for each in there.requests}) == 1
+
+
+def test_every_rank_has_a_key_of_its_own_unless_given():
+    with server(answer(RANKING)) as there, Client(there.address) as client:
+        for key in (None, None, "mine"):
+            client.rank("shoes", ["a"], key=key)
+    first, second, third = (each["idempotency-key"] for each in there.requests)
+    assert first != second
+    assert min(len(first), len(second)) == 32
+    assert third == "mine"
+
+
+def test_retry_after_is_heeded(ask):
+    with server(problem(503, Retry_After="0.3"), answer(RANKING)) as there:
+        begun = time.monotonic()
+        ask(there.address, "rank", "shoes", ["a"])
+    assert 0.3 <= time.monotonic() - begun < 1
+
+
+def test_no_wait_for_a_retry_after_beyond_patience(ask):
+    with server(problem(503, "the disk is full", Retry_After="60")) as there:
+        begun = time.monotonic()
+        with pytest.raises(UnavailableError, match=r"at the first try: 503, the disk is full") as caught:
+            ask(there.address, "usage", settings={"patience": 5})
+    assert time.monotonic() - begun < 1
+    assert 60 <= caught.value.retry_after <= 61
+
+
+def test_patience_ends(ask):
+    with server(problem(503, "too busy")) as there:
+        begun = time.monotonic()
+        with pytest.raises(UnavailableError, match=r"POST /v1/rank of http.* failed after \d+ tries in 0\..* too busy"):
+            ask(there.address, "rank", "shoes", ["a"], settings={"patience": 0.3})
+    assert time.monotonic() - begun < 0.5
+    assert len(there.requests) > 2
+
+
+def test_who_gives_up_learns_the_key_to_go_on_with():
+    with server(drop, answer(RANKING)) as there, Client(there.address, patience=0) as client:
+        with pytest.raises(UnavailableError, match="counts once") as caught:
+            client.rank("shoes", ["a"])
+        assert repr(there.requests[0]["idempotency-key"]) in str(caught.value)
+        assert len(there.requests) == 1
+
+
+def test_nobody_listens(ask, closed_port):
+    with pytest.raises(UnavailableError, match="ConnectError"):
+        ask(f"http://127.0.0.1:{closed_port}", "fairness", settings={"patience": 0.1})
+
+
+def test_waits_grow_and_end_with_patience(monkeypatch):
+    """Without a socket: the talk is held by hand, and the clock goes when a wait is over."""
+    monkeypatch.setattr(module, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(module.DICE, "uniform", lambda low, high: high)
+    clock = [0.0]
+    monkeypatch.setattr(module, "monotonic", lambda: clock[0])
+    talk, waits = Talks("there", 30.0).usage(), []
+
+    def fail_for_ever():
+        while True:
+            next(talk)
+            waits.append(talk.send(Lost("gone", sent=True)))
+            clock[0] += waits[-1]
+
+    with pytest.raises(UnavailableError, match=r"after 11 tries in 26\.3 s: gone"):
+        fail_for_ever()
+    assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5, 5])
+
+
+@pytest.mark.parametrize("failure", [drop, answer(HTML, 502), answer(HTML, 503)], ids=["dropped", "502", "503"])
+@pytest.mark.parametrize(("method", "args"), [("add_key", ["shop", ["rank"]]), ("reset", [])])
+def test_what_does_not_bear_repeating_is_not_repeated(ask, method, args, failure):
+    with (
+        server(failure, answer({})) as there,
+        pytest.raises(MCFairError, match="whether it was done is not known") as caught,
+    ):
+        ask(there.address, method, *args)
+    assert type(caught.value) is MCFairError  # an UnavailableError would invite to try again
+    assert len(there.requests) == 1
+
+
+def test_what_surely_was_not_done_is_repeated(ask):
+    added = wire.KeyAdded(
+        key="secret", info=wire.KeyInfo(id="1", name="shop", scopes=["rank"], created=NOW, revoked=None)
+    )
+    with server(problem(503), problem(429), answer(added)) as there:
+        assert ask(there.address, "add_key", "shop", ["rank"]) == added
+    assert len(there.requests) == 3
+
+
+@pytest.mark.parametrize("method", ["delete_query", "revoke_key"])
+def test_gone_after_a_lost_answer_is_deleted(ask, method):
+    with server(drop, problem(404)) as there:
+        assert ask(there.address, method, "x") is None
+    with server(problem(503), problem(404)) as there, pytest.raises(NotFoundError):
+        ask(there.address, method, "x")
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        *((RequestError, status) for status in (400, 401, 403, 413, 422)),
+        (NotFoundError, 404),
+        (ConflictError, 409),
+        (MCFairError, 500),
+    ],
+)
+def test_refusals_are_our_errors(ask, error, status):
+    with server(problem(status, "k must be at least 1", "k")) as there:
+        with pytest.raises(error, match="k must be at least 1") as caught:
+            ask(there.address, "rank", "shoes", ["a"], k=0)
+        assert type(caught.value) is error
+        assert len(there.requests) == 1
+    if error is RequestError:
+        assert caught.value.field == "k"
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [answer(HTML, 500), answer(HTML, 404), answer(HTML), answer(b"\xff\xfe"), answer({}), answer(b"", 301)],
+    ids=["500", "404", "200", "not text", "another type", "redirect"],
+)
+def test_answers_that_are_not_the_service_s(ask, foreign):
+    with (
+        server(foreign) as there,
+        pytest.raises(MCFairError, match=r"GET /v1/usage of http.*not an answer of the service") as caught,
+    ):
+        ask(there.address, "usage")
+    assert type(caught.value) is MCFairError
+    assert "\n" not in str(caught.value)
+
+
+def test_feedback_goes_in_batches_and_comes_back_in_order(ask, monkeypatch):
+    monkeypatch.setattr(wire, "MAX_EVENTS", 3)
+    events = [wire.Event(impression="i", item=f"{i}") for i in range(7)]
+    first = answer({"results": [{"status": "duplicate"}, {"status": "applied"}, {"status": "expired"}]})
+    with server(first, drop, results_of_events) as there:
+        results = ask(there.address, "feedback", [*events[:5], *map(msgspec.to_builtins, events[5:])])
+    assert [each.status for each in results] == ["duplicate", "applied", "expired"] + ["applied"] * 4
+    batches = [[event["item"] for event in msgspec.json.decode(each["body"])["events"]] for each in there.requests]
+    assert batches == [["0", "1", "2"], ["3", "4", "5"], ["3", "4", "5"], ["6"]]
+
+
+def test_batches_fit_into_a_body(monkeypatch):
+    monkeypatch.setattr(wire, "MAX_BODY", 1000)
+    events = [wire.Event(impression="i" * 60, item="x" * 100) for _ in range(30)]
+    with server(results_of_events) as there, Client(there.address) as client:
+        assert len(client.retract(events)) == 30
+    assert max(len(each["body"]) for each in there.requests) <= 1000
+    assert {each["path"] for each in there.requests} == {"/v1/retract"}
+
+
+def test_no_events_no_request():
+    with server(results_of_events) as there, Client(there.address) as client:
+        assert client.feedback([]) == []
+        assert there.requests == []
+
+
+def test_too_few_results_are_noticed():
+    with (
+        server(answer({"results": []})) as there,
+        Client(there.address) as client,
+        pytest.raises(MCFairError, match="0 results for 1 events"),
+    ):
+        client.click("i", "a")
+
+
+def test_an_export_comes_line_by_line(ask):
+    lines = [{"text": "a\u2028b\x85c"}, {"n": 1}]  # both characters end a line for Python, and for httpx
+    content = b"\n".join(map(msgspec.json.encode, lines)) + b"\n"
+    with server(problem(503), answer(content)) as there:
+        assert ask(there.address, "export") == lines
+
+
+def test_an_export_that_breaks_off(ask):
+    with server(cut) as there, pytest.raises(UnavailableError, match="broke off"):
+        ask(there.address, "export")
+    with server(answer(HTML)) as there, pytest.raises(MCFairError, match="not JSON"):
+        ask(there.address, "export")
+
+
+def test_ready_does_not_wait(ask, closed_port):
+    for behaviour, ready in ((answer({}), True), (problem(503), False)):
+        with server(behaviour) as there:
+            assert ask(there.address, "ready") is ready
+    assert ask(f"http://127.0.0.1:{closed_port}", "ready") is False
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_sent(ask):
+    with server(answer(RANKING)) as there:
+        items = ["a", wire.Item("b", prior=np.float64(0.5)), {"id": "c", "group": "shop"}]
+        ask(there.address + "/below/", "rank", "shoes", items, 2, explain=True, settings={"key": "secret"})
+    (request,) = there.requests
+    assert (request["method"], request["path"]) == ("POST", "/below/v1/rank")
+    assert request["authorization"] == "Bearer secret"
+    assert request["content-type"] == "application/json"
+    assert msgspec.json.decode(request["body"], type=wire.RankRequest) == wire.RankRequest(
+        query="shoes", items=[wire.Item("a"), wire.Item("b", 0.5), wire.Item("c", group="shop")], k=2, explain=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "args", "options", "sent"),
+    [
+        ("explain", ["i/1 ?"], {}, ("GET", "/v1/impressions/i%2F1%20%3F/explain", b"")),
+        ("query_state", [], {"query_id": "q"}, ("GET", "/v1/queries/q", b"")),
+        ("query_state", ["shoes"], {}, ("POST", "/v1/queries/lookup", b'{"query":"shoes"}')),
+        ("fairness", [], {}, ("GET", "/v1/fairness", b"")),
+        ("policy", [], {}, ("GET", "/v1/policy", b"")),
+        ("change_policy", [], {"half_life": None, "entry": "fair"},
+         ("PUT", "/v1/policy", b'{"half_life":null,"entry":"fair"}')),
+        ("delete_query", ["q"], {}, ("DELETE", "/v1/queries/q", b"")),
+        ("delete_item", ["a/b"], {}, ("POST", "/v1/items/delete", b'{"item":"a/b"}')),
+        ("reset", [], {}, ("POST", "/v1/reset", b'{"confirm":"reset"}')),
+        ("keys", [], {}, ("GET", "/v1/keys", b"")),
+        ("revoke_key", ["1"], {}, ("DELETE", "/v1/keys/1", b"")),
+        ("click", ["i", "a"], {}, ("POST", "/v1/feedback", b'{"events":[{"impression":"i","item":"a"}]}')),
+        ("shown", ["i"], {}, ("POST", "/v1/feedback", b'{"events":[{"impression":"i","type":"shown"}]}')),
+        ("shown", ["i", range(1, 3)], {},
+         ("POST", "/v1/feedback", b'{"events":[{"impression":"i","type":"shown","ranks":[1,2]}]}')),
+    ],
+)  # fmt: skip
+def test_where_it_is_sent(method, args, options, sent):
+    with server(problem(404)) as there, Client(there.address) as client:
+        with pytest.raises(NotFoundError):
+            getattr(client, method)(*args, **options)
+        (request,) = there.requests
+    assert (request["method"], request["path"], request["body"]) == sent
+
+
+@pytest.mark.parametrize(
+    ("method", "args", "options", "message"),
+    [
+        ("rank", ["q", ["a"]], {"key": "ключ"}, "key = 'ключ' is not allowed"),
+        ("rank", ["q", ["a"]], {"key": ""}, "expected 1 to 256 ASCII"),
+        ("rank", ["q", ["a", wire.Item("b", float("nan"))]], {}, r"items\[1\].prior = nan is not allowed"),
+        ("rank", ["\ud800", ["a"]], {}, "not valid Unicode"),
+        ("rank", ["q", [wire.Item(object())]], {}, "cannot be sent"),
+        ("query_state", [], {}, "one of the two"),
+        ("query_state", ["q"], {"query_id": "q"}, "one of the two"),
+        ("change_policy", [], {"half_lief": 1}, "half_lief"),
+        ("add_key", ["x", ["everything"]], {}, "scopes"),
+    ],
+)
+def test_what_cannot_be_meant_is_not_sent(ask, method, args, options, message):
+    with server(drop) as there, pytest.raises(RequestError, match=message):
+        ask(there.address, method, *args, **options)
+    assert there.requests == []
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:8000", "ftp://x", "", "http://", "http://a:b"])
+def test_addresses_that_are_none(address):
+    for kind in (Client, AsyncClient):
+        with pytest.raises(SettingError, match=r"address = .* is not allowed"):
+            kind(address)
+
+
+def test_keys_that_are_none():
+    with pytest.raises(SettingError, match="key has characters"):
+        Client("http://x", key="a\nb")
+
+
+def test_without_httpx(monkeypatch):
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    for kind in (Client, AsyncClient):
+        with pytest.raises(SettingError, match=r"pip install 'mcfair\[client\]'"):
+            kind("http://x")
+
+
+def test_both_clients_have_the_same_methods():
+    def described(kind):
+        public = {name: each for name, each in vars(kind).items() if not name.startswith("_")}
+        return {name: (inspect.signature(each).parameters, each.__doc__) for name, each in public.items()}
+
+    assert described(Client) == described(AsyncClient)
+    assert inspect.signature(Client.click).return_annotation == "wire.EventResult"
+    assert inspect.signature(AsyncClient.click).return_annotation == "Coroutine[Any, Any, wire.EventResult]"
