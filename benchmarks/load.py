@@ -6,7 +6,7 @@ those before them, and each is timed from when it should have gone: a server tha
 """
 
 import asyncio
-import json
+import secrets
 import sys
 import threading
 import time
@@ -18,28 +18,34 @@ import numpy as np
 import uvloop
 
 RECORD = np.dtype([("begun", "f8"), ("taken", "f8"), ("status", "i2")])
-"""Of each request: when it began and how long it took, in seconds, and its status; 0 is no answer, -1 was never sent."""
+"""Of each request: when it began and how long it took, in seconds, and its status."""
+
+LOST, UNSENT = 0, -1
+"""In place of a status: no answer came; there was no connection free to send it."""
+
+PATIENCE = 10
+"""Seconds that answers are waited for after the last request."""
 
 
-class Plan(msgspec.Struct):
+class Plan(msgspec.Struct, kw_only=True):
     """What to send, how fast and for how long."""
 
     port: int
     seconds: float
-    path: str = "/v1/rank"
-    rate: float = 0.0  # requests per second of an open loop; 0 is a closed loop
+    rate: float | None = None  # requests per second of an open loop; else each answer is followed by a request
     connections: int = 128
-    wait: bool = True  # in an open loop without a free connection: wait for one, or give up
-    most: int = 0  # requests at most, 0 if only time counts
+    wait: bool = True  # in an open loop, wait for a free connection: if not, time runs from when a request is sent
+    most: int = 1_000_000  # requests
+    path: str = "/v1/rank"
     n: int = 100
     k: int = 10
-    queries: int = 1000
     first: int = 0  # number of the first query
-    new: float = 0.0  # share of requests with a query never seen before
+    queries: int = 1000
     even: bool = False  # take queries in turn, instead of few often and many seldom
-    seed: int = 0
+    new: float = 0.0  # share of requests with a query that was never there before
     bodies: str = ""  # a file of bodies to send in turn, one in each line, instead of queries
-    out: str = ""  # a file for RECORDs
+    seed: int = 0
+    records: str = ""  # a file for a RECORD of each request
     answers: str = ""  # a file for the bodies of answers, one in each line
 
 
@@ -47,56 +53,51 @@ class Plan(msgspec.Struct):
 
 
 def body_of_query(query, n, k):
-    """Make a request of candidates that are always the same for the same query."""
+    """Make a request whose candidates are always the same for the same query."""
     priors = np.random.default_rng(query).random(n).round(3).tolist()
-    items = ",".join(f'{{"id":"sku-{query * 31 + i:08d}","prior":{prior}}}' for i, prior in enumerate(priors))
+    items = ",".join(f'{{"id":"sku-{31 * query + i:08d}","prior":{prior}}}' for i, prior in enumerate(priors))
     return f'{{"query":"query number {query}","items":[{items}],"k":{k}}}'.encode()
 
 
-def head_of(path, size):
-    """Write a head without its end: a key may follow."""
-    lines = (f"POST {path} HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json", f"Content-Length: {size}")
-    return "\r\n".join(lines).encode() + b"\r\n"
+def bodies_of_queries(plan, rng):
+    """Choose queries as people do, few often and many seldom, with some that are new; enough of them, in a cycle."""
+    count = min(plan.most, int((plan.rate or 3000) * plan.seconds) + 1)
+    if plan.even:
+        chosen = plan.first + np.arange(count) % plan.queries
+    else:
+        weights = 1 / np.arange(1, plan.queries + 1)
+        chosen = plan.first + rng.choice(plan.queries, count, p=weights / weights.sum())
+    new = rng.random(count) < plan.new
+    chosen[new] = secrets.randbits(40) + np.arange(new.sum())
+    known = {query: body_of_query(query, plan.n, plan.k) for query in np.unique(chosen).tolist()}
+    return [known[query] for query in chosen.tolist()]
 
 
 class Requests:
-    """Requests, one after the other: each with a key of its own, of which bodies have none to spare."""
+    """Requests, one after the other, each with a key that no other has."""
 
-    def __init__(self, plan):
-        self.rng = np.random.default_rng(plan.seed)
+    def __init__(self, plan, rng):
+        bodies = Path(plan.bodies).read_bytes().splitlines() if plan.bodies else bodies_of_queries(plan, rng)
+        head = f"POST {plan.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: "
+        key = f"\r\nIdempotency-Key: {secrets.token_hex(8)}"
+        self.parts = [(f"{head}{len(body)}{key}".encode(), b"\r\n\r\n" + body) for body in bodies]
         self.count = 0
-        self.prefix = b"Idempotency-Key: %016x" % self.rng.integers(2**62)
-        bodies = Path(plan.bodies).read_bytes().splitlines() if plan.bodies else queries(plan, self.rng)
-        self.parts = [(head_of(plan.path, len(body)), b"\r\n\r\n" + body) for body in bodies]
 
     def take(self):
-        head, tail = self.parts[self.count % len(self.parts)]
+        head, body = self.parts[self.count % len(self.parts)]
         self.count += 1
-        return b"%b%b%016x%b" % (head, self.prefix, self.count, tail)
-
-
-def queries(plan, rng):
-    """Choose queries as people do, few often and many seldom, with some that are new."""
-    most = plan.most or int((plan.rate or 4000) * plan.seconds) + 1
-    if plan.even:
-        chosen = plan.first + np.arange(most) % plan.queries
-    else:
-        weights = 1 / np.arange(1, plan.queries + 1)
-        chosen = plan.first + rng.choice(plan.queries, most, p=weights / weights.sum())
-    new = rng.random(most) < plan.new
-    chosen[new] = plan.first + plan.queries + np.arange(new.sum()) + 1_000_000 * (1 + plan.seed)
-    known = {query: body_of_query(query, plan.n, plan.k) for query in np.unique(chosen).tolist()}
-    return [known[query] for query in chosen.tolist()]
+        return b"%b%016x%b" % (head, self.count, body)
 
 
 # --- sending ---------------------------------------------------------------------------------------------------------
 
 
 class Connection(asyncio.Protocol):
-    """One connection with at most one request on its way."""
+    """One connection, with at most one request on its way."""
 
     def __init__(self, load):
-        self.load, self.transport, self.number, self.buffer, self.length = load, None, None, b"", None
+        self.load, self.number = load, None
+        self.buffer, self.head, self.length = b"", 0, None
 
     def connection_made(self, transport):
         self.transport = transport
@@ -104,55 +105,71 @@ class Connection(asyncio.Protocol):
     def data_received(self, data):
         self.buffer += data
         if self.length is None:
-            head = self.buffer.find(b"\r\n\r\n")
-            if head < 0:
+            self.head = self.buffer.find(b"\r\n\r\n") + 4
+            if self.head < 4:
                 return
-            lower = self.buffer[:head].lower()
-            at = lower.find(b"content-length:")
-            self.length = head + 4 + (int(lower[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0)
-            self.head = head
+            at = self.buffer.lower().find(b"content-length:")
+            self.length = self.head + int(self.buffer[at + 15 : self.buffer.find(b"\r", at)])
         if len(self.buffer) >= self.length:
-            buffer, self.buffer, self.length = self.buffer, b"", None
-            self.load.finish(self, int(buffer[9:12]), buffer[self.head + 4 :])
+            answer, self.buffer, self.length = self.buffer, b"", None
+            self.load.finish(self, int(answer[9:12]), answer[self.head :])
 
     def connection_lost(self, error):
-        self.load.lose(self)
+        if self.number is not None:
+            self.load.finish(self, LOST, b"")
 
 
 class Load:
     """Sends requests over a number of connections, and keeps how long each took."""
 
     def __init__(self, plan):
-        self.plan, self.requests = plan, Requests(plan)
-        size = plan.most or int((plan.rate or 50_000) * plan.seconds * 1.2) + 1000
-        self.records = np.zeros(size, RECORD)
+        self.plan, self.rng = plan, np.random.default_rng(plan.seed)
+        self.requests = Requests(plan, self.rng)
+        self.records = np.zeros(min(plan.most, int((plan.rate or 50_000) * plan.seconds) + 1), RECORD)
         self.begun, self.taken, self.status = (self.records[name] for name in RECORD.names)
-        self.answers, self.free, self.waiting = [], deque(), deque()
         self.count = self.open = 0
-        self.origin = 0.0
-        self.done = asyncio.Event()
+        self.free, self.waiting, self.answers = deque(), deque(), []
+        self.end = np.inf
 
-    async def connect(self):
-        loop = asyncio.get_running_loop()
-        for _ in range(self.plan.connections):
-            _, connection = await loop.create_connection(lambda: Connection(self), "127.0.0.1", self.plan.port)
+    async def run(self):
+        loop, plan = asyncio.get_running_loop(), self.plan
+        for _ in range(plan.connections):
+            _, connection = await loop.create_connection(lambda: Connection(self), "127.0.0.1", plan.port)
             self.free.append(connection)
+        if plan.rate is None:
+            self.end = time.monotonic() + plan.seconds
+            for _ in range(plan.connections):
+                self.go_on(self.free.popleft())
+            await asyncio.sleep(0)
+        else:
+            times = np.cumsum(self.rng.exponential(1 / plan.rate, len(self.records) - 1))
+            await on_time(times, self.begin)
+        while (self.open or self.waiting) and time.monotonic() < self.last + PATIENCE:
+            await asyncio.sleep(0.01)
 
     def begin(self, when):
-        """Send a request that was due at some time, or let it wait for a connection."""
+        """Send a request that is due, or let it wait for a connection."""
         number, self.count = self.count, self.count + 1
-        self.begun[number] = when
+        self.begun[number] = self.last = when
         if self.free:
             self.send(self.free.pop(), number)
         elif self.plan.wait:
             self.waiting.append(number)
         else:
-            self.status[number] = -1
+            self.status[number] = UNSENT
+
+    def go_on(self, connection):
+        """Send the next request of a closed loop."""
+        self.last = time.monotonic()
+        if self.count < len(self.records) and self.last < self.end:
+            number, self.count = self.count, self.count + 1
+            self.begun[number] = self.last
+            self.send(connection, number)
 
     def send(self, connection, number):
         self.open += 1
         connection.number = number
-        if not self.plan.wait:  # who does not wait for a connection is timed from when it is sent
+        if not self.plan.wait:
             self.begun[number] = time.monotonic()
         connection.transport.write(self.requests.take())
 
@@ -163,50 +180,19 @@ class Load:
         self.open -= 1
         if self.plan.answers:
             self.answers.append(body)
-        if self.waiting:
+        if status == LOST:
+            return
+        if self.plan.rate is None:
+            self.go_on(connection)
+        elif self.waiting:
             self.send(connection, self.waiting.popleft())
-        elif self.next is None:
-            self.free.append(connection)
         else:
-            self.next(connection)
+            self.free.append(connection)
 
-    def lose(self, connection):
-        """Count a request whose connection broke as unanswered; the connection is not made again."""
-        if connection.number is not None:
-            self.taken[connection.number] = time.monotonic() - self.begun[connection.number]
-            self.open -= 1
-
-    next = None
-
-    async def run_open(self):
-        """Send at times drawn beforehand, as many people would who know nothing of each other."""
-        times = np.cumsum(self.requests.rng.exponential(1 / self.plan.rate, int(self.plan.rate * self.plan.seconds)))
-        await on_time(times, self.begin)
-        await self.drain()
-
-    async def run_closed(self):
-        """Send the next request over a connection as soon as the last one is answered."""
-        end = time.monotonic() + self.plan.seconds
-        most = self.plan.most or len(self.records)
-
-        def go_on(connection):
-            if self.count < most and (now := time.monotonic()) < end:
-                number, self.count = self.count, self.count + 1
-                self.begun[number] = now
-                self.send(connection, number)
-            else:
-                self.free.append(connection)
-
-        self.next = go_on
-        for _ in range(len(self.free)):
-            go_on(self.free.popleft())
-        await self.drain(self.plan.seconds)
-
-    async def drain(self, seconds=0.0):
-        """Wait for what is still on its way, for so long as an answer may take."""
-        end = time.monotonic() + seconds + 10
-        while (self.open or self.waiting) and time.monotonic() < end:
-            await asyncio.sleep(0.02)
+    def save(self):
+        np.save(self.plan.records, self.records[: self.count])
+        if self.plan.answers:
+            Path(self.plan.answers).write_bytes(b"\n".join(self.answers))
 
 
 async def on_time(times, begin):
@@ -228,14 +214,12 @@ async def on_time(times, begin):
             done.set()
 
     def wake():
-        while position < len(due):
-            rest = due[position] - time.monotonic()
-            if rest > 0:
-                time.sleep(rest)
-            seen = position
-            loop.call_soon_threadsafe(catch_up)
-            while seen == position < len(due):
-                time.sleep(0.0001)
+        for here, following in zip(due, [*due[1:], np.inf], strict=True):
+            now = time.monotonic()
+            if here > now:
+                time.sleep(here - now)
+            if following > time.monotonic():  # else one call is enough for both
+                loop.call_soon_threadsafe(catch_up)
 
     thread = threading.Thread(target=wake)
     thread.start()
@@ -243,20 +227,11 @@ async def on_time(times, begin):
     thread.join()
 
 
-async def main(plan):
-    load = Load(plan)
-    await load.connect()
-    begun = time.monotonic()
-    await (load.run_open() if plan.rate else load.run_closed())
-    records = load.records[: load.count]
-    if plan.out:
-        np.save(plan.out, records)
-    if plan.answers:
-        Path(plan.answers).write_bytes(b"\n".join(load.answers))
-    answered = records[records["status"] > 0]
-    span = float((answered["begun"] + answered["taken"]).max() - begun) if len(answered) else 0.0
-    print(json.dumps({"count": len(records), "seconds": span}))
+async def main():
+    load = Load(msgspec.json.decode(sys.stdin.buffer.read(), type=Plan))
+    await load.run()
+    load.save()
 
 
 if __name__ == "__main__":
-    uvloop.run(main(msgspec.json.decode(sys.stdin.buffer.read(), type=Plan)))
+    uvloop.run(main())

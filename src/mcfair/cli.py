@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .errors import MCFairError, MCFairWarning, SettingError
+from .service.commands import add_commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -533,6 +534,11 @@ def demo(
     ]
     run_and_report(experiments, out, jobs, "")
     print("Unfairness: lower is fairer, and no policy can be below the floor. cNDCG: higher is better, 200 at most.")
+
+
+# --- the service -----------------------------------------------------------------------------------------------------
+
+add_commands(app, import_plugin, status)
 
 
 # --- entry point -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from html import escape
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -29,7 +29,7 @@ class Call(Struct, frozen=True, kw_only=True):
     The documentation of `work` is that of the call; `also` has the refusals that not every call knows.
     """
 
-    method: str
+    method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
     group: str
     scope: Scope | None
@@ -192,10 +192,10 @@ def page(document: dict[str, Any]) -> str:
     )
 
 
-START = """<p>The examples take the address and the key from the shell. A service without keys, which only answers on the
-machine it runs on, needs no key. The <a href="/openapi.json">OpenAPI document</a> says all of this to machines.</p>
+START = """<p>The examples take the address and the key from the shell. A service without keys needs none, and only
+answers on the machine it runs on. The <a href="/openapi.json">OpenAPI document</a> says all of this to machines.</p>
 <pre>export MCFAIR=http://127.0.0.1:8000
-export KEY=&hellip;          # mcfair keys add NAME --scope rank --scope feedback</pre>"""
+export KEY=&hellip;   # from: mcfair keys add</pre>"""
 
 REFUSALS = (
     "Whatever goes wrong, the answer is a problem as RFC 9457 has it, of type <code>application/problem+json</code>: "
@@ -225,7 +225,9 @@ def call_section(method: str, path: str, described: dict[str, Any], document: di
     done, *refusals = described["responses"]
     (media, content), *_ = described["responses"][done].get("content", {"": {}}).items() or [("", {})]
     schema = content.get("schema", {})
-    parts.append(f"<h4>Answer: {done} {typed(schema) if media == JSON else f'<code>{media}</code>' if media else ''}</h4>")
+    parts.append(
+        f"<h4>Answer: {done} {typed(schema) if media == JSON else f'<code>{media}</code>' if media else ''}</h4>"
+    )
     if media == JSON:
         parts.append(fields(resolved(schema, document)))
     parts.append(f'<p class="refusals">Refusals: {", ".join(refusals)}</p></section>')
@@ -248,13 +250,14 @@ def curl(method: str, path: str, described: dict[str, Any]) -> str:
 
 
 def fields(schema: dict[str, Any]) -> str:
-    """Render the fields of an object as a table."""
+    """Render the fields of an object as a table; which ones are required matters where others are forbidden."""
     if "properties" not in schema:
         return ""
+    required = schema.get("required", []) if schema.get("additionalProperties") is False else []
     rows = []
     for name, each in schema["properties"].items():
         notes = []
-        if name in schema.get("required", []):
+        if name in required:
             notes.append("required")
         elif each.get("default") is not None:
             notes.append(f"default {json.dumps(each['default'])}")
@@ -323,7 +326,7 @@ STYLE = """
 --link:#7cc0ff;--get:#5fd0a3;--post:#7cc0ff;--put:#f0b45c;--delete:#ff8f86}}
 *{box-sizing:border-box}html{scroll-behavior:smooth;scroll-padding-top:1rem}
 body{margin:0;font:16px/1.55 system-ui,sans-serif;color:var(--ink);background:var(--back);display:flex}
-nav{position:sticky;top:0;height:100vh;overflow:auto;flex:0 0 21rem;padding:1.5rem 1rem;background:var(--tint);
+nav{position:sticky;top:0;height:100vh;overflow:auto;flex:0 0 23rem;padding:1.5rem 1rem;background:var(--tint);
 border-right:1px solid var(--line);font-size:.85rem}
 nav p{margin:1.2rem .5rem .3rem;color:var(--soft);font-weight:600}
 nav a{display:flex;gap:.5rem;padding:.2rem .5rem;border-radius:.3rem;color:var(--ink);text-decoration:none}
@@ -338,8 +341,9 @@ small{color:var(--soft);font-weight:400;font-size:.85rem}a{color:var(--link)}
 code,pre{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:.88em}
 pre{background:var(--tint);border:1px solid var(--line);border-radius:.4rem;padding:.8rem 1rem;white-space:pre-wrap;
 overflow-wrap:anywhere;margin:.6rem 0}
-table{border-collapse:collapse;width:100%;font-size:.9rem}td{border-top:1px solid var(--line);padding:.35rem .8rem .35rem 0;
-vertical-align:top}tr:first-child td{border-top:0}td:first-child{white-space:nowrap;width:11rem}td:nth-child(2){min-width:9rem}
+table{border-collapse:collapse;table-layout:fixed;width:100%;font-size:.9rem}
+td{border-top:1px solid var(--line);padding:.35rem .8rem .35rem 0;vertical-align:top}tr:first-child td{border-top:0}
+td:first-child{width:11rem}td:nth-child(2):not(:last-child){width:13rem}
 b{font-size:.75rem;letter-spacing:.03em}.get{color:var(--get)}.post{color:var(--post)}.put{color:var(--put)}
 .delete{color:var(--delete)}.refusals{color:var(--soft);font-size:.85rem}
 @media(max-width:60rem){body{display:block}nav{position:static;height:auto;border-right:0}main{padding:1rem}}

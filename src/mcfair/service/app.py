@@ -17,7 +17,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from importlib.metadata import version
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -25,14 +25,14 @@ from ..errors import ConflictError, NotFoundError, PolicyError, RequestError, Se
 from . import wire
 from .apidocs import JSON, KEY_PATTERN, PROBLEM, Call, openapi, page
 from .engine import Engine
-from .gate import Gate, Metrics, log_failure
+from .gate import ASGI, Gate, Message, Metrics, Receive, Send, log_failure
 from .ranker import Ranker
 
 try:
     from litestar import Litestar, Request, Response
     from litestar.exceptions import HTTPException
     from litestar.handlers import HTTPRouteHandler
-    from litestar.types import ASGIApp, Receive, Scope, Send
+    from litestar.types import ASGIApp
 except ImportError:
     raise SettingError("the service needs Litestar: pip install 'mcfair[service]'") from None
 
@@ -49,7 +49,7 @@ JSON_HEAD = [(b"content-type", JSON.encode()), (b"cache-control", b"no-store")]
 encoder = msgspec.json.Encoder()
 
 
-class Refusal(Exception):
+class RefusedError(Exception):
     """A request that is turned down before the core sees it."""
 
     def __init__(self, status: int, detail: str, field: str | None = None, **headers: str) -> None:
@@ -69,10 +69,11 @@ class Answer:
 
     def __init__(self, body: bytes, head: list[tuple[bytes, bytes]], status: int = 200) -> None:
         self.body = body
-        self.head = [*head, (b"content-length", b"%d" % len(body))]
+        # there is no body to speak of after 204
+        self.head = head if status == 204 else [*head, (b"content-length", b"%d" % len(body))]
         self.status = status
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Send it."""
         await send({"type": "http.response.start", "status": self.status, "headers": self.head})
         await send({"type": "http.response.body", "body": self.body, "more_body": False})
@@ -86,7 +87,7 @@ class Stream:
         self.first = first
         self.thread = thread
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Send chunk after chunk, and stop when nobody listens any more."""
         loop = asyncio.get_running_loop()
         gone = loop.create_task(disconnected(receive))
@@ -127,9 +128,9 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, patience: flo
     """Read the body of a request that says it is JSON; not more of it than allowed, and not for ever."""
     media = headers.get(b"content-type", b"")
     if media != b"application/json" and media.partition(b";")[0].strip().lower() != b"application/json":
-        raise Refusal(415, f"the body must be {JSON}, and the Content-Type header must say so")
+        raise RefusedError(415, f"the body must be {JSON}, and the Content-Type header must say so")
     if headers.get(b"content-encoding", b"identity") != b"identity":
-        raise Refusal(415, "the body must not be compressed")
+        raise RefusedError(415, "the body must not be compressed")
     if int(headers.get(b"content-length", 0)) > wire.MAX_BODY:
         raise too_large()
     body = bytearray()
@@ -139,19 +140,19 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, patience: flo
             while more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise Refusal(400, "the connection was closed in the middle of the body")
+                    raise RefusedError(400, "the connection was closed in the middle of the body")
                 body += message["body"]
                 more = message["more_body"]
                 if len(body) > wire.MAX_BODY:
                     raise too_large()
     except TimeoutError:
-        raise Refusal(408, f"the body did not arrive within {patience:g} s", connection="close") from None
+        raise RefusedError(408, f"the body did not arrive within {patience:g} s", connection="close") from None
     return body
 
 
-def too_large() -> Refusal:
+def too_large() -> RefusedError:
     """Turn down a body."""
-    return Refusal(413, f"the body is larger than {wire.MAX_BODY:,} bytes")
+    return RefusedError(413, f"the body is larger than {wire.MAX_BODY:,} bytes")
 
 
 def decoded(decoder: msgspec.json.Decoder[Any], body: bytearray) -> Any:
@@ -207,7 +208,7 @@ CALLS: list[Call] = []
 """Every call of the service, in the order of the documentation."""
 
 
-def call(method: str, path: str, group: str, scope: wire.Scope | None, **options: Any) -> Callable[..., Any]:
+def call(method: Any, path: str, group: str, scope: wire.Scope | None, **options: Any) -> Callable[..., Any]:
     """Enter a method of `Service` into the list of calls."""
 
     def enter(work: Callable[..., Any]) -> Callable[..., Any]:
@@ -349,9 +350,9 @@ class Service:
     # data
 
     @call("GET", "/v1/export", "Data", "admin", media=NDJSON)
-    async def export(self) -> ASGIApp:
+    async def export(self) -> Stream:
         """Give everything that is stored, as lines of JSON."""
-        lines = self.ranker.export()
+        lines = cast(Generator[bytes, None, None], self.ranker.export())
         # what fails before the first line can still be answered properly
         first = await asyncio.get_running_loop().run_in_executor(self.exporter, next_chunk, lines)
         return Stream(lines, first, self.exporter)
@@ -413,7 +414,7 @@ class Service:
         return wire.Health("ready")
 
     @call("GET", "/metrics", "Operation", "read", media="text/plain")
-    async def measured(self) -> ASGIApp:
+    async def measured(self) -> Answer:
         """Give figures in the text format of Prometheus."""
         body = await asyncio.to_thread(self.metrics.exposition)
         return Answer(body, [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")])
@@ -424,7 +425,7 @@ class Service:
         return self.document
 
     @call("GET", "/docs", "Operation", None, media="text/html")
-    async def docs(self) -> ASGIApp:
+    async def docs(self) -> Answer:
         """Give this page."""
         safe = (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'")
         return Answer(self.page.encode(), [(b"content-type", b"text/html; charset=utf-8"), safe])
@@ -440,15 +441,17 @@ class Service:
         if self.loopback and not self.ranker.has_keys:
             host = re.sub(r":\d*$", "", headers.get(b"host", b"").decode("latin-1"))
             if not is_loopback(host):
-                raise Refusal(403, "without keys, only requests to localhost are answered: mcfair keys add", "Host")
+                raise RefusedError(
+                    403, "without keys, only requests to localhost are answered: mcfair keys add", "Host"
+                )
             return
         scheme, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         scopes = self.scopes_of(key.strip()) if scheme.lower() == "bearer" else None
         if scopes is None:
             detail = "the key is unknown or revoked" if scheme else "a key is needed: Authorization: Bearer KEY"
-            raise Refusal(401, detail, **{"WWW-Authenticate": "Bearer"})
+            raise RefusedError(401, detail, **{"WWW-Authenticate": "Bearer"})
         if scope not in scopes and "admin" not in scopes:
-            raise Refusal(403, f"the key is not good for this call: it needs the scope {scope!r}")
+            raise RefusedError(403, f"the key is not good for this call: it needs the scope {scope!r}")
 
     def scopes_of(self, key: str) -> frozenset[wire.Scope] | None:
         """Say what a key is good for."""
@@ -491,12 +494,12 @@ def make_app(
     """
     service = Service(ranker, admin_token=admin_token, loopback=loopback, patience=patience)
     litestar = Litestar(
-        [handler(service, each) for each in CALLS],
+        [*map(options, {each.path for each in CALLS}), *(handler(service, each) for each in CALLS)],
         exception_handlers={Exception: refused},
         openapi_config=None,
         logging_config=None,
     )
-    service.gate = Gate(litestar, service.metrics, max_in_flight=max_in_flight, access_log=access_log)
+    service.gate = Gate(cast(ASGI, litestar), service.metrics, max_in_flight=max_in_flight, access_log=access_log)
     return service.gate
 
 
@@ -508,19 +511,38 @@ def handler(service: Service, call: Call) -> HTTPRouteHandler:
         headers = dict(request.scope["headers"])
         if call.scope is not None:
             service.authorize(headers, call.scope)
-        given = dict(request.scope["path_params"])
+        given: dict[str, Any] = dict(request.scope["path_params"])
         if call.keyed:
             given["key"] = idempotency_key(headers)
         if decoder is not None:
-            given["body"] = decoded(decoder, await read_body(headers, request.receive, service.patience))
-        result = await call.work(service, **given)
-        if isinstance(result, Answer | Stream):
-            return result
-        return Answer(b"" if result is None else encoder.encode(result), JSON_HEAD, call.status)
+            body = await read_body(headers, cast(Receive, request.receive), service.patience)
+            given["body"] = decoded(decoder, body)
+        answer = await call.work(service, **given)
+        if not isinstance(answer, Answer | Stream):
+            answer = NOTHING if answer is None else Answer(encoder.encode(answer), JSON_HEAD, call.status)
+        return cast(ASGIApp, answer)
 
-    path = re.sub(r"{(\w+)}", r"{\1:str}", call.path)
     # the answer has its own status; the router wants one that allows a body
-    return HTTPRouteHandler(path, http_method=call.method, status_code=200, name=call.work.__name__)(handle)
+    return HTTPRouteHandler(typed_path(call.path), http_method=call.method, status_code=200)(handle)
+
+
+NOTHING = Answer(b"", [(b"cache-control", b"no-store")], 204)
+
+
+def options(path: str) -> HTTPRouteHandler:
+    """Make what says which methods a path has; that of the router only knows the first."""
+    methods = ", ".join([*(call.method for call in CALLS if call.path == path), "OPTIONS"])
+    answer = Answer(b"", [(b"allow", methods.encode())], 204)
+
+    async def handle() -> ASGIApp:
+        return cast(ASGIApp, answer)
+
+    return HTTPRouteHandler(typed_path(path), http_method="OPTIONS", status_code=200)(handle)
+
+
+def typed_path(path: str) -> str:
+    """Write a path as the router wants it."""
+    return re.sub(r"{(\w+)}", r"{\1:str}", path)
 
 
 def refused(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
@@ -528,7 +550,7 @@ def refused(request: Request[Any, Any, Any], error: Exception) -> Response[bytes
     status, detail, field = 500, "something unexpected happened, and was logged", None
     headers: dict[str, str] = {}
     match error:
-        case Refusal():
+        case RefusedError():
             status, detail, field, headers = error.status, str(error), error.field, error.headers
         case RequestError():
             status, detail, field = 400, str(error), error.field
@@ -544,7 +566,11 @@ def refused(request: Request[Any, Any, Any], error: Exception) -> Response[bytes
             status, detail = 503, str(error)
             headers = {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
         case HTTPException() if error.status_code < 500:
-            status, detail, headers = error.status_code, ROUTING.get(error.status_code, error.detail), error.headers or {}
+            status, detail, headers = (
+                error.status_code,
+                ROUTING.get(error.status_code, error.detail),
+                error.headers or {},
+            )
         case _:
             log_failure(str(request.scope.get("path_template")), error)
     problem = wire.Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, field=field)

@@ -33,7 +33,7 @@ __all__ = ["AsyncClient", "Client"]
 T = TypeVar("T")
 P = ParamSpec("P")
 
-RETRIED = (429, 502, 503, 504)
+RETRIED = (408, 429, 502, 503, 504)
 REFUSALS: dict[int, type[MCFairError]] = {404: NotFoundError, 409: ConflictError}
 
 FIRST_PAUSE = 0.1
@@ -138,8 +138,10 @@ class Talks:
             made for each call unless given.
         """
         key = secrets.token_hex(16) if key is None else key
-        if not (key.isascii() and key.isprintable() and 0 < len(key) <= wire.MAX_KEY):
-            raise RequestError(f"key = {key!r} is not allowed: expected 1 to {wire.MAX_KEY} ASCII characters", "key")
+        if not is_word(key) or len(key) > wire.MAX_KEY:
+            raise RequestError(
+                f"key = {key!r} is not allowed: expected 1 to {wire.MAX_KEY} visible ASCII characters", "key"
+            )
         request = wire.RankRequest(
             query=query,
             items=[wire.as_item(item) for item in items],
@@ -225,18 +227,18 @@ class Talks:
 
     def delete_query(self, query_id: str) -> Talk[None]:
         """Forget a query and all that was observed of it."""
-        return (yield from self.delete("queries", query_id))
+        yield from self.answered(Send("DELETE", path("queries", query_id)), gone_is_done=True)
 
     def delete_item(self, item: str) -> Talk[int]:
         """Forget an item in every query; says in how many it was, or still was if it had to be sent again."""
-        send = Send("POST", "/v1/items/delete", encoded({"item": item}))
-        return (yield from self.ask(send, dict[str, int]))["queries"]
+        send = Send("POST", "/v1/items/delete", encoded(wire.ItemDeletion(item)))
+        return (yield from self.ask(send, wire.Deleted)).queries
 
     def reset(self) -> Talk[int]:
         """Forget everything that was observed; says of how many queries."""
-        send = Send("POST", "/v1/reset", encoded({"confirm": "reset"}))
+        send = Send("POST", "/v1/reset", encoded(wire.Reset("reset")))
         # A second reset would take what came after the first with it.
-        return (yield from self.ask(send, dict[str, int], repeat=False))["queries"]
+        return (yield from self.ask(send, wire.Deleted, repeat=False)).queries
 
     def keys(self) -> Talk[list[wire.KeyInfo]]:
         """List the keys there are, without their secrets."""
@@ -248,9 +250,9 @@ class Talks:
         # A second key would leave the first behind, good for ever and known to nobody.
         return (yield from self.ask(Send("POST", "/v1/keys", encoded(request)), wire.KeyAdded, repeat=False))
 
-    def revoke_key(self, id: str) -> Talk[None]:
-        """Make a key worthless."""
-        return (yield from self.delete("keys", id))
+    def revoke_key(self, id: str) -> Talk[wire.KeyInfo]:
+        """Make a key good for nothing, at once and for good."""
+        return (yield from self.ask(Send("DELETE", path("keys", id)), wire.KeyInfo))
 
     # --- how it is said
 
@@ -265,10 +267,6 @@ class Talks:
             results += answer.results
         return results
 
-    def delete(self, *names: str) -> Talk[None]:
-        """Delete what a path names; gone after an attempt without an answer is as good as deleted."""
-        yield from self.answered(Send("DELETE", path(*names)), gone_is_done=True)
-
     def ask(self, send: Send, kind: type[T], *, repeat: bool = True, advice: str = "") -> Talk[T]:
         """Ask for an answer of some type."""
         answer = yield from self.answered(send, repeat=repeat, advice=advice)
@@ -280,7 +278,11 @@ class Talks:
     def answered(
         self, send: Send, *, repeat: bool = True, gone_is_done: bool = False, advice: str = ""
     ) -> Talk[Answer]:
-        """Send a request until it is answered or patience is at an end; without `repeat`, not if it may be done."""
+        """Send a request until it is answered or patience is at its end.
+
+        Without `repeat` it is not sent again once it may have been done. With `gone_is_done`, not to be found after an
+        attempt without an answer means that this attempt has deleted it.
+        """
         begun, tries, unsure = monotonic(), 0, False
         while True:
             outcome: Answer | Lost = yield send
@@ -324,7 +326,7 @@ def maybe_done(outcome: Answer | Lost) -> bool:
     """Say whether what was asked for may have been done: the service itself answers 503 only if it was not."""
     if isinstance(outcome, Lost):
         return outcome.sent
-    return not (outcome.status == 429 or (outcome.status == 503 and outcome.problem() is not None))
+    return not (outcome.status in (408, 429) or (outcome.status == 503 and outcome.problem() is not None))
 
 
 def pause(outcome: Answer | Lost, tries: int) -> float:
@@ -378,6 +380,11 @@ def plain(value: Any) -> Any:
     if hasattr(value, "item"):
         return value.item()
     raise RequestError(f"{value!r} cannot be sent: it is of type {type(value).__name__}")
+
+
+def is_word(text: str) -> bool:
+    """Whether a text can stand in a header: visible ASCII characters."""
+    return text.isascii() and text.isprintable() and bool(text) and " " not in text
 
 
 def path(*names: str) -> str:
@@ -462,8 +469,8 @@ def options(address: str, key: str | None, timeout: float) -> dict[str, Any]:
         raise SettingError(f"address = {address!r} is not allowed: {error}") from None
     if url.scheme not in ("http", "https") or not url.host:
         raise SettingError(f"address = {address!r} is not allowed: expected one such as http://127.0.0.1:8000")
-    if key is not None and not (key.isascii() and key.isprintable()):
-        raise SettingError("key has characters that no key has")
+    if key is not None and not is_word(key):
+        raise SettingError("key is empty or has characters that no key has")
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
     return {"base_url": url, "headers": headers, "timeout": timeout}
 
@@ -484,9 +491,9 @@ def lost(error: httpx.RequestError) -> Lost:
 class Client:
     """A client of a service.
 
-    Connection errors, timeouts and the answers 429, 502, 503 and 504 are met by trying again, with waits that grow and
-    heed Retry-After. It is safe: `rank` names each request with a key, and everything else gives the same done once or
-    twice; `add_key` and `reset`, which do not, are sent again only if they surely were not done.
+    Connection errors, timeouts and the answers 408, 429, 502, 503 and 504 are met by trying again, with waits that
+    grow and heed Retry-After. It is safe: `rank` names each request with a key, and everything else gives the same done
+    once or twice; `add_key` and `reset`, which do not, are sent again only if they surely were not done.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ import hmac
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -173,7 +173,7 @@ class Engine:
             ledger.admit(candidates, version, now)
             k = min(request.k, len(request.items))
             view = ledger.view(candidates, version, now, k)
-            decision = decide(version.policy, view, ledger.draws(self.store.seed), k, version.theta)
+            decision = decide(version.policy, view, ledger.draws(version.rules.seed), k, version.theta)
         except BaseException:
             if fresh and ledger.number:
                 self.store.delete_query(ledger.number)
@@ -253,15 +253,15 @@ class Engine:
             return None
         earlier, number, seq = found
         entry = self.store.entry(number, seq)
-        if entry is None:
-            return None  # its query was deleted, and with it the answer
+        if entry is None or self.now() >= entry.time + self.remembered(self.books.versions[entry.version or 0]):
+            return None  # that was long ago, or its query was deleted, and with it the answer
         if not hmac.compare_digest(earlier, digest):
             raise ConflictError("this Idempotency-Key was used for another request: use a new one for each request")
         ledger = self.books.ledger(number, entry)
         impression = decode_impression(entry.body)
         decision, candidates, version = self.books.decide_again(ledger, entry)
         shown = positions(impression.shown).tolist()
-        ids = [str(ledger.ids[row]) for row in candidates.rows[shown].tolist()]
+        ids = [ledger.ids[row] for row in candidates.rows[shown].tolist()]
         return Ranking(
             impression=self.names.impression(ledger.key, number, seq),
             query_id=ledger.key.hex(),
@@ -270,6 +270,10 @@ class Engine:
             version=version.number,
             expires_at=moment(entry.time + version.retention),
         )
+
+    def remembered(self, version: Version) -> int:
+        """Say for how long a request is remembered by its key, in ms."""
+        return min(round(DAY * 1000), version.retention)
 
     def take_snapshot(self, ledger: Ledger) -> None:
         """Write a ledger down whole, now and then."""
@@ -340,7 +344,7 @@ class Engine:
         ledger = self.books.ledger(place[0], entry)
         impressed = decode_impression(entry.body)
         decision, candidates, version = self.books.decide_again(ledger, entry)
-        policy, q, rng = version.policy, decision.view, ledger.draws(self.store.seed)
+        policy, q, rng = version.policy, decision.view, ledger.draws(version.rules.seed)
         terms = policy.terms(q)
         others = {term: ranks for term in WEIGHTS if (ranks := counterfactual(policy, q, rng, term)) is not None}
         bits = dict(zip(positions(impressed.shown).tolist(), entry.bits or impressed.first_bits(), strict=True))
@@ -465,7 +469,7 @@ class Engine:
     def sweep(self, queries: int = 100) -> int:
         """Go through some queries and fold what has expired into their bases; return how many entries that were."""
         now = self.now()
-        self.store.forget_requests(now - min(round(DAY * 1000), self.version.retention))
+        self.store.forget_requests(now - max(map(self.remembered, self.books.versions.values())))
         numbers = self.store.numbers(self.swept, queries)
         self.swept = numbers[-1] if len(numbers) == queries else 0
         return sum(self.fold(number, now) for number in numbers)
@@ -574,15 +578,18 @@ def remember(ledger: Ledger, number: int, candidates: Candidates, items: list[It
 
 
 def ranked_items(
-    ids: list[str], shown: list[int], version: Version, decision: Decision, explain: bool
+    ids: Sequence[str | None], shown: list[int], version: Version, decision: Decision, explain: bool
 ) -> list[Ranked]:  # fmt: skip
-    """Give the items of an answer: who, at which rank, with which score, and on request with which terms."""
+    """Give the items of an answer: who, at which rank, with which score, and on request with which terms.
+
+    An item that was deleted since is left out.
+    """
     scores = [None] * len(shown) if decision.scores is None else decision.scores[shown].tolist()
     terms: list[dict[str, float] | None] = [None] * len(shown)
     if explain:
         by_name = version.policy.terms(decision.view)
         terms = [{name: float(values[i]) for name, values in by_name.items()} for i in shown]
-    return [Ranked(id, j + 1, scores[j], terms[j]) for j, id in enumerate(ids)]
+    return [Ranked(id, j + 1, scores[j], terms[j]) for j, id in enumerate(ids) if id is not None]
 
 
 def digest_of(secret: str) -> bytes:

@@ -54,7 +54,9 @@ class Metrics:
             buckets=SECONDS, registry=registry,
         )  # fmt: skip
         self.rejected = Counter(
-            "mcfair_rejected_requests", "Requests refused because too many were in flight.", registry=registry
+            "mcfair_rejected_requests",
+            "Requests refused because too many were in flight, or at the end.",
+            registry=registry,
         )
         self.results = Counter(
             "mcfair_feedback_events", "What became of events.", ["call", "status"], registry=registry
@@ -62,7 +64,7 @@ class Metrics:
         self.in_flight = Gauge("mcfair_requests_in_flight", "Requests being answered.", registry=registry)
         commits = Histogram("mcfair_commit_seconds", "Time of one commit.", buckets=SECONDS, registry=registry)
         sizes = Histogram(
-            "mcfair_commit_operations", "Operations that one commit made durable.", buckets=OPERATIONS, registry=registry
+            "mcfair_commit_operations", "Operations in one commit.", buckets=OPERATIONS, registry=registry
         )  # fmt: skip
         waiting = Gauge("mcfair_waiting_operations", "Operations that wait for a commit.", registry=registry)
         waiting.set_function(lambda: ranker.depth)
@@ -100,7 +102,8 @@ class Metrics:
 class Gate:
     """An ASGI application around another: admission, metrics, the access log, and a proper answer to any failure.
 
-    While `draining`, requests are still answered, but each answer asks its client to connect anew, elsewhere.
+    While `draining`, requests are still answered, but each answer asks its client to connect anew, elsewhere. Once
+    `closed`, no more requests are let in.
     """
 
     def __init__(self, app: ASGI, metrics: Metrics, *, max_in_flight: int = 256, access_log: bool = False) -> None:
@@ -110,6 +113,7 @@ class Gate:
         self.access_log = access_log
         self.in_flight = 0
         self.draining = False
+        self.closed = False
         metrics.in_flight.set_function(lambda: self.in_flight)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -117,10 +121,10 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        if self.in_flight >= self.max_in_flight and scope["path"] not in EXEMPT:
+        if (self.in_flight >= self.max_in_flight or self.closed) and scope["path"] not in EXEMPT:
             self.metrics.rejected.inc()
-            await send(BUSY_START)
-            await send(BUSY_BODY)
+            for message in STOPPING if self.closed else BUSY:
+                await send(message)
             return
         self.in_flight += 1
         started = perf_counter()
@@ -139,8 +143,8 @@ class Gate:
         except Exception as error:
             log_failure(str(scope.get("path_template")), error)
             if not status:  # otherwise the connection is closed in the middle of the answer, which cannot be mistaken
-                await noted({**FAILED_START})
-                await noted(FAILED_BODY)
+                for message in FAILED:
+                    await noted({**message})
         finally:
             self.in_flight -= 1
             self.note(scope, status, perf_counter() - started)
@@ -171,10 +175,15 @@ def ready_made(problem: Problem, *headers: tuple[bytes, bytes]) -> tuple[Message
     )
 
 
-BUSY_START, BUSY_BODY = ready_made(
+BUSY = ready_made(
     Problem(title="Service Unavailable", status=503, detail="too many requests are in flight; nothing was done"),
     (b"retry-after", b"1"),
 )
-FAILED_START, FAILED_BODY = ready_made(
+STOPPING = ready_made(
+    Problem(title="Service Unavailable", status=503, detail="the service is stopping; nothing was done"),
+    (b"retry-after", b"1"),
+    (b"connection", b"close"),
+)
+FAILED = ready_made(
     Problem(title="Internal Server Error", status=500, detail="something unexpected happened, and was logged"),
 )

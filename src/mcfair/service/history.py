@@ -139,7 +139,7 @@ class Books:
         impression, candidates, version = self.impression(ledger, entry)
         ledger.admit(candidates, version, entry.time)
         view = ledger.view(candidates, version, entry.time, impression.ranks)
-        rng = ledger.draws(self.store.seed)
+        rng = ledger.draws(version.rules.seed)
         return decide(version.policy, view, rng, impression.ranks, version.theta), candidates, version
 
     def all_ledgers(self) -> Iterator[Ledger]:
@@ -177,7 +177,7 @@ def least_unfairness(ledger: Ledger, rows: IntArray, E: FloatArray, R: FloatArra
 
     What newcomers were credited with was given as well: it is spread as if it were one more list.
     """
-    if rows.size < 2:
+    if rows.size < 2 or not E.any():
         return 0.0
     by_rank = np.zeros(max((block.ranks for block in ledger.blocks.values()), default=0) + 1)
     for block in ledger.blocks.values():

@@ -366,14 +366,14 @@ class Ledger:
         self.since_snapshot += 1
 
     def book_flips(self, seq: int, time: int, flips: Flips) -> None:
-        """Write down feedback."""
-        block = self.block(flips.examination, flips.bucket, 1 + max(rank for rank, *_ in flips.flips))
+        """Write down feedback on an impression that was booked before."""
+        block = self.blocks.get((flips.examination, flips.bucket))  # none if all of it was dropped as too old
         recent = self.recent.get(flips.impression)
         touched = []
         for rank, row, before, after in flips.flips:
             if recent is not None:
                 recent.bits[rank] = after
-            if row in self.gone:
+            if block is None or row in self.gone:
                 continue
             shown = is_exposed(after) - is_exposed(before)
             clicked = is_clicked(after) - is_clicked(before)

@@ -82,10 +82,12 @@ class Ranker:
         `sqlite:///PATH`, a path, or `memory:`.
     policy
         Who ranks; what the store had last if left out, at first MCFair.
-    seed
-        For policies that draw; each store has its own if left out.
     most_waiting
         Operations that may wait; more are refused with `UnavailableError`.
+    cache
+        Memory for queries, in bytes; what does not fit is read back when it is needed.
+    warm
+        Whether to load compiled code now, so that the first request does not wait for it.
     **settings
         Other fields of `Rules`, such as `prior_strength=0, half_life=86_400`.
 
@@ -104,9 +106,9 @@ class Ranker:
         store: str | Path | Store = "sqlite:///mcfair.db",
         *,
         policy: Policy | str | None = None,
-        seed: int | None = None,
         most_waiting: int = QUEUE,
         cache: int = CACHE,
+        warm: bool = True,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         **settings: Any,
     ) -> None:
@@ -115,15 +117,14 @@ class Ranker:
         self.trouble: str | None = None
         self.closing = False
         self.limit = most_waiting
-        if seed is not None:
-            self.store.seed = seed
         try:
             self.store.begin()
             self.engine = Engine(
                 self.store, lambda stored: make_rules(stored, policy, settings), clock=clock, cache=cache
             )
             self.store.commit()
-            warm_up(self.engine)
+            if warm:
+                warm_up(self.engine)
         except BaseException:
             self.store.rollback()
             self.store.close()

@@ -47,6 +47,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         exposure that its relevance would have earned until then ("fair").
     retention
         How long an impression takes feedback and can be explained; then it becomes part of a base.
+    seed
+        What policies that draw, and ties at random, draw from.
     """
 
     policy: str = repr(MCFair())
@@ -57,6 +59,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     half_life: float | None = None
     entry: Literal["zero", "fair"] = "zero"
     retention: float = 7 * DAY
+    seed: int = 0
 
     def changed(self, change: PolicyChange) -> Rules:
         """Return these rules with some of them changed and checked."""

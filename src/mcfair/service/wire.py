@@ -98,8 +98,8 @@ class Item(Struct, gc=False, forbid_unknown_fields=True):
     """A candidate: its id, a relevance it can start with, and whom it belongs to."""
 
     id: Id
-    prior: Probability | None = None
-    group: Id | None = None
+    prior: Annotated[Probability | None, Meta(description="relevance to start with, such as another ranker's")] = None
+    group: Annotated[Id | None, Meta(description="whom the item belongs to, such as a seller")] = None
 
 
 class RankRequest(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -107,11 +107,13 @@ class RankRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
     query: Text
     items: Annotated[list[Item], Meta(min_length=1, max_length=MAX_ITEMS)]
-    k: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 10
-    policy: Annotated[str, Meta(max_length=1_000)] | None = None
-    explain: bool = False
-    defer_exposure: bool = False
-    shadow: bool = False
+    k: Annotated[int, Meta(ge=1, le=2**31 - 1, description="length of the list; less if there are fewer items")] = 10
+    policy: Annotated[
+        Annotated[str, Meta(max_length=1_000)] | None, Meta(description="another policy than that in force")
+    ] = None
+    explain: Annotated[bool, Meta(description="whether to give the terms of each score")] = False
+    defer_exposure: Annotated[bool, Meta(description="credit no exposure until `shown` is reported")] = False
+    shadow: Annotated[bool, Meta(description="record the list, but answer in the order of the request")] = False
 
 
 class Ranked(Struct, gc=False, omit_defaults=True):
@@ -311,6 +313,7 @@ class PolicyInForce(Struct, kw_only=True):
     half_life: float | None
     entry: Literal["zero", "fair"]
     retention: float
+    seed: int
 
 
 class PolicyChange(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -324,6 +327,7 @@ class PolicyChange(Struct, kw_only=True, forbid_unknown_fields=True):
     half_life: Annotated[float, Meta(ge=1.0, le=10000000000.0)] | UnsetType | None = UNSET
     entry: Literal["zero", "fair"] | UnsetType = UNSET
     retention: Annotated[float, Meta(ge=1.0, le=1e9)] | UnsetType = UNSET
+    seed: Annotated[int, Meta(ge=0, le=2**62)] | UnsetType = UNSET
 
 
 class KeyRequest(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -382,7 +386,7 @@ def check_rank(request: RankRequest) -> None:
     n, k = len(ids), min(request.k, len(ids))
     if n * k > MAX_CELLS:
         raise RequestError(
-            f"k = {k} of {n} items: items times k may be at most {MAX_CELLS:,}, so k at most {MAX_CELLS // n:,} here",
+            f"k = {k} of {n} items: their product may be at most {MAX_CELLS:,}, so k at most {MAX_CELLS // n:,} here",
             "k",
         )
 

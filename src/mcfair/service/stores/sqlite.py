@@ -20,7 +20,7 @@ from ...errors import StoreError
 from ..wire import Usage
 from .store import Entry, StoredKey
 
-__all__ = ["SCHEMA_VERSION", "SQLiteStore", "locate", "open_store"]
+__all__ = ["SCHEMA_VERSION", "SQLiteStore", "is_locked", "locate", "open_reader", "open_store"]
 
 APPLICATION = 0x6D634661  # "mcFa", so that `file` and we can tell our files from others
 SCHEMA_VERSION = 1
@@ -64,6 +64,17 @@ URL = "sqlite:///"
 def open_store(where: str | Path) -> SQLiteStore:
     """Open a store for writing: `sqlite:///PATH` (three slashes relative, four absolute), a path, or `memory:`."""
     return SQLiteStore(None if where == "memory:" else locate(where))
+
+
+@contextlib.contextmanager
+def open_reader(where: str | Path) -> Iterator[SQLiteStore]:
+    """Open what a store has committed by now, for reading only; a server may write to it meanwhile."""
+    store = SQLiteStore(locate(where), reading=True)
+    try:
+        store.db.execute("BEGIN")
+        yield store
+    finally:
+        store.close()
 
 
 def locate(where: str | Path) -> Path:
@@ -120,8 +131,7 @@ class SQLiteStore:
                     )
             else:
                 self.open_for_writing(empty, version)
-            known = dict(self.db.execute("SELECT name, value FROM meta").fetchall())
-            self.secret, self.seed = bytes(known["secret"]), int(known["seed"])
+            self.secret = dict(self.db.execute("SELECT name, value FROM meta").fetchall())["secret"]
         except (sqlite3.Error, KeyError) as error:
             raise StoreError(f"cannot use {self.path}: {error}") from error
 
@@ -140,10 +150,7 @@ class SQLiteStore:
             for statement in SCHEMA.split(";"):
                 self.db.execute(statement)
             self.db.execute(f"PRAGMA application_id = {APPLICATION}")
-            self.db.executemany(
-                "INSERT INTO meta VALUES (?, ?)",
-                [("secret", secrets.token_bytes(32)), ("seed", secrets.randbits(63))],
-            )
+            self.db.execute("INSERT INTO meta VALUES ('secret', ?)", (secrets.token_bytes(32),))
         else:
             for step in range(version, SCHEMA_VERSION):
                 for statement in MIGRATIONS[step].split(";"):
@@ -195,13 +202,15 @@ class SQLiteStore:
     @contextlib.contextmanager
     def reader(self) -> Iterator[SQLiteStore]:
         """See `Store`."""
-        in_file = self.path is not None
-        other = SQLiteStore(self.path, reading=True) if in_file else SQLiteStore(None, source=self.db)
-        try:
-            other.db.execute("BEGIN")
-            yield other
-        finally:
-            other.close()
+        if self.path is not None:
+            with open_reader(self.path) as other:
+                yield other
+        else:
+            other = SQLiteStore(None, source=self.db)
+            try:
+                yield other
+            finally:
+                other.close()
 
     def backup(self, path: Path) -> None:
         """See `Store`. The copy has its final name only once it is whole."""
@@ -421,6 +430,8 @@ def connect(path: Path | None, reading: bool) -> sqlite3.Connection:
     if path is None:
         return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     try:
+        if reading and not path.exists():
+            raise StoreError(f"there is no {path}")
         if not reading and not path.exists():
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # it holds a secret
         mode = "ro" if reading else "rw"

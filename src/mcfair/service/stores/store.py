@@ -46,7 +46,6 @@ class Store(Protocol):
     """
 
     secret: bytes
-    seed: int
 
     def begin(self) -> None:
         """Begin to write."""

@@ -1,0 +1,126 @@
+"""What the load of `service.py` is put on, each in a process of its own: `python benchmarks/servers.py NAME …`.
+
+`endpoint` is the least a typed JSON endpoint costs, `commits` the least a durable write costs; `service` is what is
+measured against the two.
+"""
+
+import asyncio
+import datetime
+import queue
+import sqlite3
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import uvloop
+from load import RECORD, on_time
+
+from mcfair.service import wire
+
+ROW = 200
+"""Bytes of the row that stands for an impression and the key of its request."""
+
+
+# --- the least: an endpoint ------------------------------------------------------------------------------------------
+
+
+def endpoint(port):
+    """Answer a rank with its first candidates: typed in, typed out, nothing between."""
+    import uvicorn
+    from litestar import Litestar, post
+
+    @post("/v1/rank", status_code=200)
+    async def rank(data: wire.RankRequest) -> wire.Ranking:
+        items = [wire.Ranked(item.id, j, 0.123456789 * j) for j, item in enumerate(data.items[: data.k], 1)]
+        return wire.Ranking(
+            impression="0" * 38, query_id="0" * 32, items=items, policy="MCFair(alpha=1000, beta=1000)", version=1,
+            expires_at=datetime.datetime.now(datetime.UTC),
+        )  # fmt: skip
+
+    app = Litestar([rank], openapi_config=None)
+    uvicorn.run(
+        app, host="127.0.0.1", port=int(port), loop="uvloop", http="httptools", log_level="warning", access_log=False
+    )
+
+
+# --- the least: a group commit ---------------------------------------------------------------------------------------
+
+
+class Commits:
+    """A thread that writes a row for every operation queued, all that there are in one transaction."""
+
+    def __init__(self, path, loop):
+        self.path, self.loop, self.queue = path, loop, queue.SimpleQueue()
+        self.thread = threading.Thread(target=self.write)
+        self.thread.start()
+
+    def write(self):
+        db = sqlite3.connect(self.path, isolation_level=None)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("CREATE TABLE IF NOT EXISTS rows (body BLOB)")
+        body = bytes(ROW)
+        while (first := self.queue.get()) is not None:
+            group = [first]
+            while not self.queue.empty():
+                group.append(self.queue.get())
+            db.execute("BEGIN IMMEDIATE")
+            for _ in group:
+                db.execute("INSERT INTO rows VALUES (?)", [body])
+            db.execute("COMMIT")
+            self.loop.call_soon_threadsafe(tell, group)
+        db.close()
+
+    def close(self):
+        self.queue.put(None)
+        self.thread.join()
+
+
+def tell(group):
+    for done in group:
+        done()
+
+
+async def commits(path, rate, seconds, seed, out):
+    """Commit at times drawn beforehand, each timed from when it should have begun."""
+    writer = Commits(path, asyncio.get_running_loop())
+    times = np.cumsum(np.random.default_rng(int(seed)).exponential(1 / rate, int(rate * seconds)))
+    records, left = np.zeros(len(times), RECORD), len(times)
+    finished = asyncio.Event()
+
+    def begin(when):
+        def done():
+            nonlocal left
+            left -= 1
+            records[left] = when, time.monotonic() - when, 200
+            if not left:
+                finished.set()
+
+        writer.queue.put(done)
+
+    await on_time(times, begin)
+    await finished.wait()
+    writer.close()
+    np.save(out, np.sort(records, order="begun"))
+
+
+# --- what is measured ------------------------------------------------------------------------------------------------
+
+
+def service(port, path):
+    """Serve as `mcfair serve` does."""
+    from mcfair.service.ranker import Ranker
+    from mcfair.service.server import serve
+
+    serve(Ranker(Path(path)), host="127.0.0.1", port=int(port))
+
+
+if __name__ == "__main__":
+    name, *rest = sys.argv[1:]
+    if name == "commits":
+        path, rate, seconds, seed, out = rest
+        uvloop.run(commits(path, float(rate), float(seconds), seed, out))
+    else:
+        {"endpoint": endpoint, "service": service}[name](*rest)

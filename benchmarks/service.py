@@ -1,0 +1,364 @@
+"""Measure the service under load, beside the least it could cost: `python benchmarks/service.py [--quick]`.
+
+The least is a bare endpoint, which decodes and encodes the same bytes and does nothing else, and a bare group commit,
+which makes a row durable and does nothing else. All of them take turns in one run; every request is timed from when it
+should have been sent, so that what waits behind a slow one counts too.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import msgspec
+import numpy as np
+from load import UNSENT, Plan
+from run import machine, say
+
+from mcfair.service import wire
+
+HERE = Path(__file__).parent
+QUANTILES = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9}
+RATE = 1000
+SETTLED = 0.15
+"""Share of the time of a measurement that is left out at its beginning."""
+
+CAPACITY_CONNECTIONS = 64
+OVERLOAD_CONNECTIONS = 500
+CLICKS = 2
+"""Clicks on each impression that feedback is measured with."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How much to measure."""
+
+    rounds: int
+    seconds: float  # of each turn
+    queries: int
+    batches: int  # of feedback
+    fill_queries: int
+    fill_impressions: int
+
+
+FULL = Effort(rounds=5, seconds=10, queries=1000, batches=40, fill_queries=10_000, fill_impressions=100_000)
+QUICK = Effort(rounds=2, seconds=3, queries=200, batches=4, fill_queries=1000, fill_impressions=5000)
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@contextlib.contextmanager
+def running(name, *arguments):
+    """Run one of `servers.py` on a free port, until the end of the block."""
+    port = free_port()
+    process = subprocess.Popen([sys.executable, str(HERE / "servers.py"), name, str(port), *map(str, arguments)])
+    try:
+        for _ in range(600):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.1)
+        yield Server(port, process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+class Server:
+    """A server that runs, and the load that can be put on it."""
+
+    def __init__(self, port, process):
+        self.port, self.process = port, process
+
+    def load(self, answers=False, **plan):
+        """Put load on it; return records, and bodies of answers if asked for."""
+        with tempfile.TemporaryDirectory() as folder:
+            files = {"records": f"{folder}/records.npy", "answers": f"{folder}/answers" if answers else ""}
+            content = msgspec.json.encode(Plan(port=self.port, **plan, **files))
+            subprocess.run([sys.executable, str(HERE / "load.py")], input=content, check=True)
+            records = np.load(files["records"])
+            return (records, Path(files["answers"]).read_bytes().splitlines()) if answers else records
+
+    def ask(self, path, kind):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}") as answer:
+            return msgspec.json.decode(answer.read(), type=kind)
+
+    @property
+    def memory(self):
+        """Bytes of memory in use."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return 1024 * int(re.search(r"VmRSS:\s+(\d+)", status)[1])
+
+    @property
+    def cpu(self):
+        """Seconds of CPU used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def commits(folder, seconds, seed):
+    """Put load on the bare group commit."""
+    records = Path(folder) / "commits.npy"
+    command = ["commits", Path(folder) / "commits.db", RATE, seconds, seed, records]
+    subprocess.run([sys.executable, str(HERE / "servers.py"), *map(str, command)], check=True)
+    return np.load(records)
+
+
+# --- figures ---------------------------------------------------------------------------------------------------------
+
+
+def milliseconds(records):
+    """Quantiles of what was answered, and the share that was not answered well."""
+    settled = records[records["begun"] >= records["begun"][0] + SETTLED * np.ptp(records["begun"])]
+    good = settled[settled["status"] == 200]
+    times = np.percentile(good["taken"], list(QUANTILES.values())) * 1e3 if len(good) else np.full(4, np.nan)
+    return dict(zip(QUANTILES, times.tolist(), strict=True)) | {"errors": 1 - len(good) / max(1, len(settled))}
+
+
+def medians(figures):
+    return {name: median(each[name] for each in figures) for name in figures[0]}
+
+
+class Report:
+    """Tables in Markdown, printed as they come and kept for the file."""
+
+    def __init__(self):
+        self.tables, self.targets = {}, []
+
+    def table(self, title, rows, note=""):
+        lines = [list(rows[0]), ["---"] * len(rows[0]), *([shown(value) for value in row.values()] for row in rows)]
+        print(f"\n**{title}**\n", *(f"| {' | '.join(line)} |" for line in lines), sep="\n")
+        print(*([f"\n{note}"] if note else []), flush=True)
+        self.tables[title] = rows
+
+    def target(self, figure, value, limit, at_least=False):
+        met = value >= limit if at_least else value <= limit
+        self.targets.append(
+            {
+                "figure": figure,
+                "value": value,
+                "target": f"{'≥' if at_least else '≤'} {shown(limit)}",
+                "verdict": "met" if met else "not met",
+            }
+        )
+
+
+def shown(value):
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+# --- latency ---------------------------------------------------------------------------------------------------------
+
+
+def latency(report, effort, folder):
+    """Open loop at a fixed rate: the service beside the least."""
+    with running("endpoint") as bare, running("service", folder / "latency.db") as service:
+        few, many = {"queries": effort.queries}, {"queries": effort.queries, "n": 1000, "first": 10**6}
+        say("latency: the service meets its queries")
+        for mix in (few, many):
+            for server in (bare, service):
+                server.load(seconds=60, most=effort.queries, even=True, connections=16, **mix)
+        open_loop = {"rate": RATE, "seconds": effort.seconds}
+        turns = {
+            "bare endpoint, n = 100": partial(bare.load, **open_loop, **few),
+            "bare group commit": partial(commits, folder, effort.seconds),
+            "service, n = 100": partial(service.load, **open_loop, **few),
+            "bare endpoint, n = 1,000": partial(bare.load, **open_loop, **many),
+            "service, n = 1,000": partial(service.load, **open_loop, **many),
+            "service, n = 100, 4 of 5 queries new": partial(service.load, **open_loop, **few, new=0.8),
+        }
+        figures = {name: [] for name in turns}
+        for i in range(effort.rounds):
+            say(f"latency: round {i + 1} of {effort.rounds}")
+            for name, turn in turns.items():
+                figures[name].append(milliseconds(turn(seed=i)))
+    found = {name: medians(rounds) for name, rounds in figures.items()}
+    report.table(
+        f"Milliseconds at {RATE:,} requests/s, medians of {effort.rounds} rounds of {effort.seconds:g} s",
+        [{"": name} | each for name, each in found.items()],
+    )
+    endpoint, commit, ours = (found[name] for name in list(turns)[:3])
+    for quantile, allowance in (("p50", 1.0), ("p99", 3.0)):
+        limit = endpoint[quantile] + commit[quantile] + allowance
+        report.target(f"{quantile} in ms, n = 100: endpoint + commit + {allowance:g}", ours[quantile], limit)
+        added = found["service, n = 1,000"][quantile] - ours[quantile]
+        report.target(f"{quantile} in ms that n = 1,000 adds", added, 2.0)
+
+
+# --- feedback --------------------------------------------------------------------------------------------------------
+
+
+def feedback(report, effort, folder):
+    """Clicks on real impressions, in full batches."""
+    wanted = effort.batches * wire.MAX_EVENTS // CLICKS
+    with running("service", folder / "feedback.db") as service:
+        say(f"feedback: {wanted:,} impressions")
+        queries = {"queries": effort.queries, "most": wanted, "connections": CAPACITY_CONNECTIONS}
+        _, answers = service.load(seconds=600, answers=True, **queries)
+        rankings = [msgspec.json.decode(each, type=wire.Ranking) for each in answers]
+        events = [
+            wire.Event(impression=each.impression, item=item.id) for each in rankings for item in each.items[:CLICKS]
+        ]
+        batches = [events[i : i + wire.MAX_EVENTS] for i in range(0, len(events), wire.MAX_EVENTS)]
+        bodies = folder / "batches"
+        bodies.write_bytes(b"\n".join(msgspec.json.encode(wire.Feedback(events=batch)) for batch in batches))
+        say(f"feedback: {len(batches)} batches")
+        before = service.cpu
+        records, answers = service.load(
+            seconds=600, answers=True, path="/v1/feedback", bodies=str(bodies), most=len(batches), connections=4
+        )
+        cpu = service.cpu - before
+    statuses = [each.status for text in answers for each in msgspec.json.decode(text, type=wire.FeedbackAnswer).results]
+    seconds = float((records["begun"] + records["taken"]).max() - records["begun"][0])
+    figures = {
+        "events": len(events),
+        "applied": statuses.count("applied"),
+        "events/s": len(events) / seconds,
+        "CPU, µs an event": cpu / len(events) * 1e6,
+        "ms a batch, median": float(np.median(records["taken"])) * 1e3,
+    }
+    report.table(
+        f"Feedback: clicks in batches of {wire.MAX_EVENTS:,}, {CLICKS} an impression, 4 connections", [figures]
+    )
+    report.target("feedback events/s", figures["events/s"], 10_000.0, at_least=True)
+
+
+# --- overload --------------------------------------------------------------------------------------------------------
+
+
+def overload(report, effort, folder):
+    """Five times what it can do, then back to a third of it."""
+    with running("service", folder / "overload.db") as service:
+        queries = {"queries": effort.queries}
+        service.load(seconds=60, most=effort.queries, even=True, connections=16, **queries)
+        say("overload: how much it can do")
+        before = service.cpu
+        records = service.load(seconds=effort.seconds / 2, connections=CAPACITY_CONNECTIONS, **queries)
+        capacity = len(records) / float((records["begun"] + records["taken"]).max() - records["begun"][0])
+        cpu = (service.cpu - before) / len(records)
+        calm = {"rate": 0.3 * capacity, "seconds": effort.seconds, **queries}
+        normal = milliseconds(service.load(seed=1, **calm))
+        say(f"overload: five times {capacity:,.0f} requests/s")
+        flood = service.load(
+            seed=2, rate=5 * capacity, seconds=effort.seconds, connections=OVERLOAD_CONNECTIONS, wait=False, **queries
+        )
+        say("overload: after it")
+        after = service.load(seed=3, **calm)
+    sent = flood[flood["status"] != UNSENT]
+    share = {name: float(np.mean(sent["status"] == status)) for name, status in (("answered", 200), ("503", 503))}
+    during = milliseconds(sent)
+    report.table(
+        f"Overload: {OVERLOAD_CONNECTIONS} connections, each with one request on its way; others find none free",
+        [
+            {
+                "capacity, requests/s": capacity,
+                "CPU, µs a request": cpu * 1e6,
+                "offered, requests/s": 5 * capacity,
+                "found a connection": len(sent) / len(flood),
+                "of those answered": share["answered"],
+                "refused with 503": share["503"],
+                "answered/s": float(np.sum(sent["status"] == 200)) / effort.seconds,
+                "p50, ms": during["p50"],
+                "p99, ms": during["p99"],
+            }
+        ],
+    )
+    seconds = recovery(after, normal["p99"])
+    report.table(
+        "Back at 30 % of capacity",
+        [
+            {
+                "p99 before, ms": normal["p99"],
+                "p99 after, ms": milliseconds(after)["p99"],
+                "s until normal": seconds,
+                "errors": float(np.mean(after["status"] != 200)),
+            }
+        ],
+        "Normal is a p99, over half a second, of at most twice the p99 before; from then on.",
+    )
+    report.target("seconds until normal after overload", seconds, 5.0)
+
+
+def recovery(records, normal, window=0.5):
+    """Seconds until the p99 of every further window is at most twice the normal one."""
+    begun = records["begun"] - records["begun"][0]
+    slow = [
+        end
+        for end in np.arange(window, begun[-1], window)
+        if np.percentile(records["taken"][(begun >= end - window) & (begun < end)], 99) * 1e3 > 2 * normal
+    ]
+    return float(max(slow, default=0.0))
+
+
+# --- size ------------------------------------------------------------------------------------------------------------
+
+
+def size(report, effort, folder):
+    """Bytes for each item of a query and for each impression, in memory and in the file."""
+    items = 20
+    with running("service", folder / "size.db") as service:
+        fill = {"n": items, "queries": effort.fill_queries, "even": True, "seconds": 600, "connections": 64}
+        service.load(**fill | {"first": 10**7, "most": 100})
+        states = [(service.memory, service.ask("/v1/usage", wire.Usage).bytes)]
+        for count in (effort.fill_queries, effort.fill_impressions - effort.fill_queries):
+            say(f"size: {count:,} impressions")
+            service.load(**fill, most=count)
+            states.append((service.memory, service.ask("/v1/usage", wire.Usage).bytes))
+    start, first, second = (np.array(state, float) for state in states)
+    impression = (second - first) / (effort.fill_impressions - effort.fill_queries)
+    item = (first - start - effort.fill_queries * impression) / (effort.fill_queries * items)
+    report.table(
+        f"Bytes: {effort.fill_queries:,} queries of {items} items, {effort.fill_impressions:,} impressions of 10",
+        [
+            {"": name, "a query's item": float(item[i]), "an impression": float(impression[i])}
+            for i, name in enumerate(("memory", "file"))
+        ],
+        "What a query takes by itself is spread over its items; an impression includes the key of its request.",
+    )
+
+
+SECTIONS = {each.__name__: each for each in (latency, feedback, overload, size)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Measure the service under load, beside the least it could cost.")
+    parser.add_argument("--quick", action="store_true", help="less of everything, in two minutes")
+    parser.add_argument("--only", choices=SECTIONS, action="append", help="measure this alone; may be given again")
+    parser.add_argument("--folder", help="where files are made, which must be on a real disk")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "service.json", help="JSON file to write")
+    options = parser.parse_args()
+    effort, report, about = QUICK if options.quick else FULL, Report(), machine()
+    print(*(f"{name}: {value}" for name, value in about.items()), sep="\n", flush=True)
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        for name in options.only or SECTIONS:
+            SECTIONS[name](report, effort, Path(folder))
+    if report.targets:
+        report.table("Targets", report.targets)
+    about |= {"load average at the end": [round(load, 2) for load in os.getloadavg()], "quick": options.quick}
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps({"machine": about, "tables": report.tables}, indent=1, ensure_ascii=False) + "\n")
+    say(f"written to {options.out}")
+
+
+if __name__ == "__main__":
+    main()

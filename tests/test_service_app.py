@@ -1,0 +1,735 @@
+import asyncio
+import json
+import logging
+import re
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import httpx
+import msgspec
+import pytest
+from serving import serving
+
+from mcfair.errors import SettingError
+from mcfair.service import server as server_module
+from mcfair.service import wire
+from mcfair.service.app import CALLS, is_loopback
+from mcfair.service.gate import Gate, Metrics
+from mcfair.service.ranker import Ranker
+from mcfair.service.server import bind, check_bind, serve, url_of
+
+ITEMS = [{"id": "a", "prior": 0.9, "group": "one"}, {"id": "b", "prior": 0.5}, {"id": "c"}]
+RANK = {"query": "red shoes", "items": ITEMS, "k": 2}
+SECRET = "a query nobody may read in a log"
+
+
+@pytest.fixture(scope="module")
+def client():
+    """A service without keys."""
+    with Ranker("memory:") as ranker, serving(ranker) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def keyed():
+    """A service with a key for each scope, in `keys`."""
+    with Ranker("memory:") as ranker:
+        keys = {scope: ranker.add_key(scope, [scope]).key for scope in wire.SCOPES}
+        revoked = ranker.add_key("revoked", ["admin"])
+        ranker.revoke_key(revoked.info.id)
+        with serving(ranker, admin_token="token") as client:
+            client.keys = keys | {"revoked": revoked.key, "token": "token"}
+            yield client
+
+
+def problem(response, status, field=None):
+    """Check that an answer is a problem, and give it."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    found = msgspec.json.decode(response.content, type=wire.Problem)
+    assert (found.status, found.field) == (status, field), found
+    return found
+
+
+@contextmanager
+def held(ranker):
+    """Keep the writer busy while the block runs."""
+    begun, done = threading.Event(), threading.Event()
+
+    def wait(engine):
+        begun.set()
+        done.wait(20)
+
+    future = ranker.submit(wait)
+    assert begun.wait(10)
+    try:
+        yield
+    finally:
+        done.set()
+        future.result(10)
+
+
+# --- every call ------------------------------------------------------------------------------------------------------
+
+
+def test_a_list_its_feedback_and_its_explanation(client):
+    ranking = client.post("/v1/rank", json=RANK | {"query": "whole story", "explain": True}).json()
+    assert [item["rank"] for item in ranking["items"]] == [1, 2]
+    assert ranking["items"][0]["terms"].keys() == {"relevance", "fairness", "exploration"}
+    first = ranking["items"][0]["id"]
+
+    click = {"events": [{"impression": ranking["impression"], "item": first}]}
+    for call, status in [("feedback", "applied"), ("feedback", "duplicate"), ("retract", "applied")]:
+        assert client.post(f"/v1/{call}", json=click).json() == {"results": [{"status": status}]}
+
+    why = client.get(f"/v1/impressions/{ranking['impression']}/explain").json()
+    assert [item["id"] for item in why["items"]] == [item["id"] for item in ranking["items"]]
+
+    state = client.post("/v1/queries/lookup", json={"query": "whole story"}).json()
+    assert state["query_id"] == ranking["query_id"]
+    assert state["visits"] == 1
+    assert client.get(f"/v1/queries/{ranking['query_id']}").json() == state
+
+
+def test_what_is_stored_is_told_and_forgotten(client):
+    for query in ("first", "second"):
+        client.post("/v1/rank", json=RANK | {"query": query})
+    before = client.get("/v1/usage").json()
+    assert before["queries"] >= 2
+    fairness = client.get("/v1/fairness").json()
+    assert fairness["queries"] >= 1
+    lines = client.get("/v1/export").text.splitlines()
+    assert all(json.loads(line) for line in lines)
+
+    query_id = client.post("/v1/queries/lookup", json={"query": "first"}).json()["query_id"]
+    assert client.post("/v1/items/delete", json={"item": "a"}).json()["queries"] >= 2
+    gone = client.delete(f"/v1/queries/{query_id}")
+    assert (gone.status_code, gone.content, "content-length" in gone.headers) == (204, b"", False)
+    problem(client.get(f"/v1/queries/{query_id}"), 404)
+    problem(client.delete(f"/v1/queries/{query_id}"), 404)
+    assert client.post("/v1/reset", json={"confirm": "reset"}).json()["queries"] == before["queries"] - 1
+    assert client.get("/v1/usage").json()["queries"] == 0
+    problem(client.post("/v1/reset", json={"confirm": "yes"}), 400, "confirm")
+
+
+def test_policy_is_changed_and_checked(client):
+    assert client.get("/v1/policy").json()["policy"].startswith("MCFair(")
+    changed = client.put("/v1/policy", json={"policy": "TopK", "prior_strength": 2})
+    assert changed.json() == client.get("/v1/policy").json()
+    assert (changed.json()["policy"][:4], changed.json()["prior_strength"]) == ("TopK", 2.0)
+    assert "did you mean 'MCFair'" in problem(client.put("/v1/policy", json={"policy": "MCFiar"}), 400, "policy").detail
+    problem(client.post("/v1/rank", json=RANK | {"policy": "MCFiar"}), 400, "policy")
+    problem(client.put("/v1/policy", json={"half_life": 0}), 400, "half_life")
+    problem(client.put("/v1/policy", json={"examination": [2.0]}), 400, "examination[0]")
+    client.put("/v1/policy", json={"policy": "MCFair"})
+
+
+def test_keys_are_made_listed_and_revoked(keyed):
+    auth = {"Authorization": f"Bearer {keyed.keys['admin']}"}
+    made = keyed.post("/v1/keys", json={"name": "shop", "scopes": ["rank"]}, headers=auth)
+    assert made.status_code == 201
+    secret, info = made.json()["key"], made.json()["info"]
+    assert info in keyed.get("/v1/keys", headers=auth).json()
+    assert secret not in keyed.get("/v1/keys", headers=auth).text
+    as_shop = {"Authorization": f"bearer {secret}"}
+    assert keyed.post("/v1/rank", json=RANK, headers=as_shop).status_code == 200
+    assert keyed.delete(f"/v1/keys/{info['id']}", headers=auth).json()["revoked"] is not None
+    problem(keyed.post("/v1/rank", json=RANK, headers=as_shop), 401)
+    problem(keyed.delete("/v1/keys/none", headers=auth), 404)
+    problem(keyed.post("/v1/keys", json={"name": "shop", "scopes": ["all"]}, headers=auth), 400, "scopes[0]")
+
+
+def test_health(client):
+    assert client.get("/livez").json() == {"status": "alive"}
+    assert client.get("/readyz").json() == {"status": "ready"}
+
+
+def test_openapi_document_has_every_call(client):
+    document = client.get("/openapi.json").json()
+    assert document["openapi"] == "3.1.0"
+    described = {(method.upper(), path) for path, each in document["paths"].items() for method in each}
+    assert described == {(call.method, call.path) for call in CALLS}
+    rank = document["paths"]["/v1/rank"]["post"]
+    assert rank["security"] == [{"key": ["rank"]}]
+    assert rank["responses"].keys() == {"200", "400", "401", "403", "408", "409", "413", "415", "500", "503"}
+    item = document["components"]["schemas"]["Item"]
+    assert item["additionalProperties"] is False
+    assert item["properties"]["id"] == {"type": "string", "minLength": 1, "maxLength": 256}
+    for call in CALLS:
+        if call.example is not None:
+            msgspec.convert(call.example, call.takes)
+
+
+def test_documentation_page_needs_nothing_from_elsewhere(client):
+    answer = client.get("/docs")
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert set(re.findall(r"\w+://[^/\s:<\"]+", answer.text)) == {"http://127.0.0.1"}
+    assert not re.search(r"<script|<link|<img|@import|url\(", answer.text)
+    for call in CALLS:
+        assert f'id="{call.work.__name__}"' in answer.text
+    links = set(re.findall(r'href="#([^"]+)"', answer.text))
+    assert links <= set(re.findall(r'id="([^"]+)"', answer.text))
+
+
+def test_metrics(client):
+    ranking = client.post("/v1/rank", json=RANK).json()
+    client.post("/v1/feedback", json={"events": [{"impression": ranking["impression"], "item": "nothing"}]})
+    client.get(f"/v1/queries/{SECRET}")
+    client.get(f"/{SECRET}")
+    client.request("BREW", "/v1/rank")
+    text = client.get("/metrics").text
+    figures = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert float(figures['mcfair_requests_total{method="POST",route="/v1/rank",status="200"}']) >= 1
+    assert float(figures['mcfair_requests_total{method="GET",route="/v1/queries/{query_id}",status="404"}']) >= 1
+    assert float(figures['mcfair_requests_total{method="GET",route="none",status="404"}']) >= 1
+    assert float(figures['mcfair_request_seconds_count{route="/v1/rank"}']) >= 1
+    assert float(figures['mcfair_feedback_events_total{call="feedback",status="not_in_impression"}']) == 1
+    assert float(figures["mcfair_commit_seconds_count"]) >= 2
+    assert float(figures["mcfair_commit_operations_sum"]) >= 2
+    assert float(figures["mcfair_requests_in_flight"]) == 1
+    for name in ("mcfair_waiting_operations", "mcfair_trouble", "mcfair_rejected_requests_total"):
+        assert float(figures[name]) == 0
+    assert SECRET not in text
+    assert "BREW" not in text
+
+
+# --- what is not allowed ---------------------------------------------------------------------------------------------
+
+MANY = [{"id": str(i)} for i in range(wire.MAX_ITEMS + 1)]
+EVENT = {"impression": "x", "item": "a"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        pytest.param(path, body, field, id=name)
+        for name, path, body, field in [
+            ("no query", "rank", {"items": ITEMS}, "query"),
+            ("empty query", "rank", RANK | {"query": ""}, "query"),
+            ("long query", "rank", RANK | {"query": "q" * 4097}, "query"),
+            ("query of many bytes", "rank", RANK | {"query": "é" * 2049}, "query"),
+            ("query as a number", "rank", RANK | {"query": 1}, "query"),
+            ("no items", "rank", {"query": "q"}, "items"),
+            ("empty items", "rank", RANK | {"items": []}, "items"),
+            ("many items", "rank", RANK | {"items": MANY}, "items"),
+            ("empty id", "rank", RANK | {"items": [{"id": ""}]}, "items[0].id"),
+            ("long id", "rank", RANK | {"items": [{"id": "i" * 257}]}, "items[0].id"),
+            ("id of many bytes", "rank", RANK | {"items": [{"id": "a"}, {"id": "€" * 86}]}, "items[1].id"),
+            ("group of many bytes", "rank", RANK | {"items": [{"id": "a", "group": "😀" * 65}]}, "items[0].group"),
+            ("an id twice", "rank", RANK | {"items": [{"id": "a"}, {"id": "b"}, {"id": "a"}]}, "items[2].id"),
+            ("large prior", "rank", RANK | {"items": [{"id": "a", "prior": 1.0001}]}, "items[0].prior"),
+            ("small prior", "rank", RANK | {"items": [*ITEMS, {"id": "d", "prior": -1e-9}]}, "items[3].prior"),
+            ("prior as text", "rank", RANK | {"items": [{"id": "a", "prior": "0.5"}]}, "items[0].prior"),
+            ("k of 0", "rank", RANK | {"k": 0}, "k"),
+            ("k of a half", "rank", RANK | {"k": 1.5}, "k"),
+            ("huge k", "rank", RANK | {"k": 10**40}, "k"),
+            ("too many ranks", "rank", RANK | {"items": MANY[:5000], "k": 201}, "k"),
+            ("unknown field", "rank", RANK | {"kk": 1}, "kk"),
+            ("unknown field of an item", "rank", RANK | {"items": [{"id": "a", "x": 1}]}, "items[0].x"),
+            ("no events", "feedback", {"events": []}, "events"),
+            ("many events", "feedback", {"events": [EVENT] * 1001}, "events"),
+            ("many events to retract", "retract", {"events": [EVENT] * 1001}, "events"),
+            ("event without impression", "feedback", {"events": [EVENT, {"item": "a"}]}, "events[1].impression"),
+            ("long item of an event", "feedback", {"events": [EVENT | {"item": "i" * 257}]}, "events[0].item"),
+            ("long lookup", "queries/lookup", {"query": "é" * 2049}, "query"),
+            ("lookup without query", "queries/lookup", {}, "query"),
+            ("delete without item", "items/delete", {}, "item"),
+            ("long item to delete", "items/delete", {"item": "i" * 257}, "item"),
+            ("key without scope", "keys", {"name": "a", "scopes": []}, "scopes"),
+            ("key without name", "keys", {"name": "", "scopes": ["rank"]}, "name"),
+        ]
+    ],
+)
+def test_limits_name_the_field(client, path, body, field):
+    found = problem(client.post(f"/v1/{path}", json=body), 400, field)
+    assert found.title == "Bad Request"
+
+
+def test_limits_themselves_are_allowed(client):
+    items = [{"id": str(i)} for i in range(wire.MAX_ITEMS - 1)] + [{"id": "€" * 85, "prior": 1, "group": "😀" * 64}]
+    answer = client.post("/v1/rank", json={"query": "é" * 2048, "items": items, "k": 200})
+    assert len(answer.json()["items"]) == 200
+    answer = client.post("/v1/feedback", json={"events": [EVENT] * 1000})
+    assert answer.json()["results"] == [{"status": "unknown_impression"}] * 1000
+    assert len(client.post("/v1/rank", json=RANK | {"k": 2**31 - 1}).json()["items"]) == 3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(body, id=name)
+        for name, body in {
+            "nothing": b"",
+            "not JSON": b"query=red",
+            "half of it": b'{"query": "red", "items": [',
+            "a list": b"[]",
+            "null": b"null",
+            "NaN": b'{"query": "q", "items": [{"id": "a", "prior": NaN}]}',
+            "Infinity": b'{"query": "q", "items": [{"id": "a", "prior": Infinity}]}',
+            "beyond floats": b'{"query": "q", "items": [{"id": "a", "prior": 1e400}]}',
+            "many digits": b'{"query": "q", "items": [{"id": "a"}], "k": 1' + b"0" * 10_000 + b"}",
+            "lone surrogate": b'{"query": "\\ud800", "items": [{"id": "a"}]}',
+            "lone surrogate in an id": b'{"query": "q", "items": [{"id": "\\udfff"}]}',
+            "not UTF-8": b'{"query": "\xff\xfe", "items": [{"id": "a"}]}',
+            "byte order mark": b'\xef\xbb\xbf{"query": "q", "items": [{"id": "a"}]}',
+            "UTF-16": '{"query": "q", "items": [{"id": "a"}]}'.encode("utf-16"),
+            "deep lists": b"[" * 100_000,
+            "deep unknown field": b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+            "deep objects": b'{"query": ' * 50_000,
+        }.items()
+    ],
+)
+def test_bodies_that_are_not_requests(client, body):
+    for path in ("rank", "feedback", "queries/lookup", "keys"):
+        answer = client.post(f"/v1/{path}", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code == 400, answer.text
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_any_text_is_a_query_and_an_id(client):
+    for text in ("\0", "\x7f\x80", "\N{ZERO WIDTH JOINER}", "\U0010ffff", "'; DROP TABLE queries; --", "a\nb", " "):
+        answer = client.post("/v1/rank", json={"query": text, "items": [{"id": text, "group": text}]})
+        assert answer.json()["items"][0]["id"] == text
+        assert client.post("/v1/queries/lookup", json={"query": text}).json()["items"][0]["group"] == text
+
+
+def test_field_that_is_there_twice_counts_once(client):
+    body = b'{"query": "a", "query": "twice", "items": [{"id": "a", "id": "b"}]}'
+    answer = client.post("/v1/rank", content=body, headers={"content-type": "application/json"})
+    assert answer.json()["items"][0]["id"] == "b"
+
+
+def test_idempotency_key(client):
+    headers = {"Idempotency-Key": "k" * wire.MAX_KEY}
+    first = client.post("/v1/rank", json=RANK, headers=headers)
+    assert client.post("/v1/rank", json=RANK, headers=headers).json() == first.json()
+    problem(client.post("/v1/rank", json=RANK | {"k": 1}, headers=headers), 409)
+
+
+@pytest.mark.parametrize(
+    "key", ["", "k" * 257, "two words", "tab\tbed", "é"], ids=["empty", "long", "space", "tab", "é"]
+)
+def test_bad_idempotency_keys(client, key):
+    headers = {"Idempotency-Key": key.encode()}
+    problem(client.post("/v1/rank", json=RANK, headers=headers), 400, "Idempotency-Key")
+
+
+def test_body_that_is_too_large(client):
+    large = b" " * (wire.MAX_BODY + 1)
+    headers = {"content-type": "application/json"}
+    problem(client.post("/v1/rank", content=large, headers=headers), 413)
+    pieces = (b" " * 65_536 for _ in range(80))
+    problem(client.post("/v1/rank", content=pieces, headers=headers), 413)
+    fitting = json.dumps(RANK).encode().ljust(wire.MAX_BODY)
+    assert client.post("/v1/rank", content=fitting, headers=headers).status_code == 200
+    pieces = (fitting[i : i + 65_536] for i in range(0, len(fitting), 65_536))
+    assert client.post("/v1/rank", content=pieces, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"content-type": "text/plain"},
+        {"content-type": "application/x-www-form-urlencoded"},
+        {"content-type": "application/jsonp"},
+        {"content-type": "application/json", "content-encoding": "gzip"},
+    ],
+    ids=["none", "text", "form", "alike", "gzip"],
+)
+def test_body_of_another_type(client, headers):
+    problem(client.post("/v1/rank", content=json.dumps(RANK), headers=headers), 415)
+
+
+@pytest.mark.parametrize("media", ["application/json; charset=utf-8", "Application/JSON"])
+def test_ways_to_say_json(client, media):
+    assert client.post("/v1/rank", content=json.dumps(RANK), headers={"content-type": media}).status_code == 200
+
+
+def test_paths_and_methods_that_are_not_there(client):
+    for path in (
+        "/v1",
+        "/v1/ranks",
+        "/v1/queries",
+        "/v1/impressions/x",
+        "/v1/impressions/x/y/explain",
+        "/%00",
+        "/v2/rank",
+    ):
+        problem(client.get(path), 404)
+    for method, path, allowed in [
+        ("GET", "/v1/rank", {"POST"}),
+        ("POST", "/v1/queries/x", {"GET", "DELETE"}),
+        ("PATCH", "/v1/policy", {"GET", "PUT"}),
+        ("BREW", "/livez", {"GET"}),
+    ]:
+        answer = client.request(method, path)
+        if method != "BREW":  # which the parser of the head does not know
+            problem(answer, 405)
+            assert set(answer.headers["allow"].split(", ")) == allowed | {"OPTIONS"}
+        else:
+            problem(answer, 400)
+    answer = client.options("/v1/policy")
+    assert (answer.status_code, answer.headers["allow"]) == (204, "GET, PUT, OPTIONS")
+    for path in ("/v1/impressions/nothing/explain", "/v1/queries/nothing", "/v1/queries/%F0%9F%98%80%00"):
+        problem(client.get(path), 404)
+
+
+# --- who may ---------------------------------------------------------------------------------------------------------
+
+PROTECTED = [call for call in CALLS if call.scope is not None]
+OPEN = [call for call in CALLS if call.scope is None]
+
+
+def asked(client, call, key=None, **headers):
+    """Make a call with its example."""
+    if key is not None:
+        headers["authorization"] = f"Bearer {key}"
+    body = {} if call.example is None else {"json": call.example}
+    return client.request(call.method, re.sub(r"{\w+}", "nothing", call.path), headers=headers, **body)
+
+
+@pytest.mark.parametrize("call", PROTECTED, ids=lambda call: f"{call.method} {call.path}")
+def test_every_call_needs_a_key_of_its_scope(keyed, call):
+    for key in (None, "wrong", "mcfair_x_y", keyed.keys["admin"][:-1], keyed.keys["revoked"], "tokens", "é"):
+        headers = {} if key is None else {"authorization": f"Bearer {key}".encode()}
+        answer = asked(keyed, call, **headers)
+        problem(answer, 401)
+        assert answer.headers["www-authenticate"] == "Bearer"
+    for header in (f"Basic {keyed.keys['admin']}", keyed.keys["admin"], "Bearer"):
+        problem(asked(keyed, call, authorization=header), 401)
+    for scope in wire.SCOPES:
+        answer = asked(keyed, call, keyed.keys[scope])
+        if scope in (call.scope, "admin"):
+            assert answer.status_code in (call.status, 404), answer.text
+        else:
+            assert repr(call.scope) in problem(answer, 403).detail
+    assert asked(keyed, call, "token").status_code in (call.status, 404)
+
+
+@pytest.mark.parametrize("call", OPEN, ids=lambda call: call.path)
+def test_some_calls_need_no_key(keyed, call):
+    assert asked(keyed, call).status_code == 200
+
+
+def test_a_key_is_asked_for_before_the_body_is_looked_at(keyed):
+    problem(keyed.post("/v1/rank", content=b"nonsense"), 401)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "10.0.0.1", "[::2]:80"])
+def test_without_keys_the_host_must_be_this_machine(client, host):
+    for call in PROTECTED:
+        problem(asked(client, call, host=host), 403, "Host")
+    for call in OPEN:
+        assert asked(client, call, host=host).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LocalHost:8000", "app.localhost:1", "127.0.0.1", "127.9.9.9:80", "[::1]:80"]
+)
+def test_names_of_this_machine(client, host):
+    assert client.get("/v1/usage", headers={"host": host}).status_code == 200
+
+
+def test_where_others_can_connect_nothing_is_allowed_without_keys():
+    with Ranker("memory:") as ranker, serving(ranker, loopback=False, admin_token="token") as client:
+        for call in PROTECTED:
+            problem(asked(client, call), 401)
+        bearer = {"authorization": "Bearer token"}
+        made = client.post("/v1/keys", json={"name": "a", "scopes": ["read"]}, headers=bearer).json()
+        assert client.get("/v1/usage", headers={"authorization": f"Bearer {made['key']}"}).status_code == 200
+        client.delete(f"/v1/keys/{made['info']['id']}", headers=bearer)
+        problem(client.get("/v1/usage"), 401)
+
+
+# --- too much at once ------------------------------------------------------------------------------------------------
+
+
+def test_full_queue_is_told():
+    with Ranker("memory:", most_waiting=1) as ranker, serving(ranker) as client, ThreadPoolExecutor(1) as pool:
+        with held(ranker):
+            waiting = pool.submit(client.post, "/v1/rank", json=RANK)
+            while ranker.depth < 1:
+                time.sleep(0.001)
+            answer = client.post("/v1/rank", json=RANK)
+            assert "waiting" in problem(answer, 503).detail
+            assert answer.headers["retry-after"] == "1"
+        assert waiting.result(10).status_code == 200
+
+
+def test_too_many_in_flight_are_turned_away_at_once():
+    with Ranker("memory:") as ranker, serving(ranker, max_in_flight=4) as client, ThreadPoolExecutor(4) as pool:
+        with held(ranker):
+            waiting = [pool.submit(client.post, "/v1/rank", json=RANK) for _ in range(4)]
+            while ranker.depth < 4:
+                time.sleep(0.001)
+            answer = client.post("/v1/rank", content=b"not even JSON")
+            problem(answer, 503)
+            assert answer.headers["retry-after"] == "1"
+            assert client.get("/livez").status_code == client.get("/readyz").status_code == 200
+            assert "mcfair_rejected_requests_total 1.0" in client.get("/metrics").text
+        assert [each.result(10).status_code for each in waiting] == [200] * 4
+        assert client.post("/v1/rank", json=RANK).status_code == 200
+
+
+def test_one_scan_answers_everybody(client):
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: client.get("/v1/fairness").json()["as_of"], range(8)))
+    assert len(set(answers)) == 1
+
+
+def raw(client, sent, patience=10.0):
+    """Send bytes, and give what comes back before the connection is closed."""
+    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=patience) as connection:
+        connection.sendall(sent)
+        received = b""
+        while piece := connection.recv(65_536):
+            received += piece
+    return received
+
+
+def test_body_that_does_not_arrive():
+    with Ranker("memory:") as ranker, serving(ranker, patience=0.2) as client:
+        head = b"POST /v1/rank HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        for rest in (b"content-length: 100\r\n\r\n{", b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n"):
+            received = raw(client, head + rest)
+            assert received.startswith(b"HTTP/1.1 408")
+            assert b"application/problem+json" in received
+            assert b"connection: close" in received
+
+
+def test_client_that_goes_away_in_the_middle_of_its_body(client):
+    head = (
+        b"POST /v1/rank HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
+    )
+    with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
+        connection.sendall(head)
+    while client.server.app.in_flight:
+        time.sleep(0.001)
+    assert client.get("/livez").status_code == 200
+
+
+def test_head_that_is_too_large_or_not_http(client):
+    large = raw(client, b"GET /livez HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 100_000)
+    assert large.startswith(b"HTTP/1.1 400")
+    assert b"65,536 bytes" in large
+    nonsense = raw(client, b"\x16\x03\x01\r\n\r\n")
+    assert b"application/problem+json" in nonsense
+
+
+def test_connections_that_stay_silent_are_closed(client, monkeypatch):
+    monkeypatch.setattr(server_module, "HEAD_SECONDS", 0.1)
+    assert raw(client, b"") == b""
+    assert raw(client, b"GET /livez HTTP/1.1\r\nx: ") == b""
+
+
+def test_export_is_streamed_and_stops_when_nobody_listens():
+    with Ranker("memory:") as ranker, serving(ranker) as client:
+        items = [{"id": f"{i:0200d}"} for i in range(500)]
+        for i in range(40):
+            client.post("/v1/rank", json={"query": str(i), "items": items})
+        with client.stream("GET", "/v1/export") as answer:
+            assert answer.headers["content-type"] == "application/x-ndjson"
+            assert next(answer.iter_bytes())
+        whole = client.get("/v1/export").content
+        assert len(whole) > 4_000_000
+        assert sum("visits" in json.loads(line) for line in whole.splitlines()) == 40
+        while client.server.app.in_flight:
+            time.sleep(0.001)
+
+
+# --- what goes wrong here --------------------------------------------------------------------------------------------
+
+
+def test_trouble_is_told_and_passes(tmp_path):
+    with Ranker("memory:") as ranker, serving(ranker) as client:
+        ranker.trouble = "the disk is full"
+        answer = client.get("/readyz")
+        assert problem(answer, 503).detail == "the disk is full"
+        assert answer.headers["retry-after"] == "1"
+        assert client.get("/livez").status_code == 200
+        assert "mcfair_trouble 1.0" in client.get("/metrics").text
+        client.get("/v1/usage")
+        assert client.get("/readyz").status_code == 200
+
+
+def test_unexpected_failure_is_a_problem_and_its_text_stays_out_of_the_log(caplog):
+    class Broken(Ranker):
+        def fairness(self):
+            raise RuntimeError(SECRET)
+
+        def export(self):
+            yield b"x" * 100_000
+            raise RuntimeError(SECRET)
+
+    with Broken("memory:") as ranker, serving(ranker) as client:
+        assert SECRET not in problem(client.get("/v1/fairness"), 500).detail
+        with pytest.raises(httpx.RemoteProtocolError):  # cut off, so that nobody takes it for the whole
+            client.get("/v1/export")
+    assert "in fairness" in caplog.text
+    assert "RuntimeError" in caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_gate_answers_for_an_application_that_fails(caplog):
+    async def fails(scope, receive, send):
+        raise RuntimeError(SECRET)
+
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    with Ranker("memory:") as ranker:
+        gate = Gate(fails, Metrics(ranker))
+        asyncio.run(gate({"type": "http", "path": "/", "method": "GET"}, None, send))
+    assert sent[0]["status"] == 500
+    assert msgspec.json.decode(sent[1]["body"], type=wire.Problem).status == 500
+    assert gate.in_flight == 0
+    assert SECRET not in caplog.text
+
+
+def test_no_query_in_the_logs(caplog):
+    caplog.set_level(logging.DEBUG)
+    for name in ("mcfair.access", "mcfair.service", "uvicorn.error"):
+        logging.getLogger(name).setLevel(logging.DEBUG)
+    with Ranker("memory:") as ranker, serving(ranker, access_log=True) as client:
+        client.post("/v1/rank", json=RANK | {"query": SECRET})
+        client.post("/v1/rank", json=RANK | {"query": SECRET, "policy": SECRET, "k": 0})
+        client.post("/v1/rank", json=RANK | {"query": SECRET, "items": [{"id": SECRET}, {"id": SECRET}]})
+        client.post("/v1/rank", content=f'{{"query": "{SECRET}"', headers={"content-type": "application/json"})
+        client.post(f"/v1/rank?query={SECRET}", json=RANK)
+        client.post("/v1/queries/lookup", json={"query": SECRET})
+        client.get(f"/v1/queries/{SECRET}")
+        client.get(f"/{SECRET}")
+        raw(client, f"{SECRET}\r\n\r\n".encode())
+    said = "\n".join(
+        record.getMessage() for record in caplog.records if record.name.split(".")[0] in ("mcfair", "uvicorn")
+    )
+    assert "POST /v1/rank 200" in said
+    assert "GET /v1/queries/{query_id} 404" in said
+    assert "nobody" not in said
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+def test_draining_is_announced():
+    with Ranker("memory:") as ranker, serving(ranker, drain_seconds=30.0) as client:
+        client.server.drain()
+        assert "draining" in problem(client.get("/readyz"), 503).detail
+        answer = client.post("/v1/rank", json=RANK)
+        assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+        assert client.get("/livez").status_code == 200
+
+
+SERVE = """
+    import logging, sys
+    from mcfair.service.ranker import Ranker
+    from mcfair.service.server import serve
+    logging.basicConfig(level=logging.INFO)
+    serve(Ranker(sys.argv[1]), port=0, drain_seconds=float(sys.argv[2]), ready=lambda url: print(url, flush=True))
+    print("done", flush=True)
+"""
+
+
+@contextmanager
+def process(store, drain_seconds=0.0):
+    """Serve in another process; gives it and its URL."""
+    command = [sys.executable, "-c", textwrap.dedent(SERVE), store, str(drain_seconds)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        try:
+            yield child, child.stdout.readline().strip()
+        finally:
+            child.kill()
+
+
+def test_sigterm_loses_nothing_that_was_acknowledged(tmp_path):
+    path = f"sqlite:///{tmp_path / 'store.db'}"
+    acknowledged = []
+
+    def send_until_refused(number):
+        with httpx.Client(base_url=url, timeout=20) as client:
+            while True:
+                try:
+                    answer = client.post("/v1/rank", json=RANK | {"query": f"{number}"})
+                except httpx.TransportError:
+                    return
+                if answer.status_code != 200:
+                    problem(answer, 503)
+                    return
+                acknowledged.append(answer.json()["impression"])
+
+    with process(path, 0.3) as (child, url), ThreadPoolExecutor(8) as pool:
+        senders = [pool.submit(send_until_refused, number) for number in range(8)]
+        while len(acknowledged) < 100:
+            time.sleep(0.01)
+        child.send_signal(signal.SIGTERM)
+        for sender in senders:
+            sender.result(20)
+        assert child.wait(20) == 0
+        assert child.stdout.read() == "done\n"
+    with Ranker(path) as ranker:
+        for impression in acknowledged:
+            ranker.explain(impression)
+        assert ranker.usage().impressions == len(acknowledged)
+
+
+def test_second_signal_stops_at_once(tmp_path):
+    with process("memory:", 60.0) as (child, url):
+        assert httpx.get(f"{url}/readyz").status_code == 200
+        child.send_signal(signal.SIGINT)
+        while httpx.get(f"{url}/readyz").status_code != 503:
+            time.sleep(0.01)
+        begun = time.monotonic()
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(10) == 0
+        assert time.monotonic() - begun < 5
+
+
+def test_port_that_is_taken():
+    with bind("127.0.0.1", 0) as taken, pytest.raises(SettingError, match="is taken"):
+        bind("127.0.0.1", taken.getsockname()[1])
+
+
+@pytest.mark.parametrize(("host", "port"), [("no.such.host.invalid", 0), ("203.0.113.1", 0), ("127.0.0.1", 70_000)])
+def test_addresses_that_cannot_be_bound(host, port):
+    with pytest.raises(SettingError, match=r"cannot listen|expected 0 to 65535"):
+        bind(host, port)
+
+
+def test_others_may_only_connect_where_there_are_keys():
+    for host in ("0.0.0.0", "::", "", "example.org", "10.0.0.1"):
+        with pytest.raises(SettingError, match="mcfair keys add"):
+            check_bind(host, has_keys=False)
+        check_bind(host, has_keys=True)
+    for host in ("127.0.0.1", "localhost", "::1", "127.0.0.2"):
+        check_bind(host, has_keys=False)
+    ranker = Ranker("memory:")
+    with pytest.raises(SettingError, match="mcfair keys add"):
+        serve(ranker, "0.0.0.0", 0)
+    assert ranker.closing
+
+
+def test_url_can_be_opened():
+    with bind("0.0.0.0", 0) as listener:
+        assert url_of("0.0.0.0", listener) == f"http://127.0.0.1:{listener.getsockname()[1]}"
+    assert is_loopback("127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("missing", "module"),
+    [("litestar", "app"), ("prometheus_client", "app"), ("uvicorn", "server"), ("httptools", "server")],
+)
+def test_missing_extra_says_how_to_install_it(missing, module):
+    code = f"import sys; sys.modules[{missing!r}] = None; import mcfair.service.{module}"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "pip install 'mcfair[service]'" in ran.stderr.splitlines()[-1]
