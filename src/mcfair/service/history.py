@@ -304,7 +304,7 @@ def verify(store: Store, progress: Say = lambda done: None) -> list[str]:
 def query_faults(books: Books, number: int) -> Iterator[str]:
     """Check one query."""
     store = books.store
-    taken = {snapshot.seq: snapshot for snapshot in map(decode_snapshot, store.snapshots(number))}
+    taken = {seq: decode_snapshot(body) for seq, body in store.snapshots(number)}
     base = store.base(number)
     if base and base not in taken:
         yield f"its base at {base} is missing"
@@ -327,6 +327,8 @@ def query_faults(books: Books, number: int) -> Iterator[str]:
                     bits[flips.impression][rank] = after
         if entry.seq in taken and differ(ledger.snapshot(), taken[entry.seq]):
             yield f"base and log up to {entry.seq} do not give the counters stored for it"
+    if unreached := [seq for seq in taken if not base <= seq <= ledger.seq]:
+        yield f"it has counters for {unreached[0]}, which its log does not reach"
     for seq, known in stored.items():
         if bits[seq] != known:
             yield f"impression {seq} is not what its feedback made of it"

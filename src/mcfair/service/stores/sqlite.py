@@ -72,6 +72,7 @@ def open_reader(where: str | Path) -> Iterator[SQLiteStore]:
     store = SQLiteStore(locate(where), reading=True)
     try:
         store.db.execute("BEGIN")
+        store.numbers(0, 1)  # the first reading fixes what is seen
         yield store
     finally:
         store.close()
@@ -101,14 +102,14 @@ class SQLiteStore:
         if path is not None and not reading:
             refuse_network(path)
             self.lock = take_lock(path)
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.release)
             self.db = connect(path, reading)
+            undo.callback(self.db.close)
             if source is not None:
                 source.backup(self.db)
             self.prepare()
-        except BaseException:
-            self.release()
-            raise
+            undo.pop_all()
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
@@ -216,7 +217,10 @@ class SQLiteStore:
         """See `Store`. The copy has its final name only once it is whole."""
         if path.exists():
             raise StoreError(f"{path} exists already: a backup does not overwrite anything")
-        handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {error.strerror}") from error
         os.close(handle)
         try:
             copy = sqlite3.connect(draft)
@@ -356,9 +360,9 @@ class SQLiteStore:
         found = self.one(sql, number, 2**62 if until is None else until, 2**62 if before is None else before)
         return found  # type: ignore[return-value]
 
-    def snapshots(self, number: int) -> Iterator[bytes]:
+    def snapshots(self, number: int) -> Iterator[tuple[int, bytes]]:
         """See `Store`."""
-        return (row[0] for row in self.db.execute("SELECT body FROM snapshots WHERE query = ? ORDER BY seq", (number,)))
+        return self.db.execute("SELECT seq, body FROM snapshots WHERE query = ? ORDER BY seq", (number,))
 
     def base(self, number: int) -> int:
         """See `Store`."""
@@ -434,15 +438,12 @@ def connect(path: Path | None, reading: bool) -> sqlite3.Connection:
             raise StoreError(f"there is no {path}")
         if not reading and not path.exists():
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # it holds a secret
-        mode = "ro" if reading else "rw"
-        db = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode={mode}", uri=True, isolation_level=None,
-                             check_same_thread=False, timeout=5.0)  # fmt: skip
-        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if not reading and not os.access(path, os.W_OK):
             raise StoreError(f"cannot write {path}: permission denied")
+        url = f"file:{quote(str(path.absolute()))}?mode={'ro' if reading else 'rw'}"
+        return sqlite3.connect(url, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0)
     except (OSError, sqlite3.Error) as error:
         raise StoreError(f"cannot open {path}: {error}") from error
-    return db
 
 
 def wal_of(path: Path) -> Path:

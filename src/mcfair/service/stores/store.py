@@ -138,8 +138,8 @@ class Store(Protocol):
     def snapshot(self, number: int, until: int | None = None, before: int | None = None) -> bytes | None:
         """Give the latest snapshot with `seq <= until` and `time <= before`."""
 
-    def snapshots(self, number: int) -> Iterator[bytes]:
-        """Every snapshot of a query, in order."""
+    def snapshots(self, number: int) -> Iterator[tuple[int, bytes]]:
+        """Every snapshot of a query with its sequence number, in order."""
 
     def base(self, number: int) -> int:
         """Sequence number up to which the log of a query has become its base, which is its first snapshot."""

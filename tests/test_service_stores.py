@@ -1,0 +1,339 @@
+"""What every store must do, and what a store in a file must do besides."""
+
+import os
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from mcfair.errors import StoreError
+from mcfair.service.history import verify
+from mcfair.service.ranker import Ranker
+from mcfair.service.stores import Entry, SQLiteStore, StoredKey, is_locked, locate, open_reader, open_store
+from mcfair.service.stores import sqlite as sqlite_module
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request, tmp_path):
+    made = open_store("memory:" if request.param == "memory" else tmp_path / "s.db")
+    yield made
+    made.close()
+
+
+def entry(seq, **changes):
+    return Entry(seq, 1000 + seq, 0, 1, 1, b"body", None)._replace(**changes)
+
+
+# --- every store -----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_rolled_back_was_never_there(store):
+    store.begin()
+    first = store.add_query(b"one")
+    store.commit()
+    store.begin()
+    store.add_query(b"two")
+    store.append(first, entry(1))
+    store.add_items(first, 0, [("a", None)])
+    assert store.find_query(b"two") is not None  # what it wrote it reads back
+    store.rollback()
+    assert store.find_query(b"two") is None
+    assert store.entry(first, 1) is None
+    assert store.items(first) == []
+    store.rollback()  # nothing to roll back is fine
+
+
+def test_numbers_of_queries_are_never_used_again(store):
+    store.begin()
+    numbers = [store.add_query(bytes([i])) for i in range(3)]
+    assert store.numbers(0, 2) == numbers[:2]
+    assert store.numbers(numbers[1], 2) == numbers[2:]
+    store.delete_query(numbers[2])
+    assert store.add_query(b"new") > numbers[2]
+    assert store.reset() == 3
+    assert store.add_query(b"newer") > numbers[2] + 1
+    store.commit()
+
+
+def test_a_log_takes_each_number_once(store):
+    store.begin()
+    number = store.add_query(b"q")
+    store.append(number, entry(1))
+    with pytest.raises(sqlite3.IntegrityError):
+        store.append(number, entry(1))
+    store.append(number, entry(2, kind=1, bits=None))
+    store.set_bits(number, 1, b"\1\5")
+    assert store.entry(number, 1) == entry(1, bits=b"\1\5")
+    assert [each.seq for each in store.log(number, 0)] == [1, 2]
+    assert [each.seq for each in store.log(number, 0, 1)] == [1]
+    assert store.last_entry(number) == entry(2, kind=1)
+    assert store.last_entry(number + 1) is None
+    store.commit()
+
+
+def test_folding_drops_what_is_before_and_candidates_nobody_needs(store):
+    store.begin()
+    number = store.add_query(b"q")
+    for seq in range(1, 7):
+        store.append(number, entry(seq, candidates=1 + seq // 4))
+    for candidates in (1, 2):
+        store.add_candidates(number, candidates, 1, bytes([candidates]))
+    for seq in (2, 4, 6):
+        store.add_snapshot(number, seq, 1000 + seq, bytes([seq]))
+    assert store.snapshot(number) == b"\6"
+    assert store.snapshot(number, 5) == b"\4"
+    assert store.snapshot(number, None, 1003) == b"\2"
+    assert store.base(number) == 0
+    assert store.fold(number, 4) == [1]
+    assert store.base(number) == 4
+    assert [each.seq for each in store.log(number, 0)] == [5, 6]
+    assert [seq for seq, _ in store.snapshots(number)] == [4, 6]
+    assert store.candidates(number, 2) == (1, b"\2")
+    assert store.last_candidates(number) == 2
+    with pytest.raises(StoreError, match="lost its candidates 1"):
+        store.candidates(number, 1)
+    store.commit()
+
+
+def test_items_are_found_by_id_until_they_are_forgotten(store):
+    store.begin()
+    p, q = store.add_query(b"p"), store.add_query(b"q")
+    store.add_items(p, 0, [("a", "G"), ("b", None)])
+    store.add_items(q, 0, [("a", None)])
+    assert store.places_of("a") == [(p, 0), (q, 0)]
+    store.regroup(p, 1, "H")
+    assert store.items(p) == [("a", "G"), ("b", "H")]
+    store.forget_item(p, 0)
+    assert store.items(p) == [(None, None), ("b", "H")]
+    assert store.places_of("a") == [(q, 0)]
+    store.commit()
+
+
+def test_requests_are_remembered_until_they_are_old(store):
+    store.begin()
+    for i in range(3):
+        store.add_request(bytes([i]), b"digest", 1, i, 1000 + i)
+    assert store.find_request(b"\1") == (b"digest", 1, 1)
+    store.forget_requests(1002)
+    assert [store.find_request(bytes([i])) is None for i in range(3)] == [True, True, False]
+    store.commit()
+
+
+def test_keys_are_revoked_once(store):
+    store.begin()
+    store.add_key(StoredKey("id", b"digest", "name", "rank", 1, None))
+    store.revoke_key("id", 5)
+    store.revoke_key("id", 9)
+    assert store.all_keys() == [StoredKey("id", b"digest", "name", "rank", 1, 5)]
+    store.commit()
+
+
+def test_a_reader_sees_what_is_committed_and_nothing_later(store):
+    store.begin()
+    store.add_query(b"one")
+    store.commit()
+    with store.reader() as reader:
+        store.begin()
+        store.add_query(b"two")
+        store.commit()
+        assert reader.usage().queries == 1
+    with store.reader() as reader:
+        assert reader.usage().queries == 2
+        assert reader.secret == store.secret
+
+
+def test_a_backup_is_whole_and_overwrites_nothing(store, tmp_path):
+    store.begin()
+    store.add_query(b"one")
+    store.commit()
+    store.backup(tmp_path / "copy.db")
+    with open_reader(tmp_path / "copy.db") as copy:
+        assert copy.usage().queries == 1
+        assert copy.secret == store.secret
+    with pytest.raises(StoreError, match="exists already"):
+        store.backup(tmp_path / "copy.db")
+    with pytest.raises(StoreError, match="cannot write"):
+        store.backup(tmp_path / "nowhere" / "copy.db")
+    assert sorted(path.name for path in tmp_path.iterdir() if "copy" in path.name) == ["copy.db"]
+
+
+# --- stores in files -------------------------------------------------------------------------------------------------
+
+
+def test_every_commit_is_on_disk(tmp_path):
+    store = open_store(f"sqlite:///{tmp_path}/s.db")
+    assert store.one("PRAGMA journal_mode") == "wal"
+    assert store.one("PRAGMA synchronous") == 2  # FULL
+    store.close()
+    assert stat.S_IMODE((tmp_path / "s.db").stat().st_mode) == 0o600  # it holds a secret
+    assert not (tmp_path / "s.db-wal").exists()
+
+
+def test_urls_name_files():
+    assert str(locate("sqlite:///a/b.db")) == "a/b.db"
+    assert str(locate("sqlite:////a/b.db")) == "/a/b.db"
+    assert str(locate("b.db")) == "b.db"
+    for wrong in ("postgresql://host/db", "sqlite:///", "http://x"):
+        with pytest.raises(StoreError, match="expected sqlite:///PATH"):
+            locate(wrong)
+
+
+def test_a_second_process_is_kept_out_until_the_first_ends(tmp_path):
+    path = tmp_path / "s.db"
+    script = f"""
+import sys
+from mcfair.service.stores import open_store
+store = open_store({str(path)!r})
+print("open", flush=True)
+sys.stdin.read()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )  # fmt: skip
+    try:
+        assert process.stdout.readline() == "open\n"
+        assert is_locked(path)
+        with pytest.raises(StoreError, match="in use by another process"):
+            open_store(path)
+        with open_reader(path) as reader:  # readers are welcome
+            assert reader.usage().queries == 0
+    finally:
+        process.kill()
+        process.communicate()
+    assert not is_locked(path)
+    open_store(path).close()
+
+
+def test_files_of_others_are_refused_and_left_alone(tmp_path):
+    foreign = tmp_path / "foreign.db"
+    with sqlite3.connect(foreign) as db:
+        db.execute("CREATE TABLE theirs (x)")
+    db.close()
+    text = tmp_path / "text.db"
+    text.write_text("not a database, but long enough to look like one" * 100)
+    newer = tmp_path / "newer.db"
+    open_store(newer).close()
+    with sqlite3.connect(newer) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    for path, says in ((foreign, "another program"), (text, "not a database"), (newer, "newer mcfair")):
+        before = path.read_bytes()
+        with pytest.raises(StoreError, match=says):
+            open_store(path)
+        assert path.read_bytes() == before
+        assert not is_locked(path)
+
+
+def test_damage_is_found_when_a_small_store_is_opened(tmp_path):
+    path = tmp_path / "s.db"
+    with Ranker(path, warm=False) as ranker:
+        for i in range(30):
+            ranker.rank(f"q{i}", [f"item{j}" for j in range(20)])
+    whole = path.read_bytes()
+    pages = len(whole) // 4096
+    refused = 0
+    for page in range(1, pages, 3):
+        broken = bytearray(whole)
+        broken[page * 4096 : page * 4096 + 64] = os.urandom(64)
+        path.write_bytes(broken)
+        try:
+            open_store(path).close()
+        except StoreError as error:
+            assert "s.db" in str(error)
+            refused += 1
+    assert refused >= pages // 3 - 2  # a page that is not in use may hold anything
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(StoreError, match=r"malformed|damaged"):
+        open_store(path)
+
+
+def test_older_files_are_brought_up_to_date(tmp_path, monkeypatch):
+    path = tmp_path / "s.db"
+    with Ranker(path, warm=False) as ranker:
+        ranker.rank("q", ["a"])
+    monkeypatch.setattr(sqlite_module, "SCHEMA_VERSION", 3)
+    monkeypatch.setattr(
+        sqlite_module,
+        "MIGRATIONS",
+        {1: "CREATE TABLE extra (x); INSERT INTO extra VALUES (1)", 2: "ALTER TABLE extra ADD COLUMN y"},
+    )
+    with pytest.raises(StoreError, match="older mcfair"), open_reader(path):
+        pass
+    with Ranker(path, warm=False) as ranker:
+        assert ranker.store.one("SELECT x FROM extra") == 1
+        assert ranker.store.one("PRAGMA user_version") == 3
+        assert ranker.query_state("q").visits == 1
+
+
+def test_a_migration_that_fails_changes_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "s.db"
+    open_store(path).close()
+    monkeypatch.setattr(sqlite_module, "SCHEMA_VERSION", 2)
+    monkeypatch.setattr(sqlite_module, "MIGRATIONS", {1: "CREATE TABLE extra (x); ALTER TABLE absent ADD COLUMN y"})
+    with pytest.raises(StoreError, match="no such table: absent"):
+        open_store(path)
+    monkeypatch.undo()
+    store = open_store(path)
+    assert store.one("SELECT count(*) FROM sqlite_master WHERE name = 'extra'") == 0
+    store.close()
+
+
+MOUNTS = """22 1 8:1 / / rw - ext4 /dev/sda1 rw
+30 22 0:40 / /srv/far\\040away rw - nfs4 host:/x rw
+31 22 0:41 / /srv rw - ext4 /dev/sdb1 rw"""
+
+
+def test_network_file_systems_are_recognised(tmp_path, monkeypatch):
+    from pathlib import Path
+
+    kind = sqlite_module.file_system
+    assert kind(Path("/srv/far away/s.db"), lambda: MOUNTS) == "nfs4"
+    assert kind(Path("/srv/s.db"), lambda: MOUNTS) == "ext4"
+    assert kind(Path("/elsewhere/s.db"), lambda: MOUNTS) == "ext4"
+    monkeypatch.setattr(sqlite_module, "file_system", lambda path: "cifs")
+    with pytest.raises(StoreError, match="network file system"):
+        open_store(tmp_path / "s.db")
+
+
+def test_a_backup_taken_under_load_is_sound(tmp_path):
+    stop = threading.Event()
+    with Ranker(tmp_path / "s.db", policy="MCFair(beta=5)", warm=False) as ranker:
+
+        def work():
+            while not stop.is_set():
+                answer = ranker.rank("q", list("abcdef"), k=3)
+                ranker.feedback([{"impression": answer.impression, "item": answer.items[0].id}])
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            for i in range(5):
+                with open_reader(tmp_path / "s.db") as reader:
+                    reader.backup(tmp_path / f"copy{i}.db")
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+    for i in range(5):
+        with open_reader(tmp_path / f"copy{i}.db") as copy:
+            assert verify(copy) == []
+            assert copy.usage().queries <= 1
+
+
+def test_a_store_killed_in_the_middle_can_be_read_without_a_server(tmp_path):
+    live = SQLiteStore(tmp_path / "s.db")
+    live.begin()
+    live.add_query(b"one")
+    live.commit()
+    live.begin()
+    live.add_query(b"two")
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{tmp_path}/s.db{suffix}", f"{tmp_path}/dead.db{suffix}")
+    live.close()
+    with open_reader(tmp_path / "dead.db") as reader:
+        assert reader.usage().queries == 1
