@@ -6,6 +6,7 @@ measured against the two.
 
 import asyncio
 import datetime
+import gc
 import queue
 import sqlite3
 import sys
@@ -39,7 +40,9 @@ def endpoint(port):
             expires_at=datetime.datetime.now(datetime.UTC),
         )  # fmt: skip
 
-    app = Litestar([rank], openapi_config=None)
+    app = Litestar([rank], openapi_config=None, logging_config=None)
+    gc.collect()
+    gc.freeze()  # as the service does
     uvicorn.run(
         app, host="127.0.0.1", port=int(port), loop="uvloop", http="httptools", log_level="warning", access_log=False
     )

@@ -511,8 +511,7 @@ def test_client_that_goes_away_in_the_middle_of_its_body(client):
     )
     with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
         connection.sendall(head)
-    while client.server.app.in_flight:
-        time.sleep(0.001)
+    settled(client)
     assert client.get("/livez").status_code == 200
 
 
@@ -528,21 +527,41 @@ def test_connections_that_stay_silent_are_closed(client, monkeypatch):
     monkeypatch.setattr(server_module, "HEAD_SECONDS", 0.1)
     assert raw(client, b"") == b""
     assert raw(client, b"GET /livez HTTP/1.1\r\nx: ") == b""
+    head = b"POST /v1/rank HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=10) as connection:
+        connection.sendall(head + b"content-length: 9999999\r\n\r\n{")
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 413")
+        connection.sendall(b"and here comes the rest, slowly")
+        assert connection.recv(65_536) == b""
 
 
 def test_export_is_streamed_and_stops_when_nobody_listens():
-    with Ranker("memory:") as ranker, serving(ranker) as client:
-        items = [{"id": f"{i:0200d}"} for i in range(500)]
-        for i in range(40):
+    with Ranker("memory:") as ranker, serving(ranker, patience=0.3) as client:
+        items = [{"id": f"{i:0200d}"} for i in range(1000)]
+        for i in range(60):
             client.post("/v1/rank", json={"query": str(i), "items": items})
         with client.stream("GET", "/v1/export") as answer:
             assert answer.headers["content-type"] == "application/x-ndjson"
             assert next(answer.iter_bytes())
+        settled(client)
         whole = client.get("/v1/export").content
-        assert len(whole) > 4_000_000
-        assert sum("visits" in json.loads(line) for line in whole.splitlines()) == 40
-        while client.server.app.in_flight:
-            time.sleep(0.001)
+        assert len(whole) > 10_000_000  # more than what lies between the two ends
+        assert sum("visits" in json.loads(line) for line in whole.splitlines()) == 60
+        with socket.socket() as stalled:
+            stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stalled.connect((client.base_url.host, client.base_url.port))
+            stalled.sendall(b"GET /v1/export HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            while not client.server.app.in_flight:
+                time.sleep(0.001)
+            settled(client)
+
+
+def settled(client):
+    """Wait until nothing is in flight any more."""
+    until = time.monotonic() + 10
+    while client.server.app.in_flight:
+        assert time.monotonic() < until
+        time.sleep(0.001)
 
 
 # --- what goes wrong here --------------------------------------------------------------------------------------------

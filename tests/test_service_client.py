@@ -6,18 +6,20 @@ import ssl
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+import httpx
 import msgspec
 import numpy as np
 import pytest
-
-pytest.importorskip("httpx", reason="needs the extra [client]")
+from serving import serving
 
 from mcfair.errors import ConflictError, MCFairError, NotFoundError, RequestError, SettingError, UnavailableError
 from mcfair.service import client as module
 from mcfair.service import wire
 from mcfair.service.client import AsyncClient, Client, Lost, Talks
+from mcfair.service.ranker import Ranker
 
 NOW = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
 RANKING = wire.Ranking(
@@ -451,3 +453,114 @@ def test_both_clients_have_the_same_methods():
     assert described(Client) == described(AsyncClient)
     assert inspect.signature(Client.click).return_annotation == "wire.EventResult"
     assert inspect.signature(AsyncClient.click).return_annotation == "Coroutine[Any, Any, wire.EventResult]"
+
+
+# --- the real service ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ranker():
+    with Ranker("memory:", policy="MCFair") as ranker:
+        yield ranker
+
+
+@pytest.fixture
+def address(ranker):
+    ranker.reset()
+    with serving(ranker) as there:
+        yield str(there.base_url)
+
+
+def forward(address, then=None):
+    """Have the real service do it, then pass its answer on, or do something else instead."""
+
+    def behave(connection, request):
+        with httpx.Client(base_url=address) as real:
+            headers = {name: request[name] for name in ("idempotency-key", "content-type") if name in request}
+            got = real.request(request["method"], request["path"], content=request["body"], headers=headers)
+        (then or answer(got.content, got.status_code))(connection, request)
+
+    return behave
+
+
+def test_all_calls(ask, address):
+    ranking = ask(address, "rank", "red shoes", ["a", {"id": "b", "prior": 0.5, "group": "shop"}, "c"], 2)
+    assert [item.rank for item in ranking.items] == [1, 2]
+    first, second = (item.id for item in ranking.items)
+    assert ask(address, "click", ranking.impression, first).status == "applied"
+    assert ask(address, "shown", ranking.impression).status == "duplicate"
+    explanation = ask(address, "explain", ranking.impression)
+    assert [(item.id, item.clicked) for item in explanation.items] == [(first, True), (second, False)]
+    state = ask(address, "query_state", "red shoes")
+    assert state == ask(address, "query_state", query_id=ranking.query_id)
+    assert (state.visits, sum(item.clicks for item in state.items)) == (1, 1)
+    assert ask(address, "usage").queries == 1
+    assert ask(address, "fairness").visits >= 0
+    assert [line["query"] for line in ask(address, "export") if "impression" in line] == [ranking.query_id]
+    assert ask(address, "retract", [wire.Event(impression=ranking.impression, item=first)])[0].status == "applied"
+    assert sum(item.clicks for item in ask(address, "query_state", "red shoes").items) == 0
+    assert ask(address, "delete_item", second) == 1
+    assert ask(address, "delete_query", ranking.query_id) is None
+    with pytest.raises(NotFoundError):
+        ask(address, "delete_query", ranking.query_id)
+    assert ask(address, "reset") == 0
+    assert ask(address, "ready") is True
+
+
+def test_settings_and_keys(ask):
+    with Ranker("memory:", warm=False) as ranker, serving(ranker) as there:
+        address = str(there.base_url)
+        changed = ask(address, "change_policy", policy="TopK", half_life=None)
+        assert ask(address, "policy") == changed
+        assert changed.policy.startswith("TopK")
+        added = ask(address, "add_key", "mine", ["admin"])
+        with pytest.raises(RequestError, match="a key is needed"):
+            ask(address, "keys")
+        mine = {"key": added.key}
+        assert ask(address, "keys", settings=mine) == [added.info]
+        reader = ask(address, "add_key", "reader", ["read"], settings=mine)
+        with pytest.raises(RequestError, match="scope 'rank'"):
+            ask(address, "rank", "q", ["a"], settings={"key": reader.key})
+        assert ask(address, "revoke_key", reader.info.id, settings=mine).revoked is not None
+        with pytest.raises(RequestError, match="unknown or revoked"):
+            ask(address, "usage", settings={"key": reader.key})
+
+
+def test_what_was_done_before_its_answer_was_lost_counts_once(ask, address):
+    with server(forward(address, drop), forward(address, answer(HTML, 502)), forward(address)) as between:
+        ranking = ask(between.address, "rank", "red shoes", ["a", "b"], 1)
+    assert ask(address, "query_state", "red shoes").visits == 1
+    with server(forward(address, drop), forward(address)) as between:
+        assert ask(between.address, "click", ranking.impression, ranking.items[0].id).status == "duplicate"
+    assert sum(item.clicks for item in ask(address, "query_state", "red shoes").items) == 1
+    with server(forward(address, drop), forward(address)) as between:
+        assert ask(between.address, "delete_query", ranking.query_id) is None
+    with pytest.raises(NotFoundError):
+        ask(address, "query_state", "red shoes")
+
+
+def test_refusals_of_the_real_service(ask, address):
+    with pytest.raises(RequestError) as caught:
+        ask(address, "rank", "q", ["a", "a"])
+    assert caught.value.field == "items[1].id"
+    with pytest.raises(RequestError) as caught:
+        ask(address, "rank", "q", ["a", wire.Item("b", prior=2.0)])
+    assert caught.value.field == "items[1].prior"
+    with pytest.raises(RequestError, match="did you mean 'MCFair'"):
+        ask(address, "rank", "q", ["a"], policy="MCFiar")
+    with pytest.raises(NotFoundError):
+        ask(address, "explain", "nothing")
+    ask(address, "rank", "q", ["a"], key="once")
+    with pytest.raises(ConflictError):
+        ask(address, "rank", "q", ["b"], key="once")
+
+
+def test_turned_away_by_a_busy_service_all_get_in_later(ranker, monkeypatch):
+    refused = []
+    monkeypatch.setattr(module, "retry_after", lambda text: refused.append(text) or 0.001)
+    ranker.reset()
+    with serving(ranker, max_in_flight=1) as there, Client(str(there.base_url)) as client:
+        with ThreadPoolExecutor(8) as pool:
+            rankings = list(pool.map(lambda _: client.rank("busy", ["a", "b"]), range(100)))
+        assert client.query_state("busy").visits == len({each.impression for each in rankings}) == 100
+    assert set(refused) == {"1"}

@@ -266,7 +266,7 @@ def test_the_books_are_those_of_the_model(machine, monkeypatch):
     run_state_machine_as_test(machine, settings=QUICK)
 
 
-# --- the machine notices -----------------------------------------------------------------------------------------------
+# --- the machine notices ---------------------------------------------------------------------------------------------
 
 
 class ForgetsTheMask(Engine):

@@ -235,17 +235,12 @@ def test_damage_is_found_when_a_small_store_is_opened(tmp_path):
             ranker.rank(f"q{i}", [f"item{j}" for j in range(20)])
     whole = path.read_bytes()
     pages = len(whole) // 4096
-    refused = 0
     for page in range(1, pages, 3):
         broken = bytearray(whole)
         broken[page * 4096 : page * 4096 + 64] = os.urandom(64)
         path.write_bytes(broken)
-        try:
-            open_store(path).close()
-        except StoreError as error:
-            assert "s.db" in str(error)
-            refused += 1
-    assert refused >= pages // 3 - 2  # a page that is not in use may hold anything
+        with pytest.raises(StoreError, match=r"s\.db"):
+            open_store(path)
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(StoreError, match=r"malformed|damaged"):
         open_store(path)

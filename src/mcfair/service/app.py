@@ -33,6 +33,7 @@ try:
     from litestar.exceptions import HTTPException
     from litestar.handlers import HTTPRouteHandler
     from litestar.types import ASGIApp
+    from prometheus_client import CONTENT_TYPE_LATEST
 except ImportError:
     raise SettingError("the service needs Litestar: pip install 'mcfair[service]'") from None
 
@@ -82,10 +83,13 @@ class Answer:
 class Stream:
     """An answer that is made while it is sent, in one thread, because a connection to a store belongs to one."""
 
-    def __init__(self, lines: Generator[bytes, None, None], first: bytes, thread: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, lines: Generator[bytes, None, None], first: bytes, thread: ThreadPoolExecutor, patience: float
+    ) -> None:
         self.lines = lines
         self.first = first
         self.thread = thread
+        self.patience = patience
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Send chunk after chunk, and stop when nobody listens any more."""
@@ -96,7 +100,8 @@ class Stream:
             await send({"type": "http.response.start", "status": 200, "headers": head})
             chunk = self.first
             while chunk and not gone.done():
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                async with asyncio.timeout(self.patience):  # as long as it lasts, the store cannot tidy up
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 chunk = await loop.run_in_executor(self.thread, next_chunk, self.lines)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
@@ -355,7 +360,7 @@ class Service:
         lines = cast(Generator[bytes, None, None], self.ranker.export())
         # what fails before the first line can still be answered properly
         first = await asyncio.get_running_loop().run_in_executor(self.exporter, next_chunk, lines)
-        return Stream(lines, first, self.exporter)
+        return Stream(lines, first, self.exporter, self.patience)
 
     @call("DELETE", "/v1/queries/{query_id}", "Data", "admin", status=204)
     async def delete_query(self, query_id: str) -> None:
@@ -417,7 +422,7 @@ class Service:
     async def measured(self) -> Answer:
         """Give figures in the text format of Prometheus."""
         body = await asyncio.to_thread(self.metrics.exposition)
-        return Answer(body, [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")])
+        return Answer(body, [(b"content-type", CONTENT_TYPE_LATEST.encode())])
 
     @call("GET", "/openapi.json", "Operation", None, media=JSON, gives=dict[str, Any])
     async def described(self) -> dict[str, Any]:
@@ -488,7 +493,7 @@ def make_app(
     max_in_flight
         How many requests are answered at the same time; more are refused with 503.
     patience
-        Seconds in which a body must arrive.
+        Seconds in which a body must arrive, or a piece of an export be taken.
     access_log
         Whether to log each answer, to the logger `mcfair.access`.
     """

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -25,6 +26,7 @@ from .ledger import CLICKED, SHOWN, UNCLICKED, UNSHOWN, Candidates, Flips, Impre
 from .rules import DAY, Rules, Version, check_servable
 from .stores import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, Entry, Store, StoredKey
 from .wire import (
+    MAX_KEY,
     SCOPES,
     Event,
     EventResult,
@@ -43,7 +45,9 @@ from .wire import (
     RankRequest,
     Scope,
     Usage,
+    check_items,
     check_rank,
+    check_text,
 )
 
 __all__ = ["Engine"]
@@ -58,6 +62,7 @@ MAX_ROWS = 100_000
 KNOWN_CANDIDATES = 8
 """Sets of candidates that a ledger remembers, so as not to store them again."""
 
+BESIDES = [field for field in RankRequest.__struct_fields__ if field != "items"]
 CACHE = 256 << 20
 KEY_PREFIX = "mcfair"
 
@@ -151,10 +156,15 @@ class Engine:
         With a key, the same request again gets the same answer and changes nothing.
         """
         check_rank(request)
-        digest = b""
+        try:
+            items = digest_of(encode(request.items))
+        except UnicodeEncodeError:
+            check_items(request.items)
+            raise
         if key is not None:
-            name = hashlib.blake2b(key.encode(), digest_size=16).digest()
-            digest = hashlib.blake2b(encode(request), digest_size=16).digest()
+            check_text("key", key, MAX_KEY)
+            name = digest_of(key.encode())
+            digest = digest_of(items + encode([getattr(request, field) for field in BESIDES]))
             if (earlier := self.answered(name, digest, request.explain)) is not None:
                 return earlier
         version = self.version if request.policy is None else self.version_for(request.policy)
@@ -167,8 +177,7 @@ class Engine:
             now = max(self.now(), ledger.time)
             if fresh:
                 ledger.number = self.store.add_query(query)
-            number, candidates, newcomers = self.candidates(ledger, request.items)
-            moved = self.regrouped(ledger, request.items)
+            number, candidates, newcomers, moved = self.candidates(ledger, request.items, items)
             first = ledger.rows
             ledger.admit(candidates, version, now)
             k = min(request.k, len(request.items))
@@ -189,7 +198,7 @@ class Engine:
             self.store.regroup(ledger.number, row, group)
         if number not in ledger.candidates:
             self.store.add_candidates(ledger.number, number, candidates.rows.size, candidates.packed())
-            remember(ledger, number, candidates, request.items)
+            remember(ledger, number, candidates, items)
         self.store.append(
             ledger.number, Entry(seq, now, KIND_IMPRESSION, version.number, number, encode(impression), None)
         )
@@ -217,23 +226,22 @@ class Engine:
             expires_at=moment(now + version.retention),
         )
 
-    def candidates(
-        self, ledger: Ledger, items: list[Item]
-    ) -> tuple[int, Candidates, list[tuple[str, str | None]]]:  # fmt: skip
-        """Find the rows of candidates, naming new ones; return also the number they are stored by."""
+    def candidates(self, ledger: Ledger, items: list[Item], digest: bytes) -> Found:
+        """Find the rows of candidates, naming new ones; those that came before need no second look."""
+        number = ledger.known_candidates.get(digest)
+        if number is not None:
+            return Found(number, ledger.candidates[number], [], [])
+        check_items(items)
         index = ledger.index
         newcomers = [(item.id, item.group) for item in items if item.id not in index]
         if newcomers:
             if len(ledger.ids) + len(newcomers) > MAX_ROWS:
                 raise RequestError(f"this query would have more than {MAX_ROWS:,} different items", "items")
             ledger.name_items(newcomers)
-        number = ledger.known_candidates.get(identity(items))
-        if number is not None:
-            return number, ledger.candidates[number], newcomers
         priors = np.array([np.nan if item.prior is None else item.prior for item in items])
         rows = np.array([index[item.id] for item in items], np.int64)
         ledger.candidate_number += 1
-        return ledger.candidate_number, Candidates(rows, priors), newcomers
+        return Found(ledger.candidate_number, Candidates.of(rows, priors), newcomers, self.regrouped(ledger, items))
 
     def regrouped(self, ledger: Ledger, items: list[Item]) -> list[tuple[int, str]]:
         """Note which items belong to another group than before."""
@@ -244,6 +252,8 @@ class Engine:
         ]
         for row, group in moved:
             ledger.groups[row] = group
+        if moved:
+            ledger.forget_candidates()  # they would be taken to be in the groups they were in
         return moved
 
     def answered(self, name: bytes, digest: bytes, explain: bool) -> Ranking | None:
@@ -508,7 +518,7 @@ class Engine:
             raise RequestError(f"unknown scope {unknown[0]!r}; available: {', '.join(SCOPES)}", "scopes")
         id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
         ordered = [scope for scope in SCOPES if scope in scopes]
-        stored = StoredKey(id, digest_of(secret), name, " ".join(ordered), self.now(), None)
+        stored = StoredKey(id, hashed(secret), name, " ".join(ordered), self.now(), None)
         self.store.add_key(stored)
         self.stored_keys[id] = stored
         return KeyAdded(key=f"{KEY_PREFIX}_{id}_{secret}", info=key_info(stored))
@@ -524,6 +534,15 @@ class Engine:
         self.store.revoke_key(id, self.now())
         self.stored_keys = {key.id: key for key in self.store.all_keys()}
         return key_info(self.stored_keys[id])
+
+
+class Found(NamedTuple):
+    """Candidates, the number they are stored by, items that are new, and rows that belong to another group now."""
+
+    number: int
+    candidates: Candidates
+    newcomers: list[tuple[str, str | None]]
+    moved: list[tuple[int, str]]
 
 
 class Touched:
@@ -563,15 +582,10 @@ class Touched:
         return EventResult("applied")
 
 
-def identity(items: list[Item]) -> tuple[tuple[str, ...], tuple[float | None, ...]]:
-    """Tell what makes two sets of candidates the same."""
-    return tuple([item.id for item in items]), tuple([item.prior for item in items])
-
-
-def remember(ledger: Ledger, number: int, candidates: Candidates, items: list[Item]) -> None:
-    """Remember candidates by their number, and the last few also by who they are."""
+def remember(ledger: Ledger, number: int, candidates: Candidates, digest: bytes) -> None:
+    """Remember the last few sets of candidates, by their number and by who they are."""
     ledger.candidates[number] = candidates
-    ledger.known_candidates[identity(items)] = number
+    ledger.known_candidates[digest] = number
     while len(ledger.known_candidates) > KNOWN_CANDIDATES:
         oldest = next(iter(ledger.known_candidates))
         ledger.candidates.pop(ledger.known_candidates.pop(oldest), None)
@@ -592,8 +606,13 @@ def ranked_items(
     return [Ranked(id, j + 1, scores[j], terms[j]) for j, id in enumerate(ids) if id is not None]
 
 
-def digest_of(secret: str) -> bytes:
-    """Hash a secret. It is 256 random bits, so a fast hash will do."""
+def digest_of(content: bytes) -> bytes:
+    """Give 16 bytes that stand for some content."""
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def hashed(secret: str) -> bytes:
+    """Hash the secret of a key. It is 256 random bits, so a fast hash will do."""
     return hashlib.sha256(secret.encode()).digest()
 
 

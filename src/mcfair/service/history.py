@@ -168,7 +168,7 @@ def everything(ledger: Ledger, version: Version, now: int) -> tuple[IntArray, Fl
     rows = np.array([row for row in range(ledger.rows) if row not in ledger.gone], np.int64)
     if not rows.size:
         return rows, np.zeros(0), np.zeros(0)
-    q = ledger.view(Candidates(rows, ledger.priors[rows]), version, now, 1)
+    q = ledger.view(Candidates.of(rows, ledger.priors[rows]), version, now, 1)
     return rows, q.E, q.R
 
 

@@ -70,14 +70,21 @@ class Flips(msgspec.Struct, array_like=True):
 
 
 class Candidates(NamedTuple):
-    """Candidates of a request: their rows in the ledger, in order, and their priors, nan for none."""
+    """Candidates of a request: their rows in the ledger, in order; their priors, nan for none, and if there are any."""
 
     rows: IntArray
     priors: FloatArray
+    have_priors: bool
+    rows_needed: int
+
+    @classmethod
+    def of(cls, rows: IntArray, priors: FloatArray) -> Candidates:
+        """Fill in what follows from rows and priors."""
+        return cls(rows, priors, not np.isnan(priors).all(), int(rows.max()) + 1)
 
     def packed(self) -> bytes:
         """As bytes."""
-        priors = b"" if np.isnan(self.priors).all() else self.priors.tobytes()
+        priors = self.priors.tobytes() if self.have_priors else b""
         return self.rows.astype(np.uint32).tobytes() + priors
 
     @classmethod
@@ -85,7 +92,7 @@ class Candidates(NamedTuple):
         """Read n candidates back."""
         rows = np.frombuffer(body, np.uint32, n).astype(np.int64)
         priors = np.frombuffer(body, np.float64, offset=4 * n) if len(body) > 4 * n else np.full(n, np.nan)
-        return cls(rows, priors)
+        return cls.of(rows, priors)
 
 
 class Snapshot(msgspec.Struct, array_like=True):
@@ -214,8 +221,9 @@ class Ledger:
         self.young: dict[int, None] = {}  # in order of time, as recent is
         self.window = 0
         self.since_snapshot = 0
-        self.known_candidates: dict[object, int] = {}
+        self.known_candidates: dict[bytes, int] = {}
         self.candidates: dict[int, Candidates] = {}
+        self.last_admitted: Candidates | None = None
         self.candidate_number = 0
         self.shape_arrays(16)
         self.fresh: tuple[int, int, int] | None = None
@@ -245,6 +253,12 @@ class Ledger:
             self.ids.append(item)
             self.groups.append(group)
 
+    def forget_candidates(self) -> None:
+        """Forget which candidates were met before."""
+        self.known_candidates.clear()
+        self.candidates.clear()
+        self.last_admitted = None
+
     def grow(self, rows: int) -> None:
         """Make room for so many rows."""
         if rows <= self.room:
@@ -262,30 +276,33 @@ class Ledger:
 
     def admit(self, candidates: Candidates, version: Version, now: int) -> None:
         """Let newcomers among the candidates in, with the exposure that the rules give them."""
-        last = int(candidates.rows.max()) + 1
+        if candidates is self.last_admitted:
+            return
+        last = candidates.rows_needed
         first_new = self.rows
         if last > first_new:
             self.grow(last)
             old = candidates.rows < first_new
             if version.rules.entry == "fair" and self.visits and old.any():
-                q = self.view(Candidates(candidates.rows[old], candidates.priors[old]), version, now, 1)
+                q = self.view(Candidates.of(candidates.rows[old], candidates.priors[old]), version, now, 1)
                 er, rr = dots(q.E, q.R)
                 self.levels[first_new:last] = er / rr if rr > 0 else 0.0
                 self.level_times[first_new:last] = version.bucket(now)
                 self.levels_now[first_new:last] = self.levels[first_new:last]
             self.rows = last
         self.priors[candidates.rows] = candidates.priors
+        self.last_admitted = candidates
 
     # --- the view ----------------------------------------------------------------------------------------------------
 
     def view(self, candidates: Candidates, version: Version, now: int, k: int) -> Query:
         """Give what a policy may see of these candidates for a list of k ranks."""
         self.refresh(version, now)
-        rows, priors = candidates
+        rows, priors, have_priors, _ = candidates
         rules = version.rules
         if rules.prior_mean is not None:
-            priors = np.where(np.isnan(priors), rules.prior_mean, priors)
-        strength = rules.prior_strength if not np.isnan(priors).all() else 0.0
+            priors, have_priors = np.where(np.isnan(priors), rules.prior_mean, priors), True
+        strength = rules.prior_strength if have_priors else 0.0
         E, R = np.empty(rows.size), np.empty(rows.size)
         fill_candidates(rows, priors, strength, self.E, self.E_settled, self.C_settled, self.levels_now, E, R)
         p, F = self.by_rank(rows, version, k)
@@ -401,7 +418,7 @@ class Ledger:
         if (item := self.ids[row]) is not None:
             del self.index[item]
         self.ids[row] = self.groups[row] = None
-        self.known_candidates.clear()
+        self.forget_candidates()
         self.seq, self.time = seq, time
         self.since_snapshot += 1
 

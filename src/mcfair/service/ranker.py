@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from ..errors import MCFairError, StoreError, UnavailableError
 from ..policy import Policy
 from . import history
-from .engine import CACHE, KEY_PREFIX, Engine, digest_of
+from .engine import CACHE, KEY_PREFIX, Engine, hashed
 from .rules import make_rules
 from .stores import Store, open_store
 from .wire import (
@@ -366,7 +366,7 @@ class Ranker:
         prefix, _, rest = key.partition("_")
         id, _, secret = rest.partition("_")
         stored = self.engine.stored_keys.get(id)
-        digest = digest_of(secret)
+        digest = hashed(secret)
         good = stored is not None and hmac.compare_digest(stored.digest, digest) and prefix == KEY_PREFIX
         if stored is None or not good or stored.revoked is not None:
             return None

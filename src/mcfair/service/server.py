@@ -31,7 +31,7 @@ __all__ = ["Server", "bind", "check_bind", "serve"]
 
 KEEP_ALIVE_SECONDS = 75
 HEAD_SECONDS = 30.0
-"""How long a connection may be silent before its first request, and how long the head of a request may take."""
+"""How long a connection may be silent before its first request, and how long a head may take."""
 
 HEAD_BYTES = 1 << 16
 """Largest head of a request."""
@@ -190,33 +190,37 @@ class Server(uvicorn.Server):
 
 
 class Protocol(HttpToolsProtocol):
-    """HTTP with a bound on the size of a request's head and on the time it may take, which uvicorn leaves open."""
+    """HTTP that waits for nobody for ever, and takes no head of any size; uvicorn leaves both open.
+
+    There is a deadline for the head of a request, also of the first one, and for the rest of a body after its answer;
+    for a body before its answer the application has one.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.head_bytes = 0
-        self.in_head = False
+        self.in_head = self.in_body = False
         self.deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first request, but not for ever."""
+        """Wait for the first request."""
         super().connection_made(transport)
         self.deadline = self.loop.call_later(HEAD_SECONDS, transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""
-        self.head_came()
+        self.arrived()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; after them, a head that is still not complete may be too large, and has a deadline."""
+        """Take bytes, and see what is still not complete after them."""
         super().data_received(data)
         if self.in_head:
             self.head_bytes += len(data)
             if self.head_bytes > HEAD_BYTES:
                 self.send_400_response(f"the head of a request has more than {HEAD_BYTES:,} bytes")
-            elif self.deadline is None:
-                self.deadline = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+        if self.deadline is None and (self.in_head or (self.in_body and self.cycle.response_complete)):
+            self.deadline = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
     def on_message_begin(self) -> None:
         """Note that a request begins."""
@@ -225,11 +229,17 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Note that the head of a request is there."""
-        self.in_head = False
-        self.head_came()
+        self.in_head, self.in_body = False, True
+        self.arrived()
         super().on_headers_complete()
 
-    def head_came(self) -> None:
+    def on_message_complete(self) -> None:
+        """Note that all of a request is there."""
+        self.in_body = False
+        self.arrived()
+        super().on_message_complete()
+
+    def arrived(self) -> None:
         """Drop the deadline."""
         self.head_bytes = 0
         if self.deadline is not None:

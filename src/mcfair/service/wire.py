@@ -23,6 +23,7 @@ __all__ = [
     "MAX_ID",
     "MAX_ITEMS",
     "MAX_KEY",
+    "MAX_POLICY",
     "MAX_QUERY",
     "SCOPES",
     "Deleted",
@@ -55,7 +56,9 @@ __all__ = [
     "Scope",
     "Status",
     "Usage",
+    "check_items",
     "check_rank",
+    "check_text",
     "field_of",
 ]
 
@@ -69,6 +72,9 @@ MAX_QUERY = 4_096
 
 MAX_ID = 256
 """Longest id of an item or a group, in bytes of UTF-8."""
+
+MAX_POLICY = 1_000
+"""Longest text of a policy, in bytes of UTF-8."""
 
 MAX_KEY = 256
 """Longest Idempotency-Key, in characters."""
@@ -109,7 +115,7 @@ class RankRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     items: Annotated[list[Item], Meta(min_length=1, max_length=MAX_ITEMS)]
     k: Annotated[int, Meta(ge=1, le=2**31 - 1, description="length of the list; less if there are fewer items")] = 10
     policy: Annotated[
-        Annotated[str, Meta(max_length=1_000)] | None, Meta(description="another policy than that in force")
+        Annotated[str, Meta(max_length=MAX_POLICY)] | None, Meta(description="another policy than that in force")
     ] = None
     explain: Annotated[bool, Meta(description="whether to give the terms of each score")] = False
     defer_exposure: Annotated[bool, Meta(description="credit no exposure until `shown` is reported")] = False
@@ -319,7 +325,7 @@ class PolicyInForce(Struct, kw_only=True):
 class PolicyChange(Struct, kw_only=True, forbid_unknown_fields=True):
     """What to change; everything else stays."""
 
-    policy: Annotated[str, Meta(max_length=1_000)] | UnsetType = UNSET
+    policy: Annotated[str, Meta(max_length=MAX_POLICY)] | UnsetType = UNSET
     examination: Examination | UnsetType = UNSET
     prior_mean: Probability | UnsetType | None = UNSET
     prior_strength: Annotated[float, Meta(ge=0.0, le=1e9)] | UnsetType = UNSET
@@ -368,22 +374,11 @@ class Problem(Struct, kw_only=True, omit_defaults=True):
 
 
 def check_rank(request: RankRequest) -> None:
-    """Refuse what annotations cannot: too many bytes, ids that repeat, too many items × ranks."""
-    check_bytes("query", request.query, MAX_QUERY)
-    ids = [item.id for item in request.items]
-    if len(set(ids)) < len(ids):
-        seen: set[str] = set()
-        for i, each in enumerate(ids):
-            if each in seen:
-                raise RequestError(f"items[{i}].id = {each!r} is there twice: ids must be distinct", f"items[{i}].id")
-            seen.add(each)
-    if not "".join(ids).isascii():
-        for i, each in enumerate(ids):
-            check_bytes(f"items[{i}].id", each, MAX_ID)
-    for i, item in enumerate(request.items):
-        if item.group is not None:
-            check_bytes(f"items[{i}].group", item.group, MAX_ID)
-    n, k = len(ids), min(request.k, len(ids))
+    """Refuse a query of too many bytes, and too many items times ranks."""
+    check_text("query", request.query, MAX_QUERY)
+    if request.policy is not None:
+        check_text("policy", request.policy, MAX_POLICY)
+    n, k = len(request.items), min(request.k, len(request.items))
     if n * k > MAX_CELLS:
         raise RequestError(
             f"k = {k} of {n} items: their product may be at most {MAX_CELLS:,}, so k at most {MAX_CELLS // n:,} here",
@@ -391,9 +386,27 @@ def check_rank(request: RankRequest) -> None:
         )
 
 
-def check_bytes(field: str, text: str, most: int) -> None:
-    """Refuse a text of too many bytes."""
-    if len(text) * 4 > most and (size := len(text.encode())) > most:
+def check_items(items: list[Item]) -> None:
+    """Refuse ids of too many bytes and ids that repeat."""
+    seen: set[str] = set()
+    for i, item in enumerate(items):
+        check_text(f"items[{i}].id", item.id, MAX_ID)
+        if item.group is not None:
+            check_text(f"items[{i}].group", item.group, MAX_ID)
+        if item.id in seen:
+            raise RequestError(f"items[{i}].id = {item.id!r} is there twice: ids must be distinct", f"items[{i}].id")
+        seen.add(item.id)
+
+
+def check_text(field: str, text: str, most: int) -> None:
+    """Refuse a text of too many bytes, or one that has none because half a character is missing."""
+    if text.isascii() and len(text) <= most:
+        return
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise RequestError(f"{field} is no text: it has half a character (a lone surrogate)", field) from None
+    if size > most:
         raise RequestError(f"{field} has {size:,} bytes: at most {most:,} are allowed", field)
 
 

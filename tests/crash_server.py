@@ -1,0 +1,137 @@
+"""`mcfair serve` that kills itself at a named point, or is broken on purpose; to be run, with the arguments of `mcfair`.
+
+`MCFAIR_CRASH=POINT:ROWS` sends SIGKILL to the process itself at the first POINT it comes to after ROWS rows of the log
+were written. `MCFAIR_BROKEN=NAME` breaks a promise, so that the tests can show that they would notice.
+"""
+
+import os
+import random
+import signal
+import threading
+import time
+
+from mcfair import cli
+from mcfair.service import engine as engine_module
+from mcfair.service import ranker as ranker_module
+from mcfair.service.stores import sqlite
+
+POINTS = ("before-commit", "after-commit", "between-rows", "in-commit", "in-checkpoint")
+"""Where to die: with a whole group not committed, with it committed but nobody told, within the rows of a group (an
+impression is there, its key is not), and at some moment of a commit and of a checkpoint."""
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class CrashingStore(sqlite.SQLiteStore):
+    """A store at whose named points the process may end."""
+
+    point, _, after = os.environ.get("MCFAIR_CRASH", "").partition(":")
+    rows = 0
+
+    def append(self, number, entry):
+        super().append(number, entry)
+        self.rows += 1
+        self.reach("between-rows")
+
+    def commit(self):
+        self.reach("before-commit")
+        self.reach("in-commit", 0.004 * random.random())
+        super().commit()
+        self.reach("after-commit")
+
+    def tidy(self):
+        if self.db.total_changes - self.checkpointed > sqlite.CHECKPOINT_ROWS:
+            self.reach("in-checkpoint", 0.006 * random.random())
+        super().tidy()
+
+    def reach(self, point, seconds=0.0):
+        """Die if this is the point; after some time, meanwhile going on."""
+        if point == self.point and self.rows >= int(self.after):
+            if seconds:
+                threading.Timer(seconds, die).start()
+            else:
+                die()
+
+
+# --- broken on purpose -----------------------------------------------------------------------------------------------
+
+
+class HastyStore(CrashingStore):
+    """Has the answers sent before it commits."""
+
+    group = ()
+
+    def commit(self):
+        tell_once(self.group)
+        if self.group:
+            time.sleep(0.05)
+        super().commit()
+
+
+class HastyRanker(ranker_module.Ranker):
+    """Tells its store whom to answer."""
+
+    def do(self, operations):
+        self.store.group = operations
+        super().do(operations)
+        self.store.group = ()
+
+
+tell_all = ranker_module.tell_all
+told = set()
+
+
+def tell_once(operations):
+    """Answer those who have no answer yet."""
+    tell_all([each for each in operations if each not in told])
+    told.clear()
+    told.update(operations)
+
+
+class PiecemealStore(CrashingStore):
+    """Makes every row last by itself, as if there were no transactions."""
+
+    def begin(self):
+        pass
+
+    def commit(self):
+        self.reach("before-commit")
+        self.reach("after-commit")
+
+
+class ForgetfulEngine(engine_module.Engine):
+    """Does not recognise a request that it has answered before."""
+
+    def answered(self, name, digest, explain):
+        return None
+
+
+def acknowledge_before_commit():
+    sqlite.SQLiteStore = HastyStore
+    ranker_module.Ranker, ranker_module.tell_all = HastyRanker, tell_once
+
+
+def commit_piecemeal():
+    sqlite.SQLiteStore = PiecemealStore
+
+
+def forget_keys():
+    ranker_module.Engine = ForgetfulEngine
+
+
+BROKEN = {"hasty": acknowledge_before_commit, "piecemeal": commit_piecemeal, "forgetful": forget_keys}
+
+
+def main():
+    sqlite.SQLiteStore = CrashingStore
+    if CrashingStore.point == "in-checkpoint":
+        sqlite.CHECKPOINT_ROWS = 50
+    if broken := os.environ.get("MCFAIR_BROKEN"):
+        BROKEN[broken]()
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()
