@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from service_process import running
+from service_process import ServerProcess, mcfair
 
 import mcfair as mf
 from mcfair.random import CLICKS, draws
@@ -88,6 +88,10 @@ def test_a_severity_is_that_of_the_simulator():
 @pytest.mark.parametrize("policy", ["MCFair(alpha=1, beta=100)", "MMF(alpha=0.8)"])
 def test_a_run_through_http_makes_the_lists_of_the_simulator(policy, tmp_path):
     data, stream, trace = scene(policy, 250)
-    with running(tmp_path / "store.db", "--policy", policy, "--seed", "7") as url, Client(url) as client:
-        serve_users(client, data, stream, trace)
-        check_counters(client, data, trace)
+    with ServerProcess(tmp_path / "store.db", "--policy", policy, "--seed", "7") as server:
+        with Client(f"http://127.0.0.1:{server.ready().port}") as client:
+            serve_users(client, data, stream, trace)
+            check_counters(client, data, trace)
+        assert server.terminate() == 0
+    replayed = mcfair("replay", "--store", tmp_path / "store.db")
+    assert "250 lists: all the same" in replayed.stdout

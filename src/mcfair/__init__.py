@@ -14,7 +14,19 @@ from typing import TYPE_CHECKING, Any
 from ._jit import Kernel, kernel
 from .data import Dataset
 from .datasets import Fold, load_letor, open_data, synthetic
-from .errors import DataError, MCFairError, MCFairWarning, PolicyError, SettingError, TraceError
+from .errors import (
+    ConflictError,
+    DataError,
+    MCFairError,
+    MCFairWarning,
+    NotFoundError,
+    PolicyError,
+    RequestError,
+    SettingError,
+    StoreError,
+    TraceError,
+    UnavailableError,
+)
 from .limits import Floor, Frontier, fairness_floor, frontier
 from .metrics import cndcg, ideal_dcg, ndcg, unfairness, unfairness_per_query
 from .policies import ILP, LP, MMF, ExploreK, FairCo, FairK, MCFair, PLFair, RandomK, TopK
@@ -30,6 +42,8 @@ if TYPE_CHECKING:
     from .experiment import Experiment, Series, read_experiment, shipped_experiment
     from .report import write_report
     from .results import Results
+    from .service.client import AsyncClient, Client
+    from .service.ranker import Ranker
     from .significance import fisher, holm
     from .tuning import Tuning, tune
 
@@ -37,6 +51,9 @@ __all__ = [
     "ILP",
     "LP",
     "MMF",
+    "AsyncClient",
+    "Client",
+    "ConflictError",
     "DataError",
     "Dataset",
     "Draws",
@@ -51,20 +68,25 @@ __all__ = [
     "MCFair",
     "MCFairError",
     "MCFairWarning",
+    "NotFoundError",
     "PLFair",
     "Policy",
     "PolicyError",
     "Query",
     "RandomK",
+    "Ranker",
+    "RequestError",
     "Results",
     "Series",
     "Setting",
     "SettingError",
     "State",
+    "StoreError",
     "TopK",
     "Trace",
     "TraceError",
     "Tuning",
+    "UnavailableError",
     "cndcg",
     "examination",
     "fairness_floor",
@@ -98,6 +120,7 @@ LATER = {
     "Experiment": "experiment", "Series": "experiment", "read_experiment": "experiment",
     "shipped_experiment": "experiment", "run_experiments": "execute", "Results": "results", "write_report": "report",
     "fisher": "significance", "holm": "significance", "Tuning": "tuning", "tune": "tuning",
+    "Ranker": "service.ranker", "Client": "service.client", "AsyncClient": "service.client",
 }  # fmt: skip
 """Names that are imported when first asked for: who ranks or simulates does not wait for what reports."""
 

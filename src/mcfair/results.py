@@ -35,7 +35,7 @@ PACKAGE = Path(__file__).parent
 
 NOT_IN_A_RUN = {
     "__init__.py", "__main__.py", "cli.py", "execute.py", "experiment.py", "limits.py", "report", "results.py",
-    "significance.py", "testing.py", "tuning.py",
+    "service", "significance.py", "testing.py", "tuning.py",
 }  # fmt: skip
 """Parts of the package that no run depends on: a change there leaves finished work valid."""
 

@@ -214,7 +214,7 @@ def call_section(method: str, path: str, described: dict[str, Any], document: di
     ]
     given = "".join(
         f"<tr><td><code>{escape(each['name'])}</code></td><td>{typed(each['schema'])}</td>"
-        f"<td>{each['in']}. {prose(each.get('description', ''))}</td></tr>"
+        f"<td>in the {each['in']}. {prose(each.get('description', ''))}</td></tr>"
         for each in described.get("parameters", [])
     )
     if given:
@@ -326,7 +326,7 @@ STYLE = """
 --link:#7cc0ff;--get:#5fd0a3;--post:#7cc0ff;--put:#f0b45c;--delete:#ff8f86}}
 *{box-sizing:border-box}html{scroll-behavior:smooth;scroll-padding-top:1rem}
 body{margin:0;font:16px/1.55 system-ui,sans-serif;color:var(--ink);background:var(--back);display:flex}
-nav{position:sticky;top:0;height:100vh;overflow:auto;flex:0 0 23rem;padding:1.5rem 1rem;background:var(--tint);
+nav{position:sticky;top:0;height:100vh;overflow:auto;flex:0 0 24rem;padding:1.5rem 1rem;background:var(--tint);
 border-right:1px solid var(--line);font-size:.85rem}
 nav p{margin:1.2rem .5rem .3rem;color:var(--soft);font-weight:600}
 nav a{display:flex;gap:.5rem;padding:.2rem .5rem;border-radius:.3rem;color:var(--ink);text-decoration:none}
@@ -346,5 +346,6 @@ td{border-top:1px solid var(--line);padding:.35rem .8rem .35rem 0;vertical-align
 td:first-child{width:11rem}td:nth-child(2):not(:last-child){width:13rem}
 b{font-size:.75rem;letter-spacing:.03em}.get{color:var(--get)}.post{color:var(--post)}.put{color:var(--put)}
 .delete{color:var(--delete)}.refusals{color:var(--soft);font-size:.85rem}
-@media(max-width:60rem){body{display:block}nav{position:static;height:auto;border-right:0}main{padding:1rem}}
+@media(max-width:60rem){body{display:block}nav{position:static;height:auto;border-right:0}main{padding:1rem}
+td{overflow-wrap:anywhere}td:first-child{width:30%}td:nth-child(2):not(:last-child){width:30%}}
 """

@@ -308,7 +308,7 @@ class Service:
 
         The text of a query never stands in a URL, because proxies log those.
         """
-        wire.check_bytes("query", body.query, wire.MAX_QUERY)
+        wire.check_text("query", body.query, wire.MAX_QUERY)
         return await self.ranker.ask(Engine.query_state, query=body.query)
 
     @call("GET", "/v1/queries/{query_id}", "What is known", "read", gives=wire.QueryState)

@@ -358,8 +358,8 @@ class Ranker:
 
     @property
     def has_keys(self) -> bool:
-        """Whether there is any key that is good."""
-        return any(key.revoked is None for key in self.engine.stored_keys.values())
+        """Whether keys are asked for: once there was one, even if all are revoked by now."""
+        return bool(self.engine.stored_keys)
 
     def authenticate(self, key: str) -> frozenset[Scope] | None:
         """Say what a key is good for; None if it is good for nothing."""
