@@ -84,7 +84,8 @@ class CrashLoop:
                 self.street.stop(self.shoppers)
                 self.check()
                 if server.terminate() != 0:
-                    self.report.faults.append(f"SIGTERM was answered by {server.child.returncode}: {server.text}")
+                    self.report.faults.append(f"SIGTERM was answered by {server.child.returncode}")
+                self.listen(server)
         finally:
             self.street.given_up.set()
             self.street.up.set()
@@ -117,9 +118,15 @@ class CrashLoop:
             elif server.wait(60) != -9:
                 raise AssertionError(f"it ended by itself, with {server.child.returncode}: {server.text}")
         server.kill()
+        self.listen(server)
         self.report.kills[point] += 1
         self.say(f"kill {self.report.kills.total()}, {point}: {self.street.acknowledged.total():,} acknowledged, "
                  f"{len(self.report.faults)} faults")  # fmt: skip
+
+    def listen(self, server):
+        """Whatever a server has to complain about is a fault."""
+        if " ERROR " in server.text or "Traceback" in server.text:
+            self.report.faults.append(f"the server complained: {server.text}")
 
     # --- what must hold ----------------------------------------------------------------------------------------------
 
