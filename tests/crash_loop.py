@@ -70,12 +70,11 @@ class CrashLoop:
     def run(self, points):
         """Kill once at each of the points, then let everybody finish and check everything."""
         try:
-            for number, point in enumerate(points):
+            for each in self.shoppers:
+                each.start()
+            for point in points:
                 crash = f"{point}:{self.dice.randint(30, 150)}" if point not in ("any", "starting") else None
                 with self.start(crash) as server:
-                    if number == 0:
-                        for each in self.shoppers:
-                            each.start()
                     self.kill(server, point)
                     self.street.up.clear()
             with self.start() as server:
@@ -90,12 +89,8 @@ class CrashLoop:
             self.street.given_up.set()
             self.street.up.set()
             for each in self.shoppers:
-                if each.is_alive():
-                    each.join(60)
-        for command in ("verify", "replay"):
-            ran = mcfair(command, "--store", self.store)
-            if ran.returncode:
-                self.report.faults.append(f"{command}: {ran.stderr}")
+                each.join(60)
+        self.report.faults += proof_faults(self.store)
         self.report.acknowledged, self.report.retried = self.street.acknowledged, self.street.retried
         return self.report
 
@@ -162,6 +157,13 @@ class CrashLoop:
                 shopper.explain(impression)
                 explained += 1
         return explained
+
+
+def proof_faults(store):
+    """Have the service's own proofs made; return what they complain of."""
+    with ThreadPoolExecutor(2) as pool:
+        runs = pool.map(lambda command: mcfair(command, "--store", store), ("verify", "replay"))
+    return [f"{ran.args[-3]}: {ran.stderr}" for ran in runs if ran.returncode]
 
 
 def main():

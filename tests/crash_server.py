@@ -66,7 +66,7 @@ class HastyStore(CrashingStore):
     def commit(self):
         tell_once(self.group)
         if self.group:
-            time.sleep(0.05)
+            time.sleep(0.02)
         super().commit()
 
 

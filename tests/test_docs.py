@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from service_process import ServerProcess
 
 import mcfair as mf
 from mcfair.cli import app
@@ -13,6 +14,7 @@ from mcfair.testing import check_policy
 
 ROOT = Path(__file__).parent.parent
 USAGE = (ROOT / "docs" / "usage.md").read_text()
+SERVICE = (ROOT / "docs" / "service.md").read_text()
 README = (ROOT / "README.md").read_text()
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 
@@ -23,12 +25,39 @@ def blocks(text):
     return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("name", command.commands)
-def test_every_command_and_option_is_documented(name):
-    assert f"mcfair {name}" in USAGE
-    for parameter in command.commands[name].params:
+def commands(group, path=()):
+    for name, each in group.commands.items():
+        yield from commands(each, (*path, name)) if hasattr(each, "commands") else [(" ".join((*path, name)), each)]
+
+
+@pytest.mark.parametrize(("name", "each"), list(commands(command)), ids=lambda value: value if isinstance(value, str) else "")
+def test_every_command_and_option_is_documented(name, each):
+    page = USAGE + SERVICE
+    assert f"mcfair {name}" in page
+    for parameter in each.params:
         if parameter.opts[0].startswith("--"):
-            assert re.search(rf"{parameter.opts[0]}\b", USAGE), parameter.opts[0]
+            assert re.search(rf"{parameter.opts[0]}\b", page), parameter.opts[0]
+
+
+def test_every_module_of_the_service_is_on_the_architecture_page():
+    for path in (ROOT / "src" / "mcfair" / "service").iterdir():
+        if path.suffix == ".py" and not path.stem.startswith("__"):
+            assert f"`{path.stem}`" in ARCHITECTURE, path.stem
+
+
+def test_every_call_of_the_service_is_documented():
+    from mcfair.service.app import CALLS
+
+    for call in CALLS:
+        assert call.path in SERVICE, call.path
+
+
+def test_the_service_page_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (block,) = blocks(SERVICE)
+    with ServerProcess(tmp_path / "mcfair.db") as server:
+        exec(block.replace("127.0.0.1:8000", f"127.0.0.1:{server.ready().port}"), {})
+    assert "Rank 1 of 3" in capsys.readouterr().out
 
 
 def test_the_experiment_of_the_usage_page_runs(tmp_path):
