@@ -745,7 +745,7 @@ def test_url_can_be_opened():
 
 @pytest.mark.parametrize(
     ("missing", "module"),
-    [("litestar", "app"), ("prometheus_client", "app"), ("uvicorn", "server"), ("httptools", "server")],
+    [("prometheus_client", "app"), ("uvicorn", "server"), ("httptools", "server")],
 )
 def test_missing_extra_says_how_to_install_it(missing, module):
     code = f"import sys; sys.modules[{missing!r}] = None; import mcfair.service.{module}"

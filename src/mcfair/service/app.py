@@ -1,7 +1,7 @@
 """The service over HTTP: its calls, who may make them, and a problem as RFC 9457 has it for every refusal.
 
-The router is Litestar's. Bodies are decoded and answers encoded here, by msgspec and straight into bytes, because at a
-hundred candidates the general machinery for that would cost more than all the rest.
+A plain ASGI application: its calls are few and fixed, and msgspec decodes and encodes, so that a framework would only
+add to the time of every request.
 """
 
 from __future__ import annotations
@@ -25,17 +25,13 @@ from ..errors import ConflictError, NotFoundError, PolicyError, RequestError, Se
 from . import wire
 from .apidocs import JSON, KEY_PATTERN, PROBLEM, Call, openapi, page
 from .engine import Engine
-from .gate import ASGI, Gate, Message, Metrics, Receive, Send, log_failure
+from .gate import Gate, Message, Metrics, Receive, Send, log_failure
 from .ranker import Ranker
 
 try:
-    from litestar import Litestar, Request, Response
-    from litestar.exceptions import HTTPException
-    from litestar.handlers import HTTPRouteHandler
-    from litestar.types import ASGIApp
     from prometheus_client import CONTENT_TYPE_LATEST
 except ImportError:
-    raise SettingError("the service needs Litestar: pip install 'mcfair[service]'") from None
+    raise SettingError("the service needs prometheus-client: pip install 'mcfair[service]'") from None
 
 __all__ = ["CALLS", "Service", "is_loopback", "make_app"]
 
@@ -476,7 +472,7 @@ def make_app(
     *,
     admin_token: str | None = None,
     loopback: bool = True,
-    max_in_flight: int = 256,
+    max_in_flight: int = 128,
     patience: float = 30.0,
     access_log: bool = False,
 ) -> Gate:
@@ -498,59 +494,88 @@ def make_app(
         Whether to log each answer, to the logger `mcfair.access`.
     """
     service = Service(ranker, admin_token=admin_token, loopback=loopback, patience=patience)
-    litestar = Litestar(
-        [*map(options, {each.path for each in CALLS}), *(handler(service, each) for each in CALLS)],
-        exception_handlers={Exception: refused},
-        openapi_config=None,
-        logging_config=None,
-    )
-    service.gate = Gate(cast(ASGI, litestar), service.metrics, max_in_flight=max_in_flight, access_log=access_log)
+    service.gate = Gate(Router(service), service.metrics, max_in_flight=max_in_flight, access_log=access_log)
     return service.gate
 
 
-def handler(service: Service, call: Call) -> HTTPRouteHandler:
-    """Make what the router calls: check the key, decode the body, do the work, encode the answer."""
-    decoder = None if call.takes is None else msgspec.json.Decoder(call.takes)
+class Router:
+    """Finds the call that a request is for, and answers it."""
 
-    async def handle(request: Request[Any, Any, Any]) -> ASGIApp:
-        headers = dict(request.scope["headers"])
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.paths: dict[str, dict[str, Handler]] = {}
+        for each in CALLS:
+            self.paths.setdefault(each.path, {})[each.method] = Handler(service, each)
+        self.patterns = [
+            (re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path)), path) for path in self.paths if "{" in path
+        ]  # fmt: skip
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request, with a problem if anything is wrong."""
+        answer: Answer | Stream
+        try:
+            handler, parts = self.find(scope)
+            answer = OPTIONS[scope["path_template"]] if handler is None else await handler.answer(scope, receive, parts)
+        except Exception as error:
+            answer = problem(error, scope.get("path_template", "none"))
+        await answer(scope, receive, send)
+
+    def find(self, scope: Message) -> tuple[Handler | None, dict[str, str]]:
+        """Find who answers, none if the request only asks who might; note the template of the path."""
+        path, method = scope["path"], scope["method"]
+        found, parts = ({} if "{" in path else self.paths.get(path, {})), {}
+        template = path
+        if method not in found:  # a fixed path may also be an example of a template
+            for pattern, name in self.patterns:
+                match = pattern.fullmatch(path)
+                if match and (method in self.paths[name] or not found):
+                    template, found, parts = name, self.paths[name], match.groupdict()
+        if not found:
+            raise RefusedError(404, "there is nothing at this path: see /docs")
+        scope["path_template"] = template
+        if method == "OPTIONS":
+            return None, parts
+        if method not in found:
+            raise RefusedError(405, "this path has other methods: see the Allow header", allow=allowed(template))
+        return found[method], parts
+
+
+class Handler:
+    """One call: checks the key, decodes the body, does the work, encodes the answer."""
+
+    def __init__(self, service: Service, call: Call) -> None:
+        self.service = service
+        self.call = call
+        self.decoder = None if call.takes is None else msgspec.json.Decoder(call.takes)
+
+    async def answer(self, scope: Message, receive: Receive, parts: dict[str, str]) -> Answer | Stream:
+        """Answer one request."""
+        call, headers = self.call, dict(scope["headers"])
         if call.scope is not None:
-            service.authorize(headers, call.scope)
-        given: dict[str, Any] = dict(request.scope["path_params"])
+            self.service.authorize(headers, call.scope)
+        given: dict[str, Any] = dict(parts)
         if call.keyed:
             given["key"] = idempotency_key(headers)
-        if decoder is not None:
-            body = await read_body(headers, cast(Receive, request.receive), service.patience)
-            given["body"] = decoded(decoder, body)
-        answer = await call.work(service, **given)
-        if not isinstance(answer, Answer | Stream):
-            answer = NOTHING if answer is None else Answer(encoder.encode(answer), JSON_HEAD, call.status)
-        return cast(ASGIApp, answer)
-
-    # the answer has its own status; the router wants one that allows a body
-    return HTTPRouteHandler(typed_path(call.path), http_method=call.method, status_code=200)(handle)
+        if self.decoder is not None:
+            given["body"] = decoded(self.decoder, await read_body(headers, receive, self.service.patience))
+        answer = await call.work(self.service, **given)
+        if isinstance(answer, Answer | Stream):
+            return answer
+        return NOTHING if answer is None else Answer(encoder.encode(answer), JSON_HEAD, call.status)
 
 
 NOTHING = Answer(b"", [(b"cache-control", b"no-store")], 204)
 
 
-def options(path: str) -> HTTPRouteHandler:
-    """Make what says which methods a path has; that of the router only knows the first."""
-    methods = ", ".join([*(call.method for call in CALLS if call.path == path), "OPTIONS"])
-    answer = Answer(b"", [(b"allow", methods.encode())], 204)
-
-    async def handle() -> ASGIApp:
-        return cast(ASGIApp, answer)
-
-    return HTTPRouteHandler(typed_path(path), http_method="OPTIONS", status_code=200)(handle)
+def allowed(path: str) -> str:
+    """Say which methods a path has."""
+    return ", ".join([*(call.method for call in CALLS if call.path == path), "OPTIONS"])
 
 
-def typed_path(path: str) -> str:
-    """Write a path as the router wants it."""
-    return re.sub(r"{(\w+)}", r"{\1:str}", path)
+OPTIONS = {call.path: Answer(b"", [(b"allow", allowed(call.path).encode())], 204) for call in CALLS}
 
 
-def refused(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+def problem(error: Exception, where: str) -> Answer:
     """Make a problem of an error."""
     status, detail, field = 500, "something unexpected happened, and was logged", None
     headers: dict[str, str] = {}
@@ -569,17 +594,9 @@ def refused(request: Request[Any, Any, Any], error: Exception) -> Response[bytes
             status, detail = 409, str(error)
         case UnavailableError():
             status, detail = 503, str(error)
-            headers = {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
-        case HTTPException() if error.status_code < 500:
-            status, detail, headers = (
-                error.status_code,
-                ROUTING.get(error.status_code, error.detail),
-                error.headers or {},
-            )
+            headers = {"retry-after": str(max(1, math.ceil(error.retry_after)))}
         case _:
-            log_failure(str(request.scope.get("path_template")), error)
-    problem = wire.Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, field=field)
-    return Response(encoder.encode(problem), status_code=status, media_type=PROBLEM, headers=headers)
-
-
-ROUTING = {404: "there is nothing at this path: see /docs", 405: "this path has other methods: see the Allow header"}
+            log_failure(where, error)
+    body = wire.Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, field=field)
+    head = [(b"content-type", PROBLEM.encode()), *((a.lower().encode(), b.encode()) for a, b in headers.items())]
+    return Answer(encoder.encode(body), head, status)

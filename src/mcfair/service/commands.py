@@ -49,7 +49,7 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
         entry: Annotated[str | None, typer.Option(help="How newcomers enter: zero or fair.")] = None,
         retention: Annotated[str | None, typer.Option(help="How long impressions take feedback.")] = None,
         seed: Annotated[int | None, typer.Option(help="For policies that draw.")] = None,
-        max_in_flight: Annotated[int, typer.Option(help="Requests answered at a time; more get 503.")] = 256,
+        max_in_flight: Annotated[int, typer.Option(help="Requests answered at a time; more get 503.")] = 128,
         cache: Annotated[int, typer.Option(help="Memory for queries, in MB; others are read when needed.")] = 256,
         drain: Annotated[str, typer.Option(help="How long to answer on after SIGTERM, not ready any more.")] = "0s",
         access_log: Annotated[bool, typer.Option("--access-log", help="Log every answer, never a query.")] = False,

@@ -106,7 +106,7 @@ class Gate:
     `closed`, no more requests are let in.
     """
 
-    def __init__(self, app: ASGI, metrics: Metrics, *, max_in_flight: int = 256, access_log: bool = False) -> None:
+    def __init__(self, app: ASGI, metrics: Metrics, *, max_in_flight: int = 128, access_log: bool = False) -> None:
         self.app = app
         self.metrics = metrics
         self.max_in_flight = max_in_flight

@@ -116,6 +116,7 @@ class Ranker:
         self.on_batch: list[Callable[[int, float], None]] = []
         self.trouble: str | None = None
         self.closing = False
+        self.door = threading.Lock()
         self.limit = most_waiting
         try:
             self.store.begin()
@@ -156,11 +157,12 @@ class Ranker:
 
     def put(self, operation: Operation) -> None:
         """Queue an operation, or refuse it."""
-        if self.closing:
-            raise UnavailableError("the service is stopping")
         if self.waiting.qsize() >= self.limit:
             raise UnavailableError(f"{self.limit:,} operations are waiting already")
-        self.waiting.put(operation)
+        with self.door:  # so that nothing comes behind the end
+            if self.closing:
+                raise UnavailableError("the service is stopping")
+            self.waiting.put(operation)
 
     @property
     def depth(self) -> int:
@@ -222,13 +224,14 @@ class Ranker:
                 operations[0].error = error
 
     def undo(self, error: Exception) -> None:
-        """Go back to what the store has."""
-        self.trouble = f"{type(error).__name__}: {error}"
+        """Go back to what the store has, and say what is wrong with it, if it is to blame."""
+        of_the_store = isinstance(error, (StoreError, sqlite3.Error, OSError))
+        self.trouble = f"{type(error).__name__}: {error}" if of_the_store else None
         try:
             self.store.rollback()
             self.engine.forget()
         except (MCFairError, sqlite3.Error) as further:
-            self.trouble += f"; {further}"
+            self.trouble = f"{self.trouble or type(error).__name__}; {further}"
 
     def sweep(self) -> None:
         """Fold what has expired, while nobody waits; after trouble, see whether it is over."""
@@ -243,11 +246,13 @@ class Ranker:
 
     def close(self, timeout: float | None = None) -> None:
         """Do what is queued, then close the store. What comes later is refused."""
-        if not self.closing:
+        with self.door:
+            if self.closing:
+                return
             self.closing = True
             self.waiting.put(None)
-            self.writer.join(timeout)
-            self.store.close()
+        self.writer.join(timeout)
+        self.store.close()
 
     # --- what there is to ask ----------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ def serve(
     *,
     access_log: bool = False,
     drain_seconds: float = 0.0,
-    max_in_flight: int = 256,
+    max_in_flight: int = 128,
     admin_token: str | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
