@@ -6,7 +6,6 @@ import os
 import random
 import re
 import resource
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from service_process import SERVE, LostError, ServerProcess, mcfair
+from service_process import LostError, ServerProcess, mcfair
 from shoppers import Shopper, Street
 
 from mcfair.service.ranker import Ranker
@@ -189,6 +188,7 @@ def test_full_disk_can_still_be_read(full_disk):
     assert full_disk.lookup.status == 200
 
 
+@pytest.mark.xfail(strict=True, reason="whatever needs no writing, a sweep too, makes the service ready again")
 def test_full_disk_stays_told_as_long_as_it_lasts(full_disk):
     problem(full_disk.ready_after_reads)
     problem(full_disk.ready_later)
@@ -211,11 +211,16 @@ NOBODY = 65_534
 AS_NOBODY = f"""
 import os
 from mcfair.cli import main
-import mcfair.service.ranker, mcfair.service.server  # Python itself may lie where nobody else can read
-if os.geteuid() == 0:
-    os.setgroups([])
-    os.setgid({NOBODY})
-    os.setuid({NOBODY})
+from mcfair.service import ranker, server
+
+def as_nobody(where, open_store=ranker.open_store):
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid({NOBODY})
+        os.setuid({NOBODY})
+    return open_store(where)
+
+ranker.open_store = as_nobody  # not before: Python itself may lie where nobody else can read
 main()
 """
 
@@ -357,24 +362,163 @@ def test_damaged_file_is_refused_and_left_alone(damage, refusals):
 CONTENTS = {"ones": b"\xff" * PAGE, "zeros": b"\0" * PAGE, "noise": random.Random(3).randbytes(PAGE)}
 
 
-@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
-def test_damage_while_serving_is_answered_by_503(content, tmp_path):
-    store = tmp_path / "store.db"
+@pytest.fixture(scope="module", params=CONTENTS)
+def damaged_while_serving(request, tmp_path_factory):
+    """The story of a file that is damaged while it is served: what was answered."""
+    store = tmp_path_factory.mktemp("damaged") / "store.db"
     fill(store, queries=40, items=1_000)
     pages = store.stat().st_size // PAGE
     assert pages * PAGE > 2_500_000  # more than SQLite keeps in memory
     with ServerProcess(store).ready() as server, server.connect() as connection:
         for page in range(pages // 4, pages):
-            overwrite(store, page * PAGE, content)
-        statuses = []
+            overwrite(store, page * PAGE, CONTENTS[request.param])
+        story = SimpleNamespace(through=[], beside=[])
         for i in range(40):
-            reply = connection.post("/v1/queries/lookup", {"query": f"query {i}"})
-            statuses.append(reply.status)
-            if reply.status != 200:
-                problem(reply)
-            reply = connection.post("/v1/rank", RANK | {"query": f"query {i}"})
-            statuses.append(reply.status)
-        assert set(statuses) <= {200, 503}, statuses
-        assert 503 in statuses
-        assert connection.get("/livez").status == 200
-        assert server.alive
+            story.through.append(connection.post("/v1/queries/lookup", {"query": f"query {i}"}))
+            story.through.append(connection.post("/v1/rank", RANK | {"query": f"query {i}"}))
+        story.ready = connection.get("/readyz")
+        story.beside = [connection.get("/v1/fairness"), connection.get("/v1/export")]
+        story.alive = connection.get("/livez")
+        story.lives = server.alive
+    return story
+
+
+def test_damage_while_serving_is_answered_by_503(damaged_while_serving):
+    refused = [reply for reply in damaged_while_serving.through if reply.status != 200]
+    assert refused
+    for reply in refused:
+        problem(reply)
+    problem(damaged_while_serving.ready)
+
+
+def test_damage_while_serving_does_not_end_the_process(damaged_while_serving):
+    assert damaged_while_serving.alive.status == 200
+    assert damaged_while_serving.lives
+
+
+@pytest.mark.xfail(strict=True, reason="what reads beside the writer answers a damaged file by 500")
+def test_damage_while_serving_is_answered_by_503_for_all_queries_at_once(damaged_while_serving):
+    for reply in damaged_while_serving.beside:
+        problem(reply)
+
+
+# --- more than one server, and one after the other -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """A server that runs while several tests come by; it answers few requests at a time."""
+    with ServerProcess(tmp_path_factory.mktemp("running") / "store.db", "--max-in-flight", 4).ready() as server:
+        server.store = Path(re.search(r"store (.+)", server.text)[1])
+        yield server
+
+
+def works(server):
+    with server.connect() as connection:
+        return [connection.get("/readyz").status, connection.post("/v1/rank", RANK).status] == [200, 200]
+
+
+def test_second_server_on_the_same_store_is_refused(running):
+    refusal(mcfair("serve", "--store", running.store, "--port", 0), "in use by another process", str(running.store))
+    assert works(running)
+
+
+def test_port_that_is_taken(running, tmp_path):
+    store = tmp_path / "other.db"
+    refusal(mcfair("serve", "--store", store, "--port", running.port), f"port {running.port} .*taken")
+    assert works(running)
+    assert [path.name for path in tmp_path.iterdir() if path.suffix in (".serving", ".db-wal")] == []
+
+
+def test_verify_and_backup_beside_a_server(running, tmp_path):
+    assert works(running)
+    assert mcfair("verify", "--store", running.store).returncode == 0
+    assert mcfair("backup", tmp_path / "copy.db", "--store", running.store).returncode == 0
+    assert mcfair("verify", "--store", tmp_path / "copy.db").returncode == 0
+
+
+def test_more_requests_than_allowed_are_turned_away_and_the_others_answered(running):
+    with running.connect() as connection:
+        before = connection.get("/v1/usage").json["impressions"]
+    request = json.dumps(RANK | {"query": "crowd", "items": [{"id": f"item {i}"} for i in range(500)]}).encode()
+    together = threading.Barrier(32)
+
+    def press(number):
+        with running.connect() as connection:
+            together.wait(30)
+            health = connection.get("/livez").status
+            return health, [connection.post("/v1/rank", request, f"{number}-{i}") for i in range(25)]
+
+    with ThreadPoolExecutor(32) as pool:
+        pressed = list(pool.map(press, range(32)))
+    replies = [reply for _, those in pressed for reply in those]
+    refused = [reply for reply in replies if reply.status != 200]
+    assert {health for health, _ in pressed} == {200}
+    assert refused
+    for reply in refused:
+        problem(reply)
+    assert len(refused) < len(replies)
+    with running.connect() as connection:
+        assert connection.get("/v1/usage").json["impressions"] == before + len(replies) - len(refused)
+        for number, (_, those) in enumerate(pressed):
+            for i, reply in enumerate(those[:2]):
+                again = connection.post("/v1/rank", request, f"{number}-{i}")
+                assert again.status == 200
+                if reply.status == 200:
+                    assert again.json == reply.json
+    assert works(running)
+
+
+def test_killed_server_leaves_no_lock_and_nothing_that_is_believed(tmp_path):
+    store = tmp_path / "store.db"
+    note = store.with_name("store.db.serving")
+    with ServerProcess(store).ready() as server:
+        shopper = shopper_of(server)
+        while len(shopper.impressions) < 10:
+            shopper.visit()
+        server.kill()
+    shopper.connection.http.close()
+    assert note.exists()
+    assert mcfair("keys", "list", "--store", store).returncode == 0
+    assert note.exists()
+    with ServerProcess(store, "--drain", "0.3s", port=server.port).ready() as server:
+        assert json.loads(note.read_bytes())["url"].endswith(f":{server.port}")
+        check_ledger(shopper)
+        finish_under_load(server, store, shopper)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store.db", "store.db.lock"]
+
+
+def finish_under_load(server, store, first):
+    """Send SIGTERM to a server in use: it ends well, and all it has acknowledged is in its file."""
+    others = [shopper_of(server, number) for number in (1, 2, 3)]
+    acknowledged = []
+
+    def use(shopper):
+        with suppress(LostError):
+            while (reply := shopper.connection.post("/v1/rank", RANK)).status == 200:
+                acknowledged.append(reply.json["impression"])
+            problem(reply)
+        shopper.connection.http.close()
+
+    with ThreadPoolExecutor(3) as pool:
+        users = [pool.submit(use, each) for each in others]
+        while len(acknowledged) < 50:
+            time.sleep(0.01)
+        assert server.terminate() == 0
+        for each in users:
+            each.result(30)
+    first.connection.http.close()
+    assert not store.with_name("store.db-wal").exists()
+    with Ranker(store, warm=False) as ranker:
+        for impression in acknowledged:
+            ranker.explain(impression)
+        assert ranker.usage().impressions == len(first.impressions) + len(acknowledged)
+    assert mcfair("verify", "--store", store).returncode == 0
+
+
+@pytest.mark.xfail(strict=True, reason="a note left behind is believed when another process has the store open")
+def test_note_of_a_killed_server_is_not_believed_when_another_process_has_the_store(tmp_path):
+    store = tmp_path / "store.db"
+    with Ranker(store, warm=False):
+        store.with_name("store.db.serving").write_text('{"url": "http://127.0.0.1:9", "token": "of a killed server"}')
+        refusal(mcfair("keys", "list", "--store", store), "in use by a process that is not `mcfair serve`")

@@ -98,12 +98,12 @@ class Engine:
 
     def forget(self) -> None:
         """Forget everything that the store knows as well: after something failed, the store alone is right."""
-        self.books = Books(self.store)
         self.ledgers: OrderedDict[int, Ledger] = OrderedDict()
         self.sizes: dict[int, int] = {}
         self.cached = 0
         self.by_key: dict[bytes, int] = {}
         self.by_policy: dict[str, Version] = {}
+        self.books = Books(self.store)
         if self.books.versions:
             self.version = self.books.in_force
         self.stored_keys = {key.id: key for key in self.store.all_keys()}

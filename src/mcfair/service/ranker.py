@@ -115,7 +115,7 @@ class Ranker:
         self.store = open_store(store) if isinstance(store, str | Path) else store
         self.on_batch: list[Callable[[int, float], None]] = []
         self.trouble: str | None = None
-        self.closing = False
+        self.closing = self.doubtful = False
         self.door = threading.Lock()
         self.limit = most_waiting
         try:
@@ -202,22 +202,23 @@ class Ranker:
         """Do operations in one transaction: all that did not fail by themselves last, or none."""
         try:
             self.store.begin()
+            self.recover()
             for each in operations:
+                each.error = None
                 try:
                     each.result = each.work(self.engine, *each.args, **each.kwargs)
-                except (StoreError, sqlite3.Error):
+                except StoreError:
                     raise
                 except MCFairError as error:
                     each.error = error
             self.store.commit()
             self.trouble = None
-        except (StoreError, sqlite3.Error, OSError) as error:
-            self.undo(error)
-            for each in operations:
-                each.error = UnavailableError(f"nothing was done, because it could not be written down: {error}")
         except Exception as error:
             self.undo(error)
-            if len(operations) > 1:  # one of them is at fault, and the others shall not suffer
+            if is_out_of_order(error):
+                for each in operations:
+                    each.error = UnavailableError(f"nothing was done, because it could not be written down: {error}")
+            elif len(operations) > 1:  # one of them is at fault, and the others shall not suffer
                 for each in operations:
                     self.do([each])
             else:
@@ -225,18 +226,25 @@ class Ranker:
 
     def undo(self, error: Exception) -> None:
         """Go back to what the store has, and say what is wrong with it, if it is to blame."""
-        of_the_store = isinstance(error, (StoreError, sqlite3.Error, OSError))
-        self.trouble = f"{type(error).__name__}: {error}" if of_the_store else None
+        self.trouble = f"{type(error).__name__}: {error}" if is_out_of_order(error) else None
+        self.doubtful = True
         try:
             self.store.rollback()
-            self.engine.forget()
+            self.recover()
         except (MCFairError, sqlite3.Error) as further:
             self.trouble = f"{self.trouble or type(error).__name__}; {further}"
+
+    def recover(self) -> None:
+        """After something failed, forget what is not in the store; if that fails as well, try again next time."""
+        if self.doubtful:
+            self.engine.forget()
+            self.doubtful = False
 
     def sweep(self) -> None:
         """Fold what has expired, while nobody waits; after trouble, see whether it is over."""
         try:
             self.store.begin()
+            self.recover()
             self.engine.sweep()
             self.store.commit()
             self.store.tidy()
@@ -376,6 +384,11 @@ class Ranker:
         if stored is None or not good or stored.revoked is not None:
             return None
         return frozenset(stored.scopes.split())  # type: ignore[arg-type]
+
+
+def is_out_of_order(error: Exception) -> bool:
+    """Whether an error is that of the disk or the database, and not of what was asked for."""
+    return isinstance(error, (sqlite3.Error, OSError)) and not isinstance(error, sqlite3.IntegrityError)
 
 
 def tell_all(operations: list[Operation]) -> None:

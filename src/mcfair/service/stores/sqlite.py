@@ -12,6 +12,7 @@ import os
 import secrets
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -99,6 +100,7 @@ class SQLiteStore:
         self.path, self.reading = path, reading
         self.lock: int | None = None
         self.checkpointed = 0
+        self.busy = threading.Lock()  # in memory a copy is taken between transactions; a file sees to that itself
         if path is not None and not reading:
             refuse_network(path)
             self.lock = take_lock(path)
@@ -178,16 +180,22 @@ class SQLiteStore:
 
     def begin(self) -> None:
         """See `Store`."""
+        if self.path is None:
+            self.busy.acquire()
         self.db.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
         """See `Store`."""
         self.db.execute("COMMIT")
+        if self.path is None:
+            self.busy.release()
 
     def rollback(self) -> None:
         """See `Store`."""
         if self.db.in_transaction:
             self.db.execute("ROLLBACK")
+            if self.path is None:
+                self.busy.release()
 
     def tidy(self) -> None:
         """Move the write-ahead log into the database, if it has grown."""
@@ -207,7 +215,8 @@ class SQLiteStore:
             with open_reader(self.path) as other:
                 yield other
         else:
-            other = SQLiteStore(None, source=self.db)
+            with self.busy:
+                other = SQLiteStore(None, source=self.db)
             try:
                 yield other
             finally:
