@@ -117,6 +117,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error):
         if self.number is not None:
             self.load.finish(self, LOST, b"")
+        else:
+            self.load.free.remove(self)
 
 
 class Load:
@@ -152,7 +154,7 @@ class Load:
         number, self.count = self.count, self.count + 1
         self.begun[number] = self.last = when
         if self.free:
-            self.send(self.free.pop(), number)
+            self.send(self.free.popleft(), number)  # in turn: a server closes what is idle for long
         elif self.plan.wait:
             self.waiting.append(number)
         else:
@@ -165,6 +167,8 @@ class Load:
             number, self.count = self.count, self.count + 1
             self.begun[number] = self.last
             self.send(connection, number)
+        else:
+            self.free.append(connection)
 
     def send(self, connection, number):
         self.open += 1

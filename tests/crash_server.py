@@ -1,4 +1,4 @@
-"""`mcfair serve` that kills itself at a named point, or is broken on purpose; to be run, with the arguments of `mcfair`.
+"""`mcfair serve` that kills itself at a named point, or is broken on purpose; run it with the arguments of `mcfair`.
 
 `MCFAIR_CRASH=POINT:ROWS` sends SIGKILL to the process itself at the first POINT it comes to after ROWS rows of the log
 were written. `MCFAIR_BROKEN=NAME` breaks a promise, so that the tests can show that they would notice.

@@ -1,4 +1,4 @@
-"""Clients that rank, click and insist on an answer, with a ledger of what was acknowledged, and what follows from it."""
+"""Clients that rank, click and insist on an answer; ledgers of what was acknowledged, and what follows from them."""
 
 import json
 import math

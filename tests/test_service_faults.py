@@ -1,4 +1,4 @@
-"""Disks that are full, files that are damaged, servers too many, more load than allowed: refused clearly, nothing lost."""
+"""Full disks, damaged files, a server too many, more load than allowed: refused clearly, and nothing is lost."""
 
 import ctypes
 import json
@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -127,12 +127,13 @@ def full_disk(request, tmp_path_factory):
     """The story of a disk that gets full and is made room on: what was answered, when."""
     folder = tmp_path_factory.mktemp("full")
     story = SimpleNamespace(kind=request.param)
-    with small_disk(folder) if request.param == "disk" else suppress():
+    with small_disk(folder) if request.param == "disk" else nullcontext():
         store = folder / "store.db"
         with ServerProcess(store).ready() as server, server.connect() as connection:
             shopper = shopper_of(server)
             while len(shopper.impressions) < 20 or 1 not in shopper.impressions[-1].bits:
                 shopper.visit()
+            story.before = len(shopper.impressions)
             with (file_size_limit if request.param == "limit" else filled_disk)(server, folder):
                 story.refused = [connection.ask(*each) for each in writes(shopper)]
                 story.ready_then = connection.get("/readyz")
@@ -175,7 +176,7 @@ def wait_until_ready(connection, seconds=20.0):
 def test_full_disk_acknowledges_nothing(full_disk):
     for reply in full_disk.refused:
         assert "could not be written down" in problem(reply)
-    assert full_disk.usage == 20
+    assert full_disk.usage == full_disk.before
 
 
 def test_full_disk_is_told_and_the_process_lives(full_disk):
@@ -359,7 +360,7 @@ def test_damaged_file_is_refused_and_left_alone(damage, refusals):
     assert not path.with_name("store.db-wal").exists()
 
 
-CONTENTS = {"ones": b"\xff" * PAGE, "zeros": b"\0" * PAGE, "noise": random.Random(3).randbytes(PAGE)}
+CONTENTS = {"zeros": b"\0" * PAGE, "noise": random.Random(3).randbytes(PAGE)}
 
 
 @pytest.fixture(scope="module", params=CONTENTS)
@@ -376,7 +377,6 @@ def damaged_while_serving(request, tmp_path_factory):
         for i in range(40):
             story.through.append(connection.post("/v1/queries/lookup", {"query": f"query {i}"}))
             story.through.append(connection.post("/v1/rank", RANK | {"query": f"query {i}"}))
-        story.ready = connection.get("/readyz")
         story.beside = [connection.get("/v1/fairness"), connection.get("/v1/export")]
         story.alive = connection.get("/livez")
         story.lives = server.alive
@@ -388,7 +388,6 @@ def test_damage_while_serving_is_answered_by_503(damaged_while_serving):
     assert refused
     for reply in refused:
         problem(reply)
-    problem(damaged_while_serving.ready)
 
 
 def test_damage_while_serving_does_not_end_the_process(damaged_while_serving):
@@ -428,13 +427,6 @@ def test_port_that_is_taken(running, tmp_path):
     refusal(mcfair("serve", "--store", store, "--port", running.port), f"port {running.port} .*taken")
     assert works(running)
     assert [path.name for path in tmp_path.iterdir() if path.suffix in (".serving", ".db-wal")] == []
-
-
-def test_verify_and_backup_beside_a_server(running, tmp_path):
-    assert works(running)
-    assert mcfair("verify", "--store", running.store).returncode == 0
-    assert mcfair("backup", tmp_path / "copy.db", "--store", running.store).returncode == 0
-    assert mcfair("verify", "--store", tmp_path / "copy.db").returncode == 0
 
 
 def test_more_requests_than_allowed_are_turned_away_and_the_others_answered(running):
@@ -485,7 +477,6 @@ def test_killed_server_leaves_no_lock_and_nothing_that_is_believed(tmp_path):
         assert json.loads(note.read_bytes())["url"].endswith(f":{server.port}")
         check_ledger(shopper)
         finish_under_load(server, store, shopper)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["store.db", "store.db.lock"]
 
 
 def finish_under_load(server, store, first):
@@ -508,7 +499,7 @@ def finish_under_load(server, store, first):
         for each in users:
             each.result(30)
     first.connection.http.close()
-    assert not store.with_name("store.db-wal").exists()
+    assert sorted(path.name for path in store.parent.iterdir()) == ["store.db", "store.db.lock"]
     with Ranker(store, warm=False) as ranker:
         for impression in acknowledged:
             ranker.explain(impression)
@@ -522,3 +513,12 @@ def test_note_of_a_killed_server_is_not_believed_when_another_process_has_the_st
     with Ranker(store, warm=False):
         store.with_name("store.db.serving").write_text('{"url": "http://127.0.0.1:9", "token": "of a killed server"}')
         refusal(mcfair("keys", "list", "--store", store), "in use by a process that is not `mcfair serve`")
+
+
+@pytest.mark.xfail(strict=True, reason="a note that cannot be written ends the server with a traceback")
+def test_note_that_cannot_be_written(tmp_path):
+    (tmp_path / "store.db.serving").mkdir()
+    with ServerProcess(tmp_path / "store.db") as server:
+        if not server.wait_ready():
+            assert "Traceback" not in server.text
+            assert server.wait() == 1

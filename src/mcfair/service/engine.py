@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import secrets
 import time
 from collections import OrderedDict
@@ -421,9 +422,11 @@ class Engine:
 
     def use(self, rules: Rules) -> None:
         """Put rules in force."""
-        version = self.write_version(rules, default=True)
-        self.forget()  # ledgers may have to hold back more than they did
-        self.version = version
+        before = self.books.keeps
+        self.version = self.write_version(rules, default=True)
+        self.by_policy.clear()
+        if self.books.keeps != before:
+            self.forget()  # ledgers must hold back more than they did
 
     def version_for(self, text: str) -> Version:
         """Find the version that differs from the rules in force by a policy only, or make it."""
@@ -476,13 +479,21 @@ class Engine:
 
     # --- expiry ------------------------------------------------------------------------------------------------------
 
-    def sweep(self, queries: int = 100) -> int:
-        """Go through some queries and fold what has expired into their bases; return how many entries that were."""
-        now = self.now()
+    def sweep(self, seconds: float = math.inf) -> int:
+        """Go through the queries and fold what has expired into their bases; return how many entries that were.
+
+        When the time is over it stops, and goes on there the next time.
+        """
+        now, end = self.now(), time.monotonic() + seconds
         self.store.forget_requests(now - max(map(self.remembered, self.books.versions.values())))
-        numbers = self.store.numbers(self.swept, queries)
-        self.swept = numbers[-1] if len(numbers) == queries else 0
-        return sum(self.fold(number, now) for number in numbers)
+        folded = 0
+        while numbers := self.store.numbers(self.swept, 1):
+            self.swept = numbers[0]
+            folded += self.fold(self.swept, now)
+            if time.monotonic() > end:
+                return folded
+        self.swept = 0
+        return folded
 
     def fold(self, number: int, now: int) -> int:
         """Fold the expired beginning of a query's log into its base."""

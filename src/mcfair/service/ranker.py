@@ -49,8 +49,8 @@ TOGETHER = 256
 """Most operations in one transaction."""
 
 QUEUE = 2_048
-SWEEP_EVERY = 1.0
-"""Seconds between sweeps for what has expired."""
+SWEEP_EVERY, SWEEP_SECONDS = 0.25, 0.005
+"""How often to sweep up what has expired, and for how long at a time: requests wait meanwhile."""
 
 
 class Operation:
@@ -185,8 +185,8 @@ class Ranker:
                 tell_all(operations)
                 for listener in self.on_batch:
                     listener(len(operations), time.perf_counter() - begun)
-            elif not stopping:
-                self.sweep()
+            if time.monotonic() >= next_sweep and not stopping:
+                self.sweep(idle=not operations)
                 next_sweep = time.monotonic() + SWEEP_EVERY
 
     def take(self, patience: float) -> list[Operation | None]:
@@ -240,14 +240,17 @@ class Ranker:
             self.engine.forget()
             self.doubtful = False
 
-    def sweep(self) -> None:
-        """Fold what has expired, while nobody waits; after trouble, see whether it is over."""
+    def sweep(self, idle: bool) -> None:
+        """Fold what has expired, and tidy up while nobody waits; after trouble, see whether it is over."""
         try:
             self.store.begin()
             self.recover()
-            self.engine.sweep()
+            if self.trouble is not None:
+                self.store.probe()
+            self.engine.sweep(SWEEP_SECONDS)
             self.store.commit()
-            self.store.tidy()
+            if idle:
+                self.store.tidy()
             self.trouble = None
         except Exception as error:
             self.undo(error)

@@ -55,7 +55,7 @@ MIGRATIONS: dict[int, str] = {}
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "fuse.sshfs", "fuse.glusterfs", "glusterfs"}
 
 CHECKPOINT_ROWS = 2_000  # checkpoint when nobody waits and so many rows were written since
-CHECKPOINT_AT_LATEST = 16_000  # pages; then also while somebody waits
+CHECKPOINT_AT_LATEST = 4_000  # pages; then also while somebody waits
 
 SMALL = 64 << 20  # a file of up to so many bytes is checked whole when it is opened
 
@@ -196,6 +196,10 @@ class SQLiteStore:
             self.db.execute("ROLLBACK")
             if self.path is None:
                 self.busy.release()
+
+    def probe(self) -> None:
+        """See `Store`."""
+        self.db.execute("INSERT OR REPLACE INTO meta VALUES ('probe', ?)", (secrets.token_bytes(8),))
 
     def tidy(self) -> None:
         """Move the write-ahead log into the database, if it has grown."""

@@ -56,6 +56,9 @@ class Store(Protocol):
     def rollback(self) -> None:
         """Forget everything since `begin`."""
 
+    def probe(self) -> None:
+        """Write something that changes nothing, to see whether writing works."""
+
     def tidy(self) -> None:
         """Do what the store needs now and then; called between commits when nobody waits."""
 
