@@ -121,7 +121,7 @@ def test_a_request_can_name_its_policy(open_ranker):
     second = ranker.rank("q", ["a", "b"], k=1, policy=mf.ExploreK())
     assert ids(first) + ids(second) == ["a", "b"]
     assert first.policy == repr(mf.ExploreK())
-    assert first.version == second.version != ranker.in_force().version
+    assert first.version == second.version != ranker.policy().version
     assert sound(ranker) == 2
 
 
@@ -134,7 +134,7 @@ def test_policies_that_prepare_or_solve_are_refused(open_ranker, policy):
 
 def test_an_unknown_policy_is_refused_with_a_suggestion(open_ranker):
     with pytest.raises(RequestError, match="did you mean 'MCFair'") as refusal:
-        open_ranker().change(policy="MCFiar")
+        open_ranker().change_policy(policy="MCFiar")
     assert refusal.value.field == "policy"
 
 
@@ -186,7 +186,7 @@ def test_deferred_exposure_waits_for_shown(open_ranker):
 def test_shown_again_credits_nothing(open_ranker):
     ranker = open_ranker()
     answer = ranker.rank("q", ["a"], k=1)
-    assert ranker.feedback([{"impression": answer.impression, "type": "shown"}])[0].status == "duplicate"
+    assert ranker.shown(answer.impression).status == "duplicate"
     assert known(ranker)["a"].exposure == 1.0
 
 
@@ -220,12 +220,12 @@ def test_examination_may_be_any_list_and_changes_only_what_comes(open_ranker):
     ranker = open_ranker(examination=[0.9, 0.5])
     ranker.rank("q", ["a", "b", "c"], k=3)
     assert [item.exposure for item in known(ranker).values()] == [0.9, 0.5, 0.0]
-    before = ranker.in_force()
-    after = ranker.change(examination=0.0)
+    before = ranker.policy()
+    after = ranker.change_policy(examination=0.0)
     assert after.version == before.version + 1
     ranker.rank("q", ["a", "b", "c"], k=3)
     assert [item.exposure for item in known(ranker).values()] == [1.9, 1.5, 1.0]
-    ranker.change(examination=[0.9, 0.5])
+    ranker.change_policy(examination=[0.9, 0.5])
     ranker.rank("q", ["a", "b", "c"], k=2)
     assert [item.exposure for item in known(ranker).values()] == [2.8, 2.0, 1.0]
     assert sound(ranker) == 3
@@ -235,7 +235,7 @@ def test_mmf_sees_exposure_by_rank_whatever_the_examination_was(open_ranker):
     ranker = open_ranker(policy="MMF", examination=[1.0, 0.5])
     for _ in range(4):
         ranker.rank("q", ["a", "b"], k=2)
-    ranker.change(examination=[1.0, 0.25])
+    ranker.change_policy(examination=[1.0, 0.25])
     ranker.rank("q", ["a", "b"], k=2)
     ledger = ranker.engine.known("q", None)
     rows = np.arange(2)
@@ -260,9 +260,9 @@ def test_exposure_matures_before_it_enters_the_estimate(open_ranker, clock):
     assert known(ranker)["a"].relevance == 1.0
     clock.wait(60)
     assert known(ranker)["a"].relevance == 0.5
-    ranker.change(maturing=200)
+    ranker.change_policy(maturing=200)
     assert known(ranker)["a"].relevance == 0.0
-    ranker.change(maturing=0)
+    ranker.change_policy(maturing=0)
     assert known(ranker)["a"].relevance == 0.5
     assert sound(ranker) == 2
 
@@ -288,12 +288,12 @@ def test_a_half_life_can_come_later(open_ranker, clock):
     for _ in range(4):
         ranker.rank("q", ["a"], k=1)
     clock.wait(1000)
-    ranker.change(half_life=100)
+    ranker.change_policy(half_life=100)
     assert known(ranker)["a"].exposure == 4.0  # what had no age is as old as the rule
     clock.wait(100)
     ranker.rank("q", ["a"], k=1)
     assert known(ranker)["a"].exposure == 3.0
-    ranker.change(half_life=None)
+    ranker.change_policy(half_life=None)
     assert known(ranker)["a"].exposure == 5.0
     assert sound(ranker) == 5
 
@@ -429,7 +429,7 @@ def test_counterfactual_ranks_are_those_of_the_policy_without_the_term(open_rank
     ranker = open_ranker(policy="MCFair(alpha=2, beta=5)")
     for _ in range(5):
         answer = ranker.rank("q", list("abcdefg"), k=3)
-        ranker.feedback([click(answer, ids(answer)[1])])
+        ranker.click(answer.impression, ids(answer)[1])
     ledger = ranker.engine.known("q", None)
     candidates = next(iter(ledger.candidates.values()))
     view = ledger.view(candidates, ranker.engine.version, ranker.engine.now(), 7)
@@ -513,7 +513,7 @@ def test_a_reset_leaves_rules_and_keys(open_ranker):
     ranker.rank("q", ["a"], k=1)
     assert ranker.reset() == 1
     assert ranker.usage().queries == ranker.usage().impressions == ranker.usage().items == 0
-    assert ranker.in_force().policy == repr(mf.FairK())
+    assert ranker.policy().policy == repr(mf.FairK())
     assert ranker.authenticate(key) == {"read"}
 
 
@@ -582,12 +582,12 @@ def test_snapshots_shorten_the_way_back(open_ranker, monkeypatch):
 
 def test_rules_outlive_the_process_and_only_changes_are_new_versions(open_ranker, tmp_path):
     first = open_ranker(tmp_path / "s.db", policy="FairK")
-    assert first.in_force().version == 1
-    assert first.change(policy="FairK()").version == 1
-    assert first.change(retention=3600).version == 2
+    assert first.policy().version == 1
+    assert first.change_policy(policy="FairK()").version == 1
+    assert first.change_policy(retention=3600).version == 2
     first.close()
     again = Ranker(tmp_path / "s.db", warm=False)
-    assert (again.in_force().version, again.in_force().policy, again.in_force().retention) == (
+    assert (again.policy().version, again.policy().policy, again.policy().retention) == (
         2,
         repr(mf.FairK()),
         3600,
@@ -609,11 +609,11 @@ def test_rules_outlive_the_process_and_only_changes_are_new_versions(open_ranker
 )  # fmt: skip
 def test_rules_that_cannot_be_are_refused_by_name(open_ranker, change, field):
     ranker = open_ranker()
-    before = ranker.in_force()
+    before = ranker.policy()
     with pytest.raises(RequestError) as refusal:
-        ranker.change(**change)
+        ranker.change_policy(**change)
     assert refusal.value.field == field
-    assert ranker.in_force() == before
+    assert ranker.policy() == before
 
 
 @pytest.mark.parametrize(

@@ -91,12 +91,9 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
         from .stores import open_reader
 
         with open_reader(store) as reader, progress(reader.usage().queries) as advance:
-            queries, faults = reader.usage(), prove(reader, advance)
-        for fault in faults:
-            sys.stderr.write(f"mcfair: {fault}\n")
-        if faults:
-            raise StoreError(f"{store} is not sound: {len(faults)} fault(s)")
-        print(f"{queries.queries:,} queries, {queries.impressions:,} impressions, {queries.events:,} events: all sound")
+            stored, faults = reader.usage(), prove(reader, advance)
+        report(faults, f"{store} is not sound: {len(faults)} fault(s)")
+        print(f"{stored.queries:,} queries, {stored.impressions:,} impressions, {stored.events:,} events: all sound")
 
     @app.command()
     def replay(store: STORE = DEFAULT_STORE, plugin: PLUGIN = None) -> None:
@@ -108,10 +105,7 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
             import_plugin(each)
         with open_reader(store) as reader, progress(reader.usage().queries) as advance:
             queries, lists, faults = again(reader, advance)
-        for fault in faults:
-            sys.stderr.write(f"mcfair: {fault}\n")
-        if faults:
-            raise StoreError(f"{store} does not repeat itself: {len(faults)} of {lists:,} lists or counters differ")
+        report(faults, f"{store} does not repeat itself: {len(faults)} lists or counters of {lists:,} lists differ")
         print(f"{queries:,} queries, {lists:,} lists: all the same, counters included")
 
     @app.command()
@@ -202,7 +196,7 @@ def announced(ranker: Ranker, token: str) -> Iterator[Callable[[str], None]]:
             handle = os.open(note, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(handle, "wb") as file:
                 file.write(msgspec.json.encode({"url": url, "token": token}))
-        sys.stderr.write(greeting(url, ranker.in_force(), path, ranker.has_keys))
+        sys.stderr.write(greeting(url, ranker.policy(), path, ranker.has_keys))
         sys.stderr.flush()
 
     try:
@@ -221,6 +215,14 @@ def greeting(url: str, rules: PolicyInForce, path: Path | None, has_keys: bool) 
         f"{rules.prior_strength:g}, counts last {decay}, impressions take feedback for {rules.retention / 86_400:g} d\n"
         + ("" if has_keys else "mcfair: there are no keys, so only this machine may connect\n")
     )
+
+
+def report(faults: list[str], failure: str) -> None:
+    """Say what is wrong, if anything is, and fail."""
+    for fault in faults:
+        sys.stderr.write(f"mcfair: {fault}\n")
+    if faults:
+        raise StoreError(failure)
 
 
 @contextlib.contextmanager

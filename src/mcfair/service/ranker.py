@@ -311,6 +311,15 @@ class Ranker:
         """Report what happened to impressions: `{"impression": …, "item": …}` is a click."""
         return self.submit(Engine.feedback, as_events(events)).result().results
 
+    def click(self, impression: str, item: str) -> EventResult:
+        """Report a click on an item of an impression."""
+        return self.feedback([Event(impression=impression, item=item)])[0]
+
+    def shown(self, impression: str, ranks: Sequence[int] | None = None) -> EventResult:
+        """Report which ranks of an impression were seen, all if they are not given."""
+        seen = None if ranks is None else list(ranks)
+        return self.feedback([Event(impression=impression, type="shown", ranks=seen)])[0]
+
     def retract(self, events: Sequence[Event | dict[str, Any]]) -> list[EventResult]:
         """Take back what was reported: fraud, returns. The same event reported again does not count any more."""
         return self.submit(Engine.feedback, as_events(events), retract=True).result().results
@@ -323,11 +332,11 @@ class Ranker:
         """Tell what was observed of a query."""
         return self.submit(Engine.query_state, query, query_id).result()
 
-    def in_force(self) -> PolicyInForce:
+    def policy(self) -> PolicyInForce:
         """Say how lists are made now."""
         return self.submit(Engine.in_force).result()
 
-    def change(self, **changes: Any) -> PolicyInForce:
+    def change_policy(self, **changes: Any) -> PolicyInForce:
         """Make lists otherwise from now on: fields of `Rules`."""
         return self.submit(Engine.change, convert(PolicyChange, changes)).result()
 
