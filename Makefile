@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench soak clean
 
 demo: $(VENV)/ready
 	$(BIN)/mcfair demo
@@ -20,6 +20,11 @@ check: $(VENV)/ready
 
 bench: $(VENV)/ready
 	$(BIN)/python benchmarks/run.py
+
+soak: $(VENV)/ready
+	$(BIN)/python tests/crash_loop.py --kills 60
+	$(BIN)/python tests/soak.py --minutes 10
+	$(BIN)/python tests/soak.py --minutes 4 --kill-every 8
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

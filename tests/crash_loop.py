@@ -7,6 +7,7 @@ once, and what the service knows must be what their ledgers say.
 """
 
 import argparse
+import functools
 import random
 import statistics
 import sys
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from service_process import CRASH_SERVER, ServerProcess, free_port, mcfair
-from shoppers import Books, Shopper, Street
+from shoppers import Books, Shopper, Street, differ
 
 POINTS = ("before-commit", "after-commit", "between-rows", "in-commit", "any")
 MORE_POINTS = (*POINTS, "in-checkpoint", "starting", "any", "between-rows", "any", "after-commit")
@@ -73,7 +74,7 @@ class CrashLoop:
             for each in self.shoppers:
                 each.start()
             for point in points:
-                crash = f"{point}:{self.dice.randint(30, 150)}" if point not in ("any", "starting") else None
+                crash = f"{point}:{self.dice.randint(30, 200)}" if point not in ("any", "starting") else None
                 with self.start(crash) as server:
                     self.kill(server, point)
                     self.street.up.clear()
@@ -143,8 +144,7 @@ class CrashLoop:
         with ThreadPoolExecutor(len(self.shoppers)) as pool:
             self.report.explained = sum(pool.map(lambda each: self.ask_again(each, share), self.shoppers))
         usage, _ = counter.insist("GET", "/v1/usage")
-        if usage.json["impressions"] != total:
-            faults.append(f"{usage.json['impressions']:,} impressions are stored instead of {total:,}")
+        faults += differ("number of impressions", usage.json["impressions"], total)
         for shopper in self.shoppers:
             shopper.connection.http.close()
 
@@ -174,9 +174,10 @@ def main():
     parser.add_argument("--broken", help="run a server that is broken on purpose: see crash_server.py")
     parser.add_argument("--most-seconds", type=float, default=2.0, help="median time from start to ready")
     options = parser.parse_args()
+    say = functools.partial(print, flush=True)
     points = [MORE_POINTS[i % len(MORE_POINTS)] for i in range(options.kills)]
     with tempfile.TemporaryDirectory(prefix="mcfair-crash-") as folder:
-        loop = CrashLoop(folder, clients=options.clients, seed=options.seed, broken=options.broken, say=print)
+        loop = CrashLoop(folder, clients=options.clients, seed=options.seed, broken=options.broken, say=say)
         report = loop.run(points)
     print(report)
     if statistics.median(report.recoveries) > options.most_seconds:

@@ -13,11 +13,12 @@ import time
 from mcfair import cli
 from mcfair.service import engine as engine_module
 from mcfair.service import ranker as ranker_module
-from mcfair.service.stores import sqlite
+from mcfair.service.stores import KIND_FEEDBACK, sqlite
 
-POINTS = ("before-commit", "after-commit", "between-rows", "in-commit", "in-checkpoint")
+POINTS = ("before-commit", "after-commit", "between-rows", "in-commit", "in-checkpoint", "in-fold")
 """Where to die: with a whole group not committed, with it committed but nobody told, within the rows of a group (an
-impression is there, its key is not), and at some moment of a commit and of a checkpoint."""
+impression is there, its key is not), at some moment of a commit and of a checkpoint, and with a part of what has
+expired folded into its base."""
 
 
 def die():
@@ -38,13 +39,14 @@ class CrashingStore(sqlite.SQLiteStore):
     def commit(self):
         self.reach("before-commit")
         self.reach("in-commit", 0.004 * random.random())
+        self.reach("in-checkpoint", 0.01 * random.random())
         super().commit()
         self.reach("after-commit")
 
-    def tidy(self):
-        if self.db.total_changes - self.checkpointed > sqlite.CHECKPOINT_ROWS:
-            self.reach("in-checkpoint", 0.006 * random.random())
-        super().tidy()
+    def fold(self, number, seq):
+        dropped = super().fold(number, seq)
+        self.reach("in-fold")
+        return dropped
 
     def reach(self, point, seconds=0.0):
         """Die if this is the point; after some time, meanwhile going on."""
@@ -59,15 +61,22 @@ class CrashingStore(sqlite.SQLiteStore):
 
 
 class HastyStore(CrashingStore):
-    """Has the answers sent before it commits."""
+    """Has the answers sent before it commits; it dies where feedback is lost by that."""
 
     group = ()
+    fed = False
+
+    def append(self, number, entry):
+        super().append(number, entry)
+        self.fed |= entry.kind == KIND_FEEDBACK
 
     def commit(self):
         tell_once(self.group)
-        if self.group:
-            time.sleep(0.02)
-        super().commit()
+        if self.fed and self.rows >= int(self.after or "0"):
+            time.sleep(0.3)
+            self.reach("before-commit")
+        self.fed = False
+        self.db.execute("COMMIT")
 
 
 class HastyRanker(ranker_module.Ranker):
@@ -127,7 +136,7 @@ BROKEN = {"hasty": acknowledge_before_commit, "piecemeal": commit_piecemeal, "fo
 def main():
     sqlite.SQLiteStore = CrashingStore
     if CrashingStore.point == "in-checkpoint":
-        sqlite.CHECKPOINT_ROWS = 50
+        sqlite.CHECKPOINT_AT_LATEST = 8  # pages, so at almost every commit
     if broken := os.environ.get("MCFAIR_BROKEN"):
         BROKEN[broken]()
     cli.main()

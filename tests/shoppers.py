@@ -10,6 +10,9 @@ from collections import Counter, defaultdict, deque
 from service_process import Connection, LostError
 
 SHOWN, UNSHOWN, CLICKED, UNCLICKED = 1, 2, 4, 8
+PATIENCE = 300.0
+"""How long somebody insists, in seconds; a server that has to compile first takes that long."""
+
 BITS = {("click", False): CLICKED, ("click", True): UNCLICKED, ("shown", False): SHOWN, ("shown", True): UNSHOWN}
 
 
@@ -165,9 +168,12 @@ class Shopper(threading.Thread):
     def insist(self, method, path, body=None, key=None):
         """Ask until there is an answer; return it, and how often was asked."""
         attempts = 0
+        deadline = time.monotonic() + PATIENCE
         while True:
             if self.street.given_up.is_set():
                 raise StoppedError
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{method} {path}: no answer in {attempts} tries")
             attempts += 1
             try:
                 reply = self.connection.ask(method, path, body, key)

@@ -1,6 +1,7 @@
 """The soak: a server used steadily while impressions expire all the time; it must not grow, and not lose anything.
 
 python tests/soak.py --minutes 10
+python tests/soak.py --minutes 3 --kill-every 8
 """
 
 import argparse
@@ -12,8 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crash_loop import proof_faults
-from service_process import ServerProcess
+from service_process import CRASH_SERVER, SERVE, ServerProcess, free_port
 from shoppers import Books, Shopper, Street
+
+POINTS = ("in-fold:200", "between-rows:400", None, "in-fold:500", "before-commit:300", "in-checkpoint:100", None)
+"""Where a server that is to be killed dies by itself, in turn; at none, it is killed when its time is over."""
 
 
 @dataclass
@@ -37,6 +41,7 @@ class Sample:
 class Soaked:
     samples: list = field(default_factory=list)
     faults: list = field(default_factory=list)
+    kills: int = 0
 
     def growth(self, what):
         """Mean over the last third, as a multiple of that over the third before."""
@@ -58,48 +63,87 @@ class Regular(Shopper):
             self.sums.add(self.impressions.pop())
 
     def look(self):
-        """Look at the own query, which has more than is not summed up yet, but not less."""
+        """Look at the own query; its sums are compared at the end."""
         self.insist("POST", "/v1/queries/lookup", {"query": self.own})
 
 
-def soak(folder, seconds, *, retention=20.0, clients=4, pause=0.02, samples=30, say=lambda line: None):
-    """Use a server for a while, then check all it knows."""
-    store = Path(folder) / "store.db"
-    soaked = Soaked()
-    with ServerProcess(store, "--retention", f"{retention}s").ready() as server, server.connect() as connection:
-        street = Street(server.port)
-        street.up.set()
-        shoppers = [Regular(street, i, 0, queries=40, items=40, pause=pause) for i in range(clients)]
+class Soak:
+    """A server with a short memory, regulars who use it, and what becomes of it."""
+
+    def __init__(self, folder, *, retention=20.0, clients=4, pause=0.02, kill_every=None, say=lambda line: None):
+        self.store = Path(folder) / "store.db"
+        self.options = ("--retention", f"{retention}s")
+        self.kill_every = kill_every
+        self.street = Street(free_port())
+        self.regulars = [Regular(self.street, i, 0, queries=40, items=40, pause=pause) for i in range(clients)]
+        self.inspector = Shopper(self.street, clients, 0)  # who only asks
+        self.soaked = Soaked(faults=self.street.faults)
+        self.say = say
+
+    def run(self, seconds, samples=30):
+        """Use the server for a while, then compare all it knows with what it has acknowledged."""
         begun = time.monotonic()
-        for each in shoppers:
-            each.start()
+        self.start()
         try:
+            for each in self.regulars:
+                each.start()
             for number in range(samples):
-                time.sleep(max(0.0, begun + (number + 1) * seconds / samples - time.monotonic()))
-                soaked.samples.append(measured(server, store, connection, street, time.monotonic() - begun))
-                say(str(soaked.samples[-1]))
+                self.keep_running(begun + (number + 1) * seconds / samples)
+                self.soaked.samples.append(self.measured(time.monotonic() - begun))
+                self.say(str(self.soaked.samples[-1]))
+            self.street.stop(self.regulars)
+            with self.server.connect() as connection:
+                self.soaked.faults += sum_faults(connection, [each.sums for each in self.regulars])
+            if self.server.terminate() != 0 or " ERROR " in self.server.text:
+                self.soaked.faults.append(f"the server ended with {self.server.child.returncode}: {self.server.text}")
         finally:
-            street.stop(shoppers)
-        soaked.faults += [*street.faults, *sum_faults(connection, [each.sums for each in shoppers])]
-        if server.terminate() != 0 or " ERROR " in server.text:
-            soaked.faults.append(f"the server ended with {server.child.returncode}: {server.text}")
-    soaked.faults += proof_faults(store)
-    return soaked
+            self.street.given_up.set()
+            self.street.up.set()
+            self.server.kill()
+            self.inspector.connection.http.close()
+        self.soaked.faults += proof_faults(self.store)
+        return self.soaked
+
+    def start(self, point=None):
+        self.server = ServerProcess(
+            self.store, *self.options, port=self.street.port, command=CRASH_SERVER if point else SERVE,
+            environment={"MCFAIR_CRASH": point} if point else None,
+        ).ready()  # fmt: skip
+        self.until = time.monotonic() + self.kill_every if self.kill_every else float("inf")
+        self.street.up.set()
+
+    def keep_running(self, end):
+        """Wait; kill the server and start it again when its time is over."""
+        while (now := time.monotonic()) < end:
+            if now >= self.until or not self.server.alive:
+                self.street.up.clear()
+                self.server.kill()
+                if self.server.child.returncode != -9 or " ERROR " in self.server.text:
+                    self.soaked.faults.append(f"not killed, but {self.server.child.returncode}: {self.server.text}")
+                self.soaked.kills += 1
+                self.start(POINTS[self.soaked.kills % len(POINTS)])
+            time.sleep(min(0.05, end - now))
+
+    def measured(self, seconds):
+        log = self.store.with_name("store.db-wal")
+        return Sample(
+            seconds, self.street.acknowledged.total(), rss_of(self.server.pid), self.store.stat().st_size,
+            log.stat().st_size if log.exists() else 0, self.inspector.insist("GET", "/v1/usage")[0].json["impressions"],
+        )  # fmt: skip
 
 
-def measured(server, store, connection, street, seconds):
-    status = Path(f"/proc/{server.pid}/status").read_text()
-    rss = int(status.partition("VmRSS:")[2].split()[0]) * 1024
-    log = store.with_name("store.db-wal")
-    impressions = connection.get("/v1/usage").json["impressions"]
-    return Sample(
-        seconds, street.acknowledged.total(), rss, store.stat().st_size, log.stat().st_size if log.exists() else 0,
-        impressions,
-    )  # fmt: skip
+def rss_of(pid):
+    """Memory of a process in bytes; that of a process that is just gone is 0."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    _, found, rest = status.partition("VmRSS:")
+    return int(rest.split()[0]) * 1024 if found else 0
 
 
 def sum_faults(connection, parts):
-    """Compare what the service knows, most of it from bases by now, with the sums of all shoppers."""
+    """Compare what the service knows, most of it from bases by now, with the sums of all regulars."""
     books = Books()
     for part in parts:
         books.visits += part.visits
@@ -117,18 +161,20 @@ def sum_faults(connection, parts):
 def main():
     parser = argparse.ArgumentParser(description="Use a server for a while and see that it does not grow.")
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--retention", type=float, default=20.0, help="seconds")
+    parser.add_argument("--retention", type=float, default=20.0, help="seconds; more than a start takes")
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--pause", type=float, default=0.02, help="seconds between a client's visits; 0 for full load")
+    parser.add_argument("--kill-every", type=float, help="seconds after which the server is killed and started again")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mcfair-soak-") as folder:
-        soaked = soak(
-            folder, 60 * options.minutes, retention=options.retention, clients=options.clients, pause=options.pause,
-            say=lambda line: print(line, flush=True),
+        soak = Soak(
+            folder, retention=options.retention, clients=options.clients, pause=options.pause,
+            kill_every=options.kill_every, say=lambda line: print(line, flush=True),
         )  # fmt: skip
+        soaked = soak.run(60 * options.minutes)
     growth = {what: soaked.growth(what) for what in ("rss", "file", "impressions")}
     print("last third over middle third:", ", ".join(f"{what} {value:.3f}" for what, value in growth.items()))
-    print("\n".join([*soaked.faults[:20], f"{len(soaked.faults)} faults"]))
+    print("\n".join([*soaked.faults[:20], f"{soaked.kills} kills, {len(soaked.faults)} faults"]))
     grown = [what for what, value in growth.items() if value > 1.1]
     if grown:
         sys.exit(f"still growing: {', '.join(grown)}")
