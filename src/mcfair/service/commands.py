@@ -192,17 +192,26 @@ def announced(ranker: Ranker, token: str) -> Iterator[Callable[[str], None]]:
 
     def ready(url: str) -> None:
         if note is not None:
-            note.unlink(missing_ok=True)
-            handle = os.open(note, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "wb") as file:
-                file.write(msgspec.json.encode({"url": url, "token": token}))
+            try:
+                handle = os.open(note, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with os.fdopen(handle, "wb") as file:
+                    file.write(msgspec.json.encode({"url": url, "token": token}))
+            except OSError as error:
+                raise StoreError(f"cannot write {note}: {error.strerror}") from error
         sys.stderr.write(greeting(url, ranker.policy(), path, ranker.has_keys))
         sys.stderr.flush()
 
+    forget(note)  # what a killed server left
     try:
         yield ready
     finally:
-        if note is not None:
+        forget(note)
+
+
+def forget(note: Path | None) -> None:
+    """Remove the file that says where a server listens."""
+    if note is not None:
+        with contextlib.suppress(OSError):
             note.unlink(missing_ok=True)
 
 

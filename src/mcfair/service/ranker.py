@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -203,6 +203,7 @@ class Ranker:
         try:
             self.store.begin()
             self.recover()
+            before = self.store.changes
             for each in operations:
                 each.error = None
                 try:
@@ -211,8 +212,10 @@ class Ranker:
                     raise
                 except MCFairError as error:
                     each.error = error
+            wrote = self.store.changes > before
             self.store.commit()
-            self.trouble = None
+            if wrote:  # who only reads learns nothing about the disk
+                self.trouble = None
         except Exception as error:
             self.undo(error)
             if is_out_of_order(error):
@@ -373,12 +376,12 @@ class Ranker:
     def fairness(self) -> Fairness:
         """Tell fairness over all queries; reads all of them, beside the writer."""
         now = self.submit(Engine.now).result()
-        with self.store.reader() as store:
+        with readable(), self.store.reader() as store:
             return history.fairness(store, now)
 
     def export(self) -> Iterator[bytes]:
         """Give everything as lines of JSON."""
-        with self.store.reader() as store:
+        with readable(), self.store.reader() as store:
             yield from history.export(store)
 
     @property
@@ -401,6 +404,15 @@ class Ranker:
 def is_out_of_order(error: Exception) -> bool:
     """Whether an error is that of the disk or the database, and not of what was asked for."""
     return isinstance(error, (sqlite3.Error, OSError)) and not isinstance(error, sqlite3.IntegrityError)
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Say of a store that cannot be read that the service is unavailable."""
+    try:
+        yield
+    except (StoreError, sqlite3.Error, OSError) as error:
+        raise UnavailableError(f"the store cannot be read: {error}") from error
 
 
 def tell_all(operations: list[Operation]) -> None:

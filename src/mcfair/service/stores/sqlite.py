@@ -201,11 +201,16 @@ class SQLiteStore:
         """See `Store`."""
         self.db.execute("INSERT OR REPLACE INTO meta VALUES ('probe', ?)", (secrets.token_bytes(8),))
 
+    @property
+    def changes(self) -> int:
+        """See `Store`."""
+        return self.db.total_changes
+
     def tidy(self) -> None:
         """Move the write-ahead log into the database, if it has grown."""
-        if self.path is not None and self.db.total_changes - self.checkpointed > CHECKPOINT_ROWS:
+        if self.path is not None and self.changes - self.checkpointed > CHECKPOINT_ROWS:
             self.db.execute("PRAGMA wal_checkpoint(PASSIVE)")
-            self.checkpointed = self.db.total_changes
+            self.checkpointed = self.changes
 
     def close(self) -> None:
         """See `Store`."""
@@ -427,7 +432,7 @@ class SQLiteStore:
     def forget_requests(self, before: int) -> None:
         """See `Store`."""
         sql = (
-            "DELETE FROM requests WHERE time < ? AND number IN (SELECT number FROM requests ORDER BY number LIMIT 500)"
+            "DELETE FROM requests WHERE time < ? AND number IN (SELECT number FROM requests ORDER BY number LIMIT 2000)"
         )
         self.db.execute(sql, (before,))
 

@@ -47,6 +47,10 @@ class Store(Protocol):
 
     secret: bytes
 
+    @property
+    def changes(self) -> int:
+        """Rows changed so far, by which it can be seen whether anything was written."""
+
     def begin(self) -> None:
         """Begin to write."""
 
