@@ -91,7 +91,8 @@ class CrashLoop:
             self.street.up.set()
             for each in self.shoppers:
                 each.join(60)
-        self.report.faults += proof_faults(self.store)
+        if not (self.environment and self.report.faults):  # a broken server that is found out needs no more proof
+            self.report.faults += proof_faults(self.store)
         self.report.acknowledged, self.report.retried = self.street.acknowledged, self.street.retried
         return self.report
 

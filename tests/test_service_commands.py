@@ -10,6 +10,7 @@ import mcfair as mf
 from mcfair.cli import app
 from mcfair.errors import MCFairError
 from mcfair.service.commands import read_time
+from mcfair.service.stores import holder
 
 
 def run(*words):
@@ -97,7 +98,8 @@ def test_keys_through_the_running_server_hold_at_once(path):
             with pytest.raises(MCFairError), mf.Client(f"http://127.0.0.1:{server.port}", key) as client:
                 client.policy()
         assert server.terminate() == 0
-    assert not path.with_name(path.name + ".serving").exists()
+    assert holder(path) is None
+    assert path.with_name(path.name + ".lock").read_bytes() == b""
 
 
 def test_serve_keeps_what_the_store_has_unless_told_otherwise(path):

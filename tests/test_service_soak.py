@@ -23,7 +23,7 @@ REQUEST = RankRequest(query="red shoes", items=[Item("a"), Item("b"), Item("c")]
 
 
 def test_steady_use_neither_grows_nor_loses_anything(tmp_path):
-    soaked = Soak(tmp_path, retention=3.0, pause=0.04).run(28, samples=14)
+    soaked = Soak(tmp_path, retention=3.0, pause=0.08).run(28, samples=14)
     print(*soaked.samples, sep="\n")
     assert soaked.faults == []
     assert soaked.samples[-1].operations > 1_000
@@ -56,7 +56,6 @@ def test_killed_in_the_middle_of_folding(tmp_path):
     assert proof_faults(store) == []
 
 
-@pytest.mark.xfail(strict=True, reason="a sweep forgets 500 keys, so with more a second they pile up")
 def test_keys_are_forgotten_as_fast_as_they_come():
     now, rate, retention = 1_700_000_000_000, 1_000, 2
     store = SQLiteStore(None)

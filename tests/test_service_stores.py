@@ -13,7 +13,7 @@ import pytest
 from mcfair.errors import StoreError
 from mcfair.service.history import verify
 from mcfair.service.ranker import Ranker
-from mcfair.service.stores import Entry, SQLiteStore, StoredKey, is_locked, locate, open_reader, open_store
+from mcfair.service.stores import Entry, SQLiteStore, StoredKey, holder, locate, open_reader, open_store
 from mcfair.service.stores import sqlite as sqlite_module
 
 
@@ -196,7 +196,7 @@ sys.stdin.read()
     )  # fmt: skip
     try:
         assert process.stdout.readline() == "open\n"
-        assert is_locked(path)
+        assert holder(path) == b""
         with pytest.raises(StoreError, match="in use by another process"):
             open_store(path)
         with open_reader(path) as reader:  # readers are welcome
@@ -204,7 +204,7 @@ sys.stdin.read()
     finally:
         process.kill()
         process.communicate()
-    assert not is_locked(path)
+    assert holder(path) is None
     open_store(path).close()
 
 
@@ -225,7 +225,7 @@ def test_files_of_others_are_refused_and_left_alone(tmp_path):
         with pytest.raises(StoreError, match=says):
             open_store(path)
         assert path.read_bytes() == before
-        assert not is_locked(path)
+        assert holder(path) is None
 
 
 def test_damage_is_found_when_a_small_store_is_opened(tmp_path):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 import secrets
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +19,7 @@ from ..errors import SettingError, StoreError
 
 if TYPE_CHECKING:
     from .ranker import Ranker
+    from .stores import Store
     from .wire import KeyInfo, PolicyInForce
 
 __all__ = ["add_commands"]
@@ -76,11 +77,10 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
         try:
             check_bind(host, ranker.has_keys)
             token = secrets.token_urlsafe(32)
-            with announced(ranker, token) as ready:
-                listen(
-                    ranker, host, port, access_log=access_log, drain_seconds=drain_seconds,
-                    max_in_flight=max_in_flight, admin_token=token, ready=ready,
-                )  # fmt: skip
+            listen(
+                ranker, host, port, access_log=access_log, drain_seconds=drain_seconds, max_in_flight=max_in_flight,
+                admin_token=token, ready=partial(announce, ranker, token),
+            )  # fmt: skip
         finally:
             ranker.close()
 
@@ -181,45 +181,18 @@ def read_examination(text: str) -> float | list[float]:
     return numbers if "," in text else numbers[0]
 
 
-@contextlib.contextmanager
-def announced(ranker: Ranker, token: str) -> Iterator[Callable[[str], None]]:
-    """Say where the service listens, to people on stderr and to our own commands in a file that only its owner reads.
-
-    Whether a server runs is what the lock of the store says; a file left behind by a killed one is never believed.
-    """
-    path = getattr(ranker.store, "path", None)
-    note = None if path is None else path.with_name(path.name + ".serving")
-
-    def ready(url: str) -> None:
-        if note is not None:
-            try:
-                handle = os.open(note, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with os.fdopen(handle, "wb") as file:
-                    file.write(msgspec.json.encode({"url": url, "token": token}))
-            except OSError as error:
-                raise StoreError(f"cannot write {note}: {error.strerror}") from error
-        sys.stderr.write(greeting(url, ranker.policy(), path, ranker.has_keys))
-        sys.stderr.flush()
-
-    forget(note)  # what a killed server left
-    try:
-        yield ready
-    finally:
-        forget(note)
+def announce(ranker: Ranker, token: str, url: str) -> None:
+    """Say where the service listens: to people on stderr, and to our own commands where only its owner can read it."""
+    ranker.store.say(msgspec.json.encode({"url": url, "token": token}))
+    sys.stderr.write(greeting(url, ranker.policy(), ranker.store, ranker.has_keys))
+    sys.stderr.flush()
 
 
-def forget(note: Path | None) -> None:
-    """Remove the file that says where a server listens."""
-    if note is not None:
-        with contextlib.suppress(OSError):
-            note.unlink(missing_ok=True)
-
-
-def greeting(url: str, rules: PolicyInForce, path: Path | None, has_keys: bool) -> str:
+def greeting(url: str, rules: PolicyInForce, store: Store, has_keys: bool) -> str:
     """Say what is served, where, by which rules, and to whom."""
     decay = "for ever" if rules.half_life is None else f"half-life {rules.half_life:g} s"
     return (
-        f"mcfair: serving on {url} (see {url}/docs), store {path or 'in memory'}\n"
+        f"mcfair: serving on {url} (see {url}/docs), store {store}\n"
         f"mcfair: {rules.policy}, version {rules.version}; examination {rules.examination}, priors weigh "
         f"{rules.prior_strength:g}, counts last {decay}, impressions take feedback for {rules.retention / 86_400:g} d\n"
         + ("" if has_keys else "mcfair: there are no keys, so only this machine may connect\n")
@@ -252,10 +225,11 @@ def progress(total: int) -> Iterator[Callable[[int], None]]:
 @contextlib.contextmanager
 def admin(store: str) -> Iterator[Any]:
     """Reach a store for changes: through the server that has it open, if there is one."""
-    from .stores import is_locked, locate
+    from .stores import holder, locate
 
     path = locate(store)
-    if not is_locked(path):
+    note = holder(path)
+    if note is None:
         from .ranker import Ranker
 
         with Ranker(path, warm=False) as ranker:
@@ -264,8 +238,8 @@ def admin(store: str) -> Iterator[Any]:
     from .client import Client
 
     try:
-        known = msgspec.json.decode(path.with_name(path.name + ".serving").read_bytes(), type=dict[str, str])
-    except (OSError, msgspec.MsgspecError):
+        known = msgspec.json.decode(note, type=dict[str, str])
+    except msgspec.MsgspecError:
         raise StoreError(f"{path} is in use by a process that is not `mcfair serve`: stop it first") from None
     with Client(known["url"], known["token"]) as client:
         yield client

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -82,10 +83,14 @@ class Books:
         return Ledger(number, key, self.examinations, self.keeps)
 
     def ledger(self, number: int, before: Entry | None = None, *, from_base: bool = False) -> Ledger:
-        """Make the books of a query, as they are or as they were before an entry.
+        """Make the books of a query, as they are or as they were before an entry."""
+        try:
+            return self.made(number, before, from_base)
+        except (msgspec.MsgspecError, ValueError, LookupError, zlib.error) as error:
+            raise StoreError(f"query {number} cannot be read: {type(error).__name__}: {error}") from error
 
-        They begin at a snapshot so old that nothing in it is held back from R any more.
-        """
+    def made(self, number: int, before: Entry | None, from_base: bool) -> Ledger:
+        """Make books from a snapshot so old that nothing in it is held back from R any more, and what came after."""
         key = self.store.key_of(number)
         if key is None:
             raise StoreError(f"there is no query {number}")
@@ -295,7 +300,7 @@ def verify(store: Store, progress: Say = lambda done: None) -> list[str]:
     for number in books.numbers():
         try:
             faults += [f"query {number}: {fault}" for fault in query_faults(books, number)]
-        except (StoreError, msgspec.MsgspecError, ValueError, IndexError, KeyError) as error:
+        except (StoreError, msgspec.MsgspecError, ValueError, LookupError, zlib.error) as error:
             faults.append(f"query {number}: {error}")
         progress(number)
     return faults

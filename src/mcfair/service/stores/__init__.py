@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .sqlite import SQLiteStore, is_locked, locate, open_reader, open_store
+from .sqlite import SQLiteStore, holder, locate, open_reader, open_store
 from .store import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, Entry, Store, StoredKey
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "SQLiteStore",
     "Store",
     "StoredKey",
-    "is_locked",
+    "holder",
     "locate",
     "open_reader",
     "open_store",

@@ -21,7 +21,7 @@ from ...errors import StoreError
 from ..wire import Usage
 from .store import Entry, StoredKey
 
-__all__ = ["SCHEMA_VERSION", "SQLiteStore", "is_locked", "locate", "open_reader", "open_store"]
+__all__ = ["SCHEMA_VERSION", "SQLiteStore", "holder", "locate", "open_reader", "open_store"]
 
 APPLICATION = 0x6D634661  # "mcFa", so that `file` and we can tell our files from others
 SCHEMA_VERSION = 1
@@ -113,6 +113,9 @@ class SQLiteStore:
             self.prepare()
             undo.pop_all()
 
+    def __str__(self) -> str:
+        return "in memory" if self.path is None else str(self.path)
+
     # --- opening -----------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
@@ -164,8 +167,16 @@ class SQLiteStore:
     def release(self) -> None:
         """Let others open the file."""
         if self.lock is not None:
+            self.say(b"")
             os.close(self.lock)
             self.lock = None
+
+    def say(self, note: bytes) -> None:
+        """Leave word for other processes for as long as this one has the store; only its owner can read it."""
+        if self.lock is not None:
+            with contextlib.suppress(OSError):  # on a full disk there is no word, which is no reason to stop
+                os.ftruncate(self.lock, 0)
+                os.pwrite(self.lock, note, 0)
 
     def one(self, sql: str, *values: object) -> object:
         """First value of the first row, None if there is no row."""
@@ -469,30 +480,45 @@ def wal_of(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
+def lock_of(path: Path) -> Path:
+    """File that is locked while a process has a store open for writing, and that says what the process has to say."""
+    return path.with_name(path.name + ".lock")
+
+
 def take_lock(path: Path) -> int:
-    """Lock a file beside the store for this process, or say that another one has it."""
+    """Lock a store for this process, or say that another one has it."""
     import fcntl
 
-    name = path.with_name(path.name + ".lock")
     try:
-        handle = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
+        handle = os.open(lock_of(path), os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise StoreError(f"cannot write beside {path}: {error.strerror}") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(handle)
-        raise StoreError(f"{path} is in use by another process, which holds {name.name}") from None
+        raise StoreError(f"{path} is in use by another process, which holds {lock_of(path).name}") from None
+    os.ftruncate(handle, 0)  # what a killed process said is not true any more
     return handle
 
 
-def is_locked(path: Path) -> bool:
-    """Whether a process has a store open for writing."""
+def holder(path: Path) -> bytes | None:
+    """Read what the process that has a store open for writing says of itself; None if there is no such process."""
+    import fcntl
+
     try:
-        os.close(take_lock(path))
-    except StoreError:
-        return True
-    return False
+        handle = os.open(lock_of(path), os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"cannot read {lock_of(path)}: {error.strerror}") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return os.read(handle, 1 << 16)
+    finally:
+        os.close(handle)
+    return None
 
 
 def refuse_network(path: Path) -> None:

@@ -51,6 +51,9 @@ class Store(Protocol):
     def changes(self) -> int:
         """Rows changed so far, by which it can be seen whether anything was written."""
 
+    def say(self, note: bytes) -> None:
+        """Leave word for other processes for as long as this one has the store open."""
+
     def begin(self) -> None:
         """Begin to write."""
 
