@@ -21,7 +21,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ..errors import ConflictError, NotFoundError, PolicyError, RequestError, SettingError, UnavailableError
+from ..errors import ConflictError, NotFoundError, PolicyError, RequestError, SettingError, StoreError, UnavailableError
 from . import wire
 from .apidocs import JSON, KEY_PATTERN, PROBLEM, Call, openapi, page
 from .engine import Engine
@@ -595,6 +595,9 @@ def problem(error: Exception, where: str) -> Answer:
         case UnavailableError():
             status, detail = 503, str(error)
             headers = {"retry-after": str(max(1, math.ceil(error.retry_after)))}
+        case StoreError():  # part of what is stored cannot be read
+            log_failure(where, error)
+            status, detail, headers = 503, str(error), {"retry-after": "60"}
         case _:
             log_failure(where, error)
     body = wire.Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, field=field)
