@@ -114,9 +114,9 @@ class NaiveService:
     def state(self, query, now):
         """What there is to be read of a query: (exposure, clicks, relevance) by item."""
         book = self.queries[query]
-        R, E = self.view(query, book.known(), [book.priors.get(item) for item in book.known()], now)
         return {
-            item: (E[i], self.counts(query, item, now, settled=False)[1], R[i]) for i, item in enumerate(book.known())
+            item: (*self.counts(query, item, now, settled=False), self.relevance(query, item, now, book.priors[item]))
+            for item in book.known()
         }
 
     # --- what happens ------------------------------------------------------------------------------------------------

@@ -567,7 +567,8 @@ def settled(client):
 # --- what goes wrong here --------------------------------------------------------------------------------------------
 
 
-def test_trouble_is_told_and_passes(tmp_path):
+def test_trouble_is_told_and_passes(monkeypatch):
+    monkeypatch.setattr("mcfair.service.ranker.SWEEP_EVERY", 3600.0)  # which would see that nothing is wrong
     with Ranker("memory:") as ranker, serving(ranker) as client:
         ranker.trouble = "the disk is full"
         answer = client.get("/readyz")
@@ -575,8 +576,8 @@ def test_trouble_is_told_and_passes(tmp_path):
         assert answer.headers["retry-after"] == "1"
         assert client.get("/livez").status_code == 200
         assert "mcfair_trouble 1.0" in client.get("/metrics").text
-        client.get("/v1/usage")
-        assert client.get("/readyz").status_code == 200
+        assert client.post("/v1/rank", json={"query": "q", "items": [{"id": "a"}]}).status_code == 200
+        assert client.get("/readyz").status_code == 200  # a write that works is the proof
 
 
 def test_unexpected_failure_is_a_problem_and_its_text_stays_out_of_the_log(caplog):

@@ -257,12 +257,13 @@ class FileMachine(Machine):
     in_file = True
 
 
-QUICK = settings(max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=50, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("machine", [Machine, FileMachine], ids=["memory", "sqlite"])
 def test_the_books_are_those_of_the_model(machine, monkeypatch):
     monkeypatch.setattr(engine_module, "SNAPSHOT_EVERY", 3)
+    monkeypatch.setattr(engine_module, "KEPT_EVERY", 7)
     run_state_machine_as_test(machine, settings=QUICK)
 
 
@@ -314,6 +315,7 @@ FIND = settings(QUICK, max_examples=300, database=None, phases=[Phase.generate],
 @pytest.mark.parametrize("broken", [ForgetsTheMask, CreditsTwice, LosesLateClicks, KeepsWhatWasRolledBack])
 def test_a_broken_engine_is_found_out(broken, monkeypatch):
     monkeypatch.setattr(engine_module, "SNAPSHOT_EVERY", 3)
+    monkeypatch.setattr(engine_module, "KEPT_EVERY", 7)
     machine = type("BrokenMachine", (Machine,), {"engine_class": broken})
     with pytest.raises(BaseException, match=r".+"):  # which assertion fails, or which row is refused, does not matter
         run_state_machine_as_test(machine, settings=FIND)

@@ -592,10 +592,12 @@ def test_what_does_not_fit_into_memory_is_read_back(open_ranker):
 
 def test_snapshots_shorten_the_way_back(open_ranker, monkeypatch):
     monkeypatch.setattr(engine_module, "SNAPSHOT_EVERY", 10)
+    monkeypatch.setattr(engine_module, "KEPT_EVERY", 25)
     ranker = open_ranker(policy="MCFair(beta=5)")
     for _ in range(100):
         ranker.rank("q", list("abc"), k=2)
-    assert ranker.usage().snapshots > 1
+    with ranker.store.reader() as store:
+        assert [seq for seq, _ in store.snapshots(1)] == [20, 40, 70, 90, 100]
     before = ranker.query_state("q")
     ranker.submit(Engine.forget).result()
     assert ranker.query_state("q") == before
@@ -755,6 +757,7 @@ def tampered(ranker, sql, proof):
 @pytest.fixture
 def some_lists(open_ranker, monkeypatch):
     monkeypatch.setattr(engine_module, "SNAPSHOT_EVERY", 10)
+    monkeypatch.setattr(engine_module, "KEPT_EVERY", 10)
     ranker = open_ranker(policy="MCFair(beta=5)")
     for _ in range(60):
         answer = ranker.rank("q", list("abcde"), k=3)

@@ -53,8 +53,9 @@ from .wire import (
 
 __all__ = ["Engine"]
 
-SNAPSHOT_EVERY = 256
-"""A ledger is written down whole after so many operations, or more if it is large: reading it back costs as much."""
+SNAPSHOT_EVERY, KEPT_EVERY = 64, 256
+"""A ledger is written down whole after so many operations, more if it is large, so that to read it back costs little;
+and one of so many operations stays, so that to explain what was done long ago costs little."""
 
 MAX_VERSIONS = 10_000
 MAX_ROWS = 100_000
@@ -288,9 +289,11 @@ class Engine:
 
     def take_snapshot(self, ledger: Ledger) -> None:
         """Write a ledger down whole, now and then."""
-        if ledger.since_snapshot >= SNAPSHOT_EVERY and ledger.since_snapshot * 64 >= ledger.nbytes // 8:
-            snapshot = ledger.snapshot()
+        if ledger.since_snapshot >= SNAPSHOT_EVERY and ledger.since_snapshot * 256 >= ledger.nbytes // 8:
+            snapshot, last = ledger.snapshot(), ledger.seq - ledger.since_snapshot
             self.store.add_snapshot(ledger.number, snapshot.seq, snapshot.time, encode(snapshot))
+            if last // KEPT_EVERY == snapshot.seq // KEPT_EVERY and last != self.store.base(ledger.number):
+                self.store.drop_snapshot(ledger.number, last)
             ledger.since_snapshot = 0
 
     # --- feedback ----------------------------------------------------------------------------------------------------

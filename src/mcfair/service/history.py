@@ -169,25 +169,24 @@ def positions(packed: bytes) -> IntArray:
 
 
 def everything(ledger: Ledger, version: Version, now: int) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Rows of all items of a query that are left, their exposure and relevance."""
+    """Rows of all items of a query that are left, the exposure they have had, and their relevance.
+
+    What newcomers are credited with is known to policies only: nobody has seen it.
+    """
     rows = np.array([row for row in range(ledger.rows) if row not in ledger.gone], np.int64)
     if not rows.size:
         return rows, np.zeros(0), np.zeros(0)
     q = ledger.view(Candidates.of(rows, ledger.priors[rows]), version, now, 1)
-    return rows, q.E, q.R
+    return rows, ledger.E[rows], q.R
 
 
 def least_unfairness(ledger: Ledger, rows: IntArray, E: FloatArray, R: FloatArray) -> float:
-    """Least unfairness that lists could have reached, had they known R: the ranks were given, who stood there was not.
-
-    What newcomers were credited with was given as well: it is spread as if it were one more list.
-    """
+    """Least unfairness that lists could have reached, had they known R: the ranks were given, who stood there was not."""
     if rows.size < 2 or not E.any():
         return 0.0
-    by_rank = np.zeros(max((block.ranks for block in ledger.blocks.values()), default=0) + 1)
+    by_rank = np.zeros(max(block.ranks for block in ledger.blocks.values()))
     for block in ledger.blocks.values():
         by_rank[: block.ranks] += block.F[rows].sum(axis=0) * block.weights
-    by_rank[-1] = max(0.0, float(E.sum()) - float(by_rank.sum()))
     scale = max(1.0, float(R.max()))
     data = Dataset(offsets=[0, rows.size], y=np.zeros(rows.size), R=R / scale)  # type: ignore[arg-type]
     floor = fairness_floor(data, [1], np.sort(by_rank)[::-1][: rows.size])

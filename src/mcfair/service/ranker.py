@@ -97,7 +97,7 @@ class Ranker:
     ...     answer = ranker.rank("red shoes", ["sku1", "sku2", {"id": "sku3", "prior": 0.4}], k=2)
     ...     [item.id for item in answer.items]
     ...     ranker.feedback([{"impression": answer.impression, "item": answer.items[0].id}])[0].status
-    ['sku1', 'sku2']
+    ['sku3', 'sku1']
     'applied'
     """
 

@@ -383,6 +383,10 @@ class SQLiteStore:
         """See `Store`."""
         self.db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?)", (number, seq, time, body))
 
+    def drop_snapshot(self, number: int, seq: int) -> None:
+        """See `Store`."""
+        self.db.execute("DELETE FROM snapshots WHERE query = ? AND seq = ?", (number, seq))
+
     def snapshot(self, number: int, until: int | None = None, before: int | None = None) -> bytes | None:
         """See `Store`."""
         sql = "SELECT body FROM snapshots WHERE query = ? AND seq <= ? AND time <= ? ORDER BY seq DESC LIMIT 1"

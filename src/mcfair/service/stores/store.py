@@ -145,6 +145,9 @@ class Store(Protocol):
     def add_snapshot(self, number: int, seq: int, time: int, body: bytes) -> None:
         """Keep a snapshot."""
 
+    def drop_snapshot(self, number: int, seq: int) -> None:
+        """Forget a snapshot, if there is one."""
+
     def snapshot(self, number: int, until: int | None = None, before: int | None = None) -> bytes | None:
         """Give the latest snapshot with `seq <= until` and `time <= before`."""
 
