@@ -181,7 +181,11 @@ def everything(ledger: Ledger, version: Version, now: int) -> tuple[IntArray, Fl
 
 
 def least_unfairness(ledger: Ledger, rows: IntArray, E: FloatArray, R: FloatArray) -> float:
-    """Least unfairness that lists could have reached, had they known R: the ranks were given, who stood there was not."""
+    """Least unfairness that lists could have reached had they known R: ranks were given, who stood there was not.
+
+    Exact for lists that were shown whole, under an examination that never rises. Of others only sums by rank are known,
+    and lists could have done better than those allow; then what they did reach is given if it is less.
+    """
     if rows.size < 2 or not E.any():
         return 0.0
     by_rank = np.zeros(max(block.ranks for block in ledger.blocks.values()))
@@ -190,7 +194,7 @@ def least_unfairness(ledger: Ledger, rows: IntArray, E: FloatArray, R: FloatArra
     scale = max(1.0, float(R.max()))
     data = Dataset(offsets=[0, rows.size], y=np.zeros(rows.size), R=R / scale)  # type: ignore[arg-type]
     floor = fairness_floor(data, [1], np.sort(by_rank)[::-1][: rows.size])
-    return floor.unfairness * scale * scale
+    return min(floor.unfairness * scale * scale, float(query_unfairness(E, R)))
 
 
 def query_state(ledger: Ledger, version: Version, now: int) -> QueryState:
