@@ -73,7 +73,7 @@ class HastyStore(CrashingStore):
     def commit(self):
         tell_once(self.group)
         if self.fed and self.rows >= int(self.after or "0"):
-            time.sleep(0.3)
+            time.sleep(1.0)
             self.reach("before-commit")
         self.fed = False
         self.db.execute("COMMIT")
