@@ -89,6 +89,11 @@ def test_a_prior_orders_the_first_list_and_clicks_take_over(open_ranker):
     assert sound(ranker) == 2
 
 
+def test_numbers_of_numpy_are_numbers(open_ranker):
+    answer = open_ranker().rank("q", [{"id": "a", "prior": np.float32(0.25)}, {"id": "b", "prior": np.float64(0.5)}])
+    assert [item.score for item in answer.items] == [0.5, 0.25]
+
+
 def test_without_priors_the_estimate_is_the_paper_s(open_ranker):
     ranker = open_ranker()
     answer = ranker.rank("q", ["a", "b"], k=2)

@@ -28,6 +28,8 @@ from . import wire
 if TYPE_CHECKING:
     import httpx
 
+    from ..policy import Policy
+
 __all__ = ["AsyncClient", "Client"]
 
 T = TypeVar("T")
@@ -109,7 +111,7 @@ class Talks:
         items: Iterable[wire.Item | str | dict[str, Any]],
         k: int = 10,
         *,
-        policy: str | None = None,
+        policy: Policy | str | None = None,
         explain: bool = False,
         defer_exposure: bool = False,
         shadow: bool = False,
@@ -146,7 +148,7 @@ class Talks:
             query=query,
             items=[wire.as_item(item) for item in items],
             k=k,
-            policy=policy,
+            policy=None if policy is None else str(policy),
             explain=explain,
             defer_exposure=defer_exposure,
             shadow=shadow,

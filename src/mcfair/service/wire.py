@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -61,6 +61,8 @@ __all__ = [
     "check_text",
     "field_of",
 ]
+
+T = TypeVar("T")
 
 MAX_BODY = 4 << 20
 """Largest body of a request, in bytes."""
@@ -410,7 +412,7 @@ def check_text(field: str, text: str, most: int) -> None:
         raise RequestError(f"{field} has {size:,} bytes: at most {most:,} are allowed", field)
 
 
-def convert(kind: Any, value: Any) -> Any:
+def convert(kind: type[T], value: Any) -> T:
     """Make a wire type of plain data, or refuse and name the field."""
     try:
         return msgspec.convert(value, kind)
@@ -441,7 +443,9 @@ def as_item(item: Item | str | dict[str, Any]) -> Item:
     """Take an item in any of the forms of the Python interface."""
     if isinstance(item, Item):
         return item
-    return Item(id=item) if isinstance(item, str) else convert(Item, item)
+    if isinstance(item, str):
+        return Item(id=item)
+    return convert(Item, {name: value.item() if hasattr(value, "item") else value for name, value in item.items()})
 
 
 def as_events(events: Iterable[Event | dict[str, Any]]) -> list[Event]:
