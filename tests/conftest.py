@@ -8,6 +8,15 @@ settings.register_profile("mcfair", deadline=None)
 settings.load_profile("mcfair")
 
 
+LONGEST = ("cli", "service_soak", "execute", "service_faults", "policies", "service_crash", "service_app", "report")
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with the files that take longest, so that no process is left alone with one of them at the end."""
+    rank = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+
+
 @pytest.fixture(autouse=True)
 def registry():
     """Forget the policies that a test registers."""

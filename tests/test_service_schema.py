@@ -27,6 +27,6 @@ def url():
 
 
 @schema.parametrize()
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=15, derandomize=True, deadline=None)
 def test_answers_are_as_documented(case, url):
     case.call_and_validate(base_url=url, headers={"Authorization": "Bearer token"})
