@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# file by file, in the order of tests/conftest.py
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test check bench soak clean
 
@@ -9,14 +11,14 @@ demo: $(VENV)/ready
 	$(BIN)/mcfair demo
 
 test: $(VENV)/ready
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(PYTEST)
 
 check: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(PYTEST)
 
 bench: $(VENV)/ready
 	$(BIN)/python benchmarks/run.py
