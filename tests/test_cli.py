@@ -8,8 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import mcfair as mf
+from mcfair.cli import app
+from mcfair.experiment import Experiment
 
 MCFAIR = [sys.executable, "-m", "mcfair"]
 
@@ -195,8 +198,10 @@ def test_one_of_the_papers_experiments_quickly(tmp_path):
     assert list((tmp_path / "figures").glob("fig2*.png"))
 
 
-def test_the_demo_shows_all_policies_and_where_the_report_is(tmp_path):
-    text = run("demo", "--out", str(tmp_path)).stdout
+def test_the_demo_shows_all_policies_and_where_the_report_is(tmp_path, monkeypatch):
+    whole = Experiment.reduced  # the demo itself takes a minute; this is its smallest version
+    monkeypatch.setattr(Experiment, "reduced", lambda self, **_: whole(self, seeds=1, points=2, shorter=200))
+    text = CliRunner().invoke(app, ["demo", "--out", str(tmp_path), "--jobs", "1"], catch_exceptions=False).stdout
     for name in mf.policies():
         assert name in text
     assert f"Report: {tmp_path / 'index.html'}" in text
