@@ -71,7 +71,7 @@ class HastyStore(CrashingStore):
         self.fed |= entry.kind == KIND_FEEDBACK
 
     def commit(self):
-        tell_once(self.group)
+        ranker_module.tell_all(self.group)
         if self.fed and self.rows >= int(self.after or "0"):
             time.sleep(1.0)
             self.reach("before-commit")
@@ -82,21 +82,10 @@ class HastyStore(CrashingStore):
 class HastyRanker(ranker_module.Ranker):
     """Tells its store whom to answer."""
 
-    def do(self, operations):
+    def finish(self, operations, error):
         self.store.group = operations
-        super().do(operations)
+        super().finish(operations, error)
         self.store.group = ()
-
-
-tell_all = ranker_module.tell_all
-told = set()
-
-
-def tell_once(operations):
-    """Answer those who have no answer yet."""
-    tell_all([each for each in operations if each not in told])
-    told.clear()
-    told.update(operations)
 
 
 class PiecemealStore(CrashingStore):
@@ -119,7 +108,7 @@ class ForgetfulEngine(engine_module.Engine):
 
 def acknowledge_before_commit():
     sqlite.SQLiteStore = HastyStore
-    ranker_module.Ranker, ranker_module.tell_all = HastyRanker, tell_once
+    ranker_module.Ranker = HastyRanker
 
 
 def commit_piecemeal():

@@ -1,4 +1,3 @@
-import asyncio
 import json
 import logging
 import re
@@ -18,10 +17,9 @@ import pytest
 from serving import serving
 
 from mcfair.errors import SettingError
-from mcfair.service import server as server_module
+from mcfair.service import http as http_module
 from mcfair.service import wire
 from mcfair.service.app import CALLS, is_loopback
-from mcfair.service.gate import Gate, Metrics
 from mcfair.service.ranker import Ranker
 from mcfair.service.server import bind, check_bind, serve, url_of
 
@@ -524,7 +522,7 @@ def test_head_that_is_too_large_or_not_http(client):
 
 
 def test_connections_that_stay_silent_are_closed(client, monkeypatch):
-    monkeypatch.setattr(server_module, "HEAD_SECONDS", 0.1)
+    monkeypatch.setattr(http_module, "HEAD_SECONDS", 0.1)
     assert raw(client, b"") == b""
     assert raw(client, b"GET /livez HTTP/1.1\r\nx: ") == b""
     head = b"POST /v1/rank HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -598,27 +596,21 @@ def test_unexpected_failure_is_a_problem_and_its_text_stays_out_of_the_log(caplo
     assert SECRET not in caplog.text
 
 
-def test_gate_answers_for_an_application_that_fails(caplog):
-    async def fails(scope, receive, send):
-        raise RuntimeError(SECRET)
+def test_result_that_cannot_be_written_is_a_problem(caplog):
+    class Odd(Ranker):
+        def fairness(self):
+            return {SECRET: object()}
 
-    sent = []
-
-    async def send(message):
-        sent.append(message)
-
-    with Ranker("memory:") as ranker:
-        gate = Gate(fails, Metrics(ranker))
-        asyncio.run(gate({"type": "http", "path": "/", "method": "GET"}, None, send))
-    assert sent[0]["status"] == 500
-    assert msgspec.json.decode(sent[1]["body"], type=wire.Problem).status == 500
-    assert gate.in_flight == 0
+    with Odd("memory:") as ranker, serving(ranker) as client:
+        assert SECRET not in problem(client.get("/v1/fairness"), 500).detail
+        assert client.server.app.in_flight == 0
+    assert "TypeError" in caplog.text
     assert SECRET not in caplog.text
 
 
 def test_no_query_in_the_logs(caplog):
     caplog.set_level(logging.DEBUG)
-    for name in ("mcfair.access", "mcfair.service", "uvicorn.error"):
+    for name in ("mcfair.access", "mcfair.service"):
         logging.getLogger(name).setLevel(logging.DEBUG)
     with Ranker("memory:") as ranker, serving(ranker, access_log=True) as client:
         client.post("/v1/rank", json=RANK | {"query": SECRET})
@@ -631,7 +623,7 @@ def test_no_query_in_the_logs(caplog):
         client.get(f"/{SECRET}")
         raw(client, f"{SECRET}\r\n\r\n".encode())
     said = "\n".join(
-        record.getMessage() for record in caplog.records if record.name.split(".")[0] in ("mcfair", "uvicorn")
+        record.getMessage() for record in caplog.records if record.name.split(".")[0] in ("mcfair", "asyncio")
     )
     assert "POST /v1/rank 200" in said
     assert "GET /v1/queries/{query_id} 404" in said
@@ -746,7 +738,7 @@ def test_url_can_be_opened():
 
 @pytest.mark.parametrize(
     ("missing", "module"),
-    [("prometheus_client", "app"), ("uvicorn", "server"), ("httptools", "server")],
+    [("prometheus_client", "app"), ("uvloop", "server"), ("httptools", "http")],
 )
 def test_missing_extra_says_how_to_install_it(missing, module):
     code = f"import sys; sys.modules[{missing!r}] = None; import mcfair.service.{module}"

@@ -13,12 +13,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from .http import JSON, PROBLEM
 from .wire import MAX_KEY, Problem, Scope
 
-__all__ = ["JSON", "KEY_PATTERN", "PROBLEM", "Call", "openapi", "page"]
+__all__ = ["KEY_PATTERN", "Call", "openapi", "page"]
 
-JSON = "application/json"
-PROBLEM = "application/problem+json"
 KEY_PATTERN = rf"^[!-~]{{1,{MAX_KEY}}}$"
 """What an Idempotency-Key looks like: visible ASCII characters."""
 

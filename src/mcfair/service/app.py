@@ -1,20 +1,20 @@
-"""The service over HTTP: its calls, who may make them, and a problem as RFC 9457 has it for every refusal.
+"""The calls of the service: its calls, who may make them, and a problem as RFC 9457 has it for every refusal.
 
-A plain ASGI application: its calls are few and fixed, and msgspec decodes and encodes, so that a framework would only
-add to the time of every request.
+Its calls are few and fixed, and msgspec decodes and encodes, so that a framework would only add to the time of every
+request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import inspect
 import math
 import re
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from http import HTTPStatus
 from importlib.metadata import version
 from ipaddress import ip_address
 from typing import Any, cast
@@ -23,9 +23,10 @@ import msgspec
 
 from ..errors import ConflictError, NotFoundError, PolicyError, RequestError, SettingError, StoreError, UnavailableError
 from . import wire
-from .apidocs import JSON, KEY_PATTERN, PROBLEM, Call, openapi, page
+from .apidocs import KEY_PATTERN, Call, openapi, page
 from .engine import Engine
-from .gate import Gate, Message, Metrics, Receive, Send, log_failure
+from .gate import Gate, Metrics, log_failure
+from .http import JSON, TOO_LARGE, Answer, Request, Stream, head_of, refusal
 from .ranker import Ranker
 
 try:
@@ -39,11 +40,9 @@ NDJSON = "application/x-ndjson"
 FRESH_SECONDS = 10.0
 """How long a scan over all queries is good for."""
 
+NO_STORE = {"cache-control": "no-store"}
 CHUNK = 1 << 16
 """Bytes of an export that are sent at once."""
-
-JSON_HEAD = [(b"content-type", JSON.encode()), (b"cache-control", b"no-store")]
-encoder = msgspec.json.Encoder()
 
 
 class RefusedError(Exception):
@@ -54,61 +53,6 @@ class RefusedError(Exception):
         self.status = status
         self.field = field
         self.headers = headers
-
-
-# --- answers ---------------------------------------------------------------------------------------------------------
-
-
-class Answer:
-    """An answer that is all there."""
-
-    __slots__ = ("body", "head", "status")
-
-    def __init__(self, body: bytes, head: list[tuple[bytes, bytes]], status: int = 200) -> None:
-        self.body = body
-        # there is no body to speak of after 204
-        self.head = head if status == 204 else [*head, (b"content-length", b"%d" % len(body))]
-        self.status = status
-
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Send it."""
-        await send({"type": "http.response.start", "status": self.status, "headers": self.head})
-        await send({"type": "http.response.body", "body": self.body, "more_body": False})
-
-
-class Stream:
-    """An answer that is made while it is sent, in one thread, because a connection to a store belongs to one."""
-
-    def __init__(
-        self, lines: Generator[bytes, None, None], first: bytes, thread: ThreadPoolExecutor, patience: float
-    ) -> None:
-        self.lines = lines
-        self.first = first
-        self.thread = thread
-        self.patience = patience
-
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Send chunk after chunk, and stop when nobody listens any more."""
-        loop = asyncio.get_running_loop()
-        gone = loop.create_task(disconnected(receive))
-        head = [(b"content-type", NDJSON.encode()), (b"cache-control", b"no-store")]
-        try:
-            await send({"type": "http.response.start", "status": 200, "headers": head})
-            chunk = self.first
-            while chunk and not gone.done():
-                async with asyncio.timeout(self.patience):  # as long as it lasts, the store cannot tidy up
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                chunk = await loop.run_in_executor(self.thread, next_chunk, self.lines)
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-        finally:
-            gone.cancel()
-            self.thread.submit(self.lines.close)
-
-
-async def disconnected(receive: Receive) -> None:
-    """Wait until the client is gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def next_chunk(lines: Iterator[bytes]) -> bytes:
@@ -125,38 +69,18 @@ def next_chunk(lines: Iterator[bytes]) -> bytes:
 # --- what comes in ---------------------------------------------------------------------------------------------------
 
 
-async def read_body(headers: dict[bytes, bytes], receive: Receive, patience: float) -> bytearray:
-    """Read the body of a request that says it is JSON; not more of it than allowed, and not for ever."""
+def check_body(headers: dict[bytes, bytes]) -> None:
+    """Refuse a body that does not say it is JSON, and one that says it is too large."""
     media = headers.get(b"content-type", b"")
     if media != b"application/json" and media.partition(b";")[0].strip().lower() != b"application/json":
         raise RefusedError(415, f"the body must be {JSON}, and the Content-Type header must say so")
     if headers.get(b"content-encoding", b"identity") != b"identity":
         raise RefusedError(415, "the body must not be compressed")
     if int(headers.get(b"content-length", 0)) > wire.MAX_BODY:
-        raise too_large()
-    body = bytearray()
-    try:
-        async with asyncio.timeout(patience):
-            more = True
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise RefusedError(400, "the connection was closed in the middle of the body")
-                body += message["body"]
-                more = message["more_body"]
-                if len(body) > wire.MAX_BODY:
-                    raise too_large()
-    except TimeoutError:
-        raise RefusedError(408, f"the body did not arrive within {patience:g} s", connection="close") from None
-    return body
+        raise RefusedError(413, TOO_LARGE)
 
 
-def too_large() -> RefusedError:
-    """Turn down a body."""
-    return RefusedError(413, f"the body is larger than {wire.MAX_BODY:,} bytes")
-
-
-def decoded(decoder: msgspec.json.Decoder[Any], body: bytearray) -> Any:
+def decoded(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray) -> Any:
     """Make a typed request of a body, or name the field at fault."""
     try:
         return decoder.decode(body)
@@ -185,7 +109,6 @@ def idempotency_key(headers: dict[bytes, bytes]) -> str | None:
 KEY = re.compile(KEY_PATTERN)
 
 
-@lru_cache(256)
 def is_loopback(host: str) -> bool:
     """Whether a host, such as that of a URL, is sure to be this machine.
 
@@ -201,6 +124,12 @@ def is_loopback(host: str) -> bool:
         return ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
     except ValueError:
         return False
+
+
+@lru_cache(256)
+def is_loopback_name(host: bytes) -> bool:
+    """Whether a Host header, which may have a port, names this machine."""
+    return is_loopback(re.sub(r":\d*$", "", host.decode("latin-1")))
 
 
 # --- the calls -------------------------------------------------------------------------------------------------------
@@ -231,13 +160,10 @@ EVENTS_EXAMPLE = {"events": [{"impression": EXAMPLE_IMPRESSION, "item": "sku2", 
 class Service:
     """The calls, and what they need."""
 
-    def __init__(
-        self, ranker: Ranker, *, admin_token: str | None = None, loopback: bool = True, patience: float = 30.0
-    ) -> None:
+    def __init__(self, ranker: Ranker, *, admin_token: str | None = None, loopback: bool = True) -> None:
         self.ranker = ranker
         self.admin_token = admin_token
         self.loopback = loopback
-        self.patience = patience
         self.metrics = Metrics(ranker)
         self.scan: asyncio.Task[wire.Fairness] | None = None
         self.scanned_at = -math.inf
@@ -252,14 +178,14 @@ class Service:
         "POST", "/v1/rank", "Ranking", "rank", takes=wire.RankRequest, gives=wire.Ranking, also=(409,), keyed=True,
         example=RANK_EXAMPLE,
     )  # fmt: skip
-    async def rank(self, body: wire.RankRequest, key: str | None) -> wire.Ranking:
+    def rank(self, body: wire.RankRequest, key: str | None) -> Awaitable[wire.Ranking]:
         """Rank the candidates of a query.
 
         The list is recorded as an impression and its exposure counted before the answer is sent. Ids must be distinct
         and have at most 256 bytes, the query at most 4,096. Without an Idempotency-Key, a request that is sent again
         counts again.
         """
-        return await self.ranker.ask(Engine.rank, body, key)
+        return self.ranker.ask(Engine.rank, body, key)
 
     @call(
         "POST", "/v1/feedback", "Ranking", "feedback", takes=wire.Feedback, gives=wire.FeedbackAnswer,
@@ -356,7 +282,18 @@ class Service:
         lines = cast(Generator[bytes, None, None], self.ranker.export())
         # what fails before the first line can still be answered properly
         first = await asyncio.get_running_loop().run_in_executor(self.exporter, next_chunk, lines)
-        return Stream(lines, first, self.exporter, self.patience)
+        return Stream(head_of(200, NDJSON, **NO_STORE), self.chunks(lines, first))
+
+    async def chunks(self, lines: Generator[bytes, None, None], first: bytes) -> AsyncGenerator[bytes, None]:
+        """Give chunk after chunk, all from one thread, because a connection to a store belongs to one."""
+        loop = asyncio.get_running_loop()
+        try:
+            chunk = first
+            while chunk:
+                yield chunk
+                chunk = await loop.run_in_executor(self.exporter, next_chunk, lines)
+        finally:
+            self.exporter.submit(lines.close)
 
     @call("DELETE", "/v1/queries/{query_id}", "Data", "admin", status=204)
     async def delete_query(self, query_id: str) -> None:
@@ -401,12 +338,12 @@ class Service:
     # operation
 
     @call("GET", "/livez", "Operation", None, gives=wire.Health)
-    async def livez(self) -> wire.Health:
+    def livez(self) -> wire.Health:
         """Say that the process runs."""
         return wire.Health("alive")
 
     @call("GET", "/readyz", "Operation", None, gives=wire.Health)
-    async def readyz(self) -> wire.Health:
+    def readyz(self) -> wire.Health:
         """Say whether requests are welcome; 503 when nothing can be written, or when the service is about to stop."""
         if self.gate.draining:
             raise UnavailableError("draining: the service is about to stop")
@@ -418,18 +355,18 @@ class Service:
     async def measured(self) -> Answer:
         """Give figures in the text format of Prometheus."""
         body = await asyncio.to_thread(self.metrics.exposition)
-        return Answer(body, [(b"content-type", CONTENT_TYPE_LATEST.encode())])
+        return Answer(200, head_of(200, CONTENT_TYPE_LATEST), body)
 
     @call("GET", "/openapi.json", "Operation", None, media=JSON, gives=dict[str, Any])
-    async def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, Any]:
         """Give the OpenAPI document."""
         return self.document
 
     @call("GET", "/docs", "Operation", None, media="text/html")
-    async def docs(self) -> Answer:
+    def docs(self) -> Answer:
         """Give this page."""
-        safe = (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'")
-        return Answer(self.page.encode(), [(b"content-type", b"text/html; charset=utf-8"), safe])
+        safe = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
+        return Answer(200, head_of(200, "text/html; charset=utf-8", **safe), self.page.encode())
 
     # who may
 
@@ -440,8 +377,7 @@ class Service:
         it had its own name resolve to this machine, the Host header still has that name.
         """
         if self.loopback and not self.ranker.has_keys:
-            host = re.sub(r":\d*$", "", headers.get(b"host", b"").decode("latin-1"))
-            if not is_loopback(host):
+            if not is_loopback_name(headers.get(b"host", b"")):
                 raise RefusedError(
                     403, "without keys, only requests to localhost are answered: mcfair keys add", "Host"
                 )
@@ -476,7 +412,7 @@ def make_app(
     patience: float = 30.0,
     access_log: bool = False,
 ) -> Gate:
-    """Make the ASGI application.
+    """Make what answers requests.
 
     Parameters
     ----------
@@ -493,13 +429,15 @@ def make_app(
     access_log
         Whether to log each answer, to the logger `mcfair.access`.
     """
-    service = Service(ranker, admin_token=admin_token, loopback=loopback, patience=patience)
-    service.gate = Gate(Router(service), service.metrics, max_in_flight=max_in_flight, access_log=access_log)
+    service = Service(ranker, admin_token=admin_token, loopback=loopback)
+    service.gate = Gate(
+        Router(service), service.metrics, max_in_flight=max_in_flight, patience=patience, access_log=access_log
+    )  # fmt: skip
     return service.gate
 
 
 class Router:
-    """Finds the call that a request is for, and answers it."""
+    """Finds the call that a request is for, has it done, and makes the answer."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -510,61 +448,84 @@ class Router:
             (re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path)), path) for path in self.paths if "{" in path
         ]  # fmt: skip
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer one request, with a problem if anything is wrong."""
-        answer: Answer | Stream
-        try:
-            handler, parts = self.find(scope)
-            answer = OPTIONS[scope["path_template"]] if handler is None else await handler.answer(scope, receive, parts)
-        except Exception as error:
-            answer = problem(error, scope.get("path_template", "none"))
-        await answer(scope, receive, send)
+    def admit(self, request: Request) -> Answer | None:
+        """Find the call that a request is for, and check all that its head says."""
+        handler = self.find(request)
+        if handler is None:
+            return OPTIONS[request.route]
+        handler.check(request)
+        request.handler = handler
+        return None
 
-    def find(self, scope: Message) -> tuple[Handler | None, dict[str, str]]:
+    def find(self, request: Request) -> Handler | None:
         """Find who answers, none if the request only asks who might; note the template of the path."""
-        path, method = scope["path"], scope["method"]
-        found, parts = ({} if "{" in path else self.paths.get(path, {})), {}
-        template = path
+        path, method = request.path, request.method
+        found: dict[str, Handler] = {} if "{" in path else self.paths.get(path, {})
+        route = path
         if method not in found:  # a fixed path may also be an example of a template
             for pattern, name in self.patterns:
                 match = pattern.fullmatch(path)
                 if match and (method in self.paths[name] or not found):
-                    template, found, parts = name, self.paths[name], match.groupdict()
+                    route, found, request.parts = name, self.paths[name], match.groupdict()
         if not found:
             raise RefusedError(404, "there is nothing at this path: see /docs")
-        scope["path_template"] = template
+        request.route = route
         if method == "OPTIONS":
-            return None, parts
+            return None
         if method not in found:
-            raise RefusedError(405, "this path has other methods: see the Allow header", allow=allowed(template))
-        return found[method], parts
+            raise RefusedError(405, "this path has other methods: see the Allow header", allow=allowed(route))
+        return found[method]
+
+    def begin(self, request: Request) -> Any:
+        """Begin the work of a request."""
+        handler = request.handler
+        assert isinstance(handler, Handler)
+        return handler.begin(request)
+
+    def answer(self, request: Request, result: Any) -> Answer | Stream:
+        """Make an answer of what came of the work."""
+        if isinstance(result, Answer | Stream):
+            return result
+        if result is None:
+            return NOTHING
+        handler = request.handler
+        assert isinstance(handler, Handler)
+        return Answer(handler.call.status, handler.head, wire.encoder.encode(result))
+
+    def problem(self, error: Exception, request: Request) -> Answer:
+        """Make a problem of an error."""
+        return problem(error, request.route)
 
 
 class Handler:
-    """One call: checks the key, decodes the body, does the work, encodes the answer."""
+    """One call: checks the key, decodes the body, begins the work."""
 
     def __init__(self, service: Service, call: Call) -> None:
         self.service = service
         self.call = call
         self.decoder = None if call.takes is None else msgspec.json.Decoder(call.takes)
+        self.head = head_of(call.status, JSON, **NO_STORE)
 
-    async def answer(self, scope: Message, receive: Receive, parts: dict[str, str]) -> Answer | Stream:
-        """Answer one request."""
-        call, headers = self.call, dict(scope["headers"])
+    def check(self, request: Request) -> None:
+        """Check all that a head says, so that nobody sends a body for nothing."""
+        call = self.call
         if call.scope is not None:
-            self.service.authorize(headers, call.scope)
-        given: dict[str, Any] = dict(parts)
-        if call.keyed:
-            given["key"] = idempotency_key(headers)
+            self.service.authorize(request.headers, call.scope)
         if self.decoder is not None:
-            given["body"] = decoded(self.decoder, await read_body(headers, receive, self.service.patience))
-        answer = await call.work(self.service, **given)
-        if isinstance(answer, Answer | Stream):
-            return answer
-        return NOTHING if answer is None else Answer(encoder.encode(answer), JSON_HEAD, call.status)
+            check_body(request.headers)
+
+    def begin(self, request: Request) -> Any:
+        """Begin the work; gives the result, or a future for it."""
+        call, given = self.call, request.parts
+        if call.keyed:
+            given["key"] = idempotency_key(request.headers)  # type: ignore[assignment]
+        if self.decoder is not None:
+            given["body"] = decoded(self.decoder, request.body)
+        result = call.work(self.service, **given)
+        return asyncio.ensure_future(result) if inspect.iscoroutine(result) else result
 
 
-NOTHING = Answer(b"", [(b"cache-control", b"no-store")], 204)
+NOTHING = Answer(204, head_of(204, None, **NO_STORE))
 
 
 def allowed(path: str) -> str:
@@ -572,7 +533,7 @@ def allowed(path: str) -> str:
     return ", ".join([*(call.method for call in CALLS if call.path == path), "OPTIONS"])
 
 
-OPTIONS = {call.path: Answer(b"", [(b"allow", allowed(call.path).encode())], 204) for call in CALLS}
+OPTIONS = {call.path: Answer(204, head_of(204, None, allow=allowed(call.path))) for call in CALLS}
 
 
 def problem(error: Exception, where: str) -> Answer:
@@ -600,6 +561,4 @@ def problem(error: Exception, where: str) -> Answer:
             status, detail, headers = 503, str(error), {"retry-after": "60"}
         case _:
             log_failure(where, error)
-    body = wire.Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, field=field)
-    head = [(b"content-type", PROBLEM.encode()), *((a.lower().encode(), b.encode()) for a, b in headers.items())]
-    return Answer(encoder.encode(body), head, status)
+    return refusal(status, detail, field, **{name.lower(): value for name, value in headers.items()})

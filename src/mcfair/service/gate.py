@@ -5,18 +5,18 @@ It stands before any parsing, so that under overload a refusal costs next to not
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
+from functools import partial
 from time import perf_counter
-from typing import Any
-
-import msgspec
+from typing import Any, Protocol
 
 from ..errors import SettingError
-from .apidocs import PROBLEM
+from .http import Answer, Request, Stream, refusal
 from .ranker import Ranker
-from .wire import FeedbackAnswer, Problem
+from .wire import FeedbackAnswer
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -28,10 +28,7 @@ __all__ = ["Gate", "Metrics", "log_failure"]
 logger = logging.getLogger("mcfair.service")
 access = logging.getLogger("mcfair.access")
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-ASGI = Callable[[Message, Receive, Send], Awaitable[None]]
+Reply = Callable[[Request, Answer | Stream], None]
 
 EXEMPT = frozenset({"/livez", "/readyz", "/metrics"})
 """Paths that are answered under any load, or overload could not be seen."""
@@ -39,6 +36,22 @@ EXEMPT = frozenset({"/livez", "/readyz", "/metrics"})
 METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "OPTIONS"})
 SECONDS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 OPERATIONS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class Router(Protocol):
+    """Who knows the calls."""
+
+    def admit(self, request: Request) -> Answer | None:
+        """Find the call that a request is for, and check all that its head says; raise if anything is wrong."""
+
+    def begin(self, request: Request) -> Any:
+        """Begin the work of a request that is all there."""
+
+    def answer(self, request: Request, result: Any) -> Answer | Stream:
+        """Make an answer of what came of the work."""
+
+    def problem(self, error: Exception, request: Request) -> Answer:
+        """Make an answer of an error."""
 
 
 class Metrics:
@@ -100,62 +113,71 @@ class Metrics:
 
 
 class Gate:
-    """An ASGI application around another: admission, metrics, the access log, and a proper answer to any failure.
+    """Admission, metrics, the access log, and a proper answer to any failure, around whoever knows the calls.
 
     While `draining`, requests are still answered, but each answer asks its client to connect anew, elsewhere. Once
     `closed`, no more requests are let in.
     """
 
-    def __init__(self, app: ASGI, metrics: Metrics, *, max_in_flight: int = 128, access_log: bool = False) -> None:
-        self.app = app
-        self.metrics = metrics
-        self.max_in_flight = max_in_flight
+    def __init__(
+        self, router: Router, metrics: Metrics, *, max_in_flight: int = 128, patience: float = 30.0,
+        access_log: bool = False,
+    ) -> None:  # fmt: skip
+        self.router, self.metrics = router, metrics
+        self.max_in_flight, self.patience = max_in_flight, patience
         self.access_log = access_log
         self.in_flight = 0
         self.draining = False
         self.closed = False
         metrics.in_flight.set_function(lambda: self.in_flight)
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer one request, at once with 503 if too many are in flight already."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        if (self.in_flight >= self.max_in_flight or self.closed) and scope["path"] not in EXEMPT:
+    def admit(self, request: Request) -> Answer | None:
+        """Look at the head of a request: 503 at once if too many are in flight already."""
+        if (self.in_flight >= self.max_in_flight or self.closed) and request.path not in EXEMPT:
             self.metrics.rejected.inc()
-            for message in STOPPING if self.closed else BUSY:
-                await send(message)
-            return
+            return STOPPING if self.closed else BUSY
         self.in_flight += 1
-        started = perf_counter()
-        status = 0
-
-        async def noted(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                if self.draining:
-                    message["headers"] = [*message["headers"], (b"connection", b"close")]
-            await send(message)
-
+        request.began = perf_counter()
         try:
-            await self.app(scope, receive, noted)
+            return self.router.admit(request)
         except Exception as error:
-            log_failure(str(scope.get("path_template")), error)
-            if not status:  # otherwise the connection is closed in the middle of the answer, which cannot be mistaken
-                for message in FAILED:
-                    await noted({**message})
-        finally:
-            self.in_flight -= 1
-            self.note(scope, status, perf_counter() - started)
+            return self.router.problem(error, request)
 
-    def note(self, scope: Message, status: int, seconds: float) -> None:
-        """Count an answer and log it, both by the template of its path: what a client put into it stays out."""
-        route = scope.get("path_template", "none")
-        method = scope["method"] if scope["method"] in METHODS else "other"
-        self.metrics.answered(route, method, status, seconds)
+    def begin(self, request: Request, reply: Reply) -> Answer | Stream | None:
+        """Have a request answered, now or later."""
+        try:
+            work = self.router.begin(request)
+            if isinstance(work, asyncio.Future):
+                work.add_done_callback(partial(self.ended, request, reply))
+                return None
+            return self.router.answer(request, work)
+        except Exception as error:
+            return self.router.problem(error, request)
+
+    def ended(self, request: Request, reply: Reply, work: asyncio.Future[Any]) -> None:
+        """Answer a request now that its work is done."""
+        answer: Answer | Stream
+        try:
+            answer = self.router.answer(request, work.result())
+        except asyncio.CancelledError:
+            answer = STOPPING
+        except Exception as error:
+            answer = self.router.problem(error, request)
+        reply(request, answer)
+
+    def sent(self, request: Request, error: Exception | None = None) -> None:
+        """Count a request that was let in, and log it, both by its route: what a client put into the path stays out."""
+        if not request.began:
+            return
+        self.in_flight -= 1
+        if error is not None:
+            log_failure(request.route, error)
+        status = 0 if request.answer is None or error is not None else request.answer.status
+        seconds = perf_counter() - request.began
+        method = request.method if request.method in METHODS else "other"
+        self.metrics.answered(request.route, method, status, seconds)
         if self.access_log:
-            access.info("%s %s %d %.1f ms", method, route, status, 1e3 * seconds)
+            access.info("%s %s %d %.1f ms", method, request.route, status, 1e3 * seconds)
 
 
 def log_failure(where: str, error: BaseException) -> None:
@@ -165,25 +187,5 @@ def log_failure(where: str, error: BaseException) -> None:
     logger.error("%s failed: %s\n%s", where, type(origin).__name__, frames)
 
 
-def ready_made(problem: Problem, *headers: tuple[bytes, bytes]) -> tuple[Message, Message]:
-    """Make the two messages of an answer that is always the same."""
-    body = msgspec.json.encode(problem)
-    head = [(b"content-type", PROBLEM.encode()), (b"content-length", b"%d" % len(body)), *headers]
-    return (
-        {"type": "http.response.start", "status": problem.status, "headers": head},
-        {"type": "http.response.body", "body": body},
-    )
-
-
-BUSY = ready_made(
-    Problem(title="Service Unavailable", status=503, detail="too many requests are in flight; nothing was done"),
-    (b"retry-after", b"1"),
-)
-STOPPING = ready_made(
-    Problem(title="Service Unavailable", status=503, detail="the service is stopping; nothing was done"),
-    (b"retry-after", b"1"),
-    (b"connection", b"close"),
-)
-FAILED = ready_made(
-    Problem(title="Internal Server Error", status=500, detail="something unexpected happened, and was logged"),
-)
+BUSY = refusal(503, "too many requests are in flight; nothing was done", retry_after="1")
+STOPPING = refusal(503, "the service is stopping; nothing was done", retry_after="1")

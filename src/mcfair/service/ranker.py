@@ -8,11 +8,12 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from ..errors import MCFairError, StoreError, UnavailableError
 from ..policy import Policy
@@ -52,9 +53,14 @@ QUEUE = 2_048
 SWEEP_EVERY, SWEEP_SECONDS = 0.25, 0.005
 """How often to sweep up what has expired, and for how long at a time: requests wait meanwhile."""
 
+QUICK = frozenset({Engine.rank, Engine.feedback})
+QUICK_EVENTS = 50
+TURN_SECONDS = 0.005
+"""What an event loop does itself, with so many events at most, and for how long at a time: all else waits meanwhile."""
+
 
 class Operation:
-    """Something to do in the writer's thread, and whom to tell."""
+    """Something to do with the engine, and whom to tell."""
 
     __slots__ = ("args", "error", "future", "kwargs", "loop", "result", "work")
 
@@ -63,14 +69,27 @@ class Operation:
         self.result: Any = None
         self.error: Exception | None = None
 
+    @property
+    def quick(self) -> bool:
+        """Whether it takes no longer than an event loop can wait."""
+        return self.work in QUICK and (self.work is Engine.rank or len(self.args[0]) <= QUICK_EVENTS)
+
     def tell(self) -> None:
-        """Hand over the result."""
-        if self.future.cancelled():
+        """Hand over the result, if somebody still waits for it."""
+        if self.future.done():
             return
         if self.error is not None:
             self.future.set_exception(self.error)
         else:
             self.future.set_result(self.result)
+
+
+class Turn(NamedTuple):
+    """Operations of one transaction that an event loop hands to the writer: done, failed, or still to do."""
+
+    operations: list[Operation]
+    done: bool
+    error: Exception | None
 
 
 class Ranker:
@@ -130,7 +149,10 @@ class Ranker:
             self.store.rollback()
             self.store.close()
             raise
-        self.waiting: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
+        self.waiting: queue.SimpleQueue[Operation | Turn | None] = queue.SimpleQueue()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.pending: deque[Operation] = deque()  # only the loop touches this and what follows
+        self.busy = self.due = self.leaving = False
         self.writer = threading.Thread(target=self.write, name="mcfair-writer", daemon=True)
         self.writer.start()
 
@@ -148,62 +170,193 @@ class Ranker:
         self.put(Operation(work, args, kwargs, future, None))
         return future
 
-    async def ask(self, work: Callable[Concatenate[Engine, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do the same from a coroutine."""
+    def ask(
+        self, work: Callable[Concatenate[Engine, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:  # fmt: skip
+        """Do the same from an event loop."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self.put(Operation(work, args, kwargs, future, loop))
-        return await future
+        operation = Operation(work, args, kwargs, future, loop)
+        if loop is self.loop:
+            self.accept(operation)
+        else:
+            self.put(operation)
+        return future
 
     def put(self, operation: Operation) -> None:
         """Queue an operation, or refuse it."""
-        if self.waiting.qsize() >= self.limit:
-            raise UnavailableError(f"{self.limit:,} operations are waiting already")
         with self.door:  # so that nothing comes behind the end
-            if self.closing:
-                raise UnavailableError("the service is stopping")
-            self.waiting.put(operation)
+            self.check_open()
+            if self.loop is None:
+                self.waiting.put(operation)
+            else:
+                self.loop.call_soon_threadsafe(self.accept_or_refuse, operation)
+
+    def check_open(self) -> None:
+        """Refuse what would come behind the end, or wait behind too many."""
+        if self.closing:
+            raise UnavailableError("the service is stopping")
+        if self.depth >= self.limit:
+            raise UnavailableError(f"{self.limit:,} operations are waiting already")
 
     @property
     def depth(self) -> int:
         """Operations waiting."""
-        return self.waiting.qsize()
+        return self.waiting.qsize() + len(self.pending)
+
+    # --- deciding in an event loop -----------------------------------------------------------------------------------
+    #
+    # Two threads that both compute take turns at Python's lock, and a turn costs more than a ranking. So an event loop
+    # can do what is quick itself, and the writer has only to make it last, which is waiting for the disk. Who may use
+    # engine and store is never in doubt: with a loop, the writer while `busy` and else the loop; without, the writer.
+
+    def decide_here(self) -> None:
+        """Use the engine in the running event loop from now on."""
+        with self.door:
+            self.loop, self.busy = asyncio.get_running_loop(), True
+            self.waiting.put(Turn([], True, None))  # when the writer has come to this, all that was before it is done
+        self.nudge()
+
+    async def decide_elsewhere(self) -> None:
+        """Leave the engine to the writer again, with all that is pending."""
+        self.leaving = True
+        while self.busy:
+            await asyncio.sleep(0.001)
+        with self.door:
+            self.loop, self.leaving = None, False
+            for operation in self.pending:
+                self.waiting.put(operation)
+            self.pending.clear()
+            self.waiting.put(Turn([], True, None))  # so that the writer notices
+
+    def accept(self, operation: Operation) -> None:
+        """Take an operation in the loop that decides."""
+        self.check_open()
+        self.pending.append(operation)
+        if not self.busy and not self.due:
+            self.due = True
+            asyncio.get_running_loop().call_soon(self.decide)  # what else arrives in this round comes with it
+
+    def accept_or_refuse(self, operation: Operation) -> None:
+        """Take an operation of another thread, which has been told that it was queued."""
+        try:
+            if self.loop is None:
+                self.put(operation)
+            else:
+                self.accept(operation)
+        except UnavailableError as error:
+            operation.error = error
+            operation.tell()
+
+    def decide(self) -> None:
+        """Do what is pending, as far as it is quick, and hand it to the writer."""
+        self.due = False
+        if self.busy or self.leaving or not self.pending:
+            return
+        self.busy = True
+        group: list[Operation] = []
+        if self.pending[0].quick:
+            error = self.perform(self.quick_ones(group))
+            if error is not None:  # that concerns all who wait
+                group.extend(self.pending)
+                self.pending.clear()
+            self.waiting.put(Turn(group, True, error))
+        else:
+            while self.pending and len(group) < TOGETHER and not self.pending[0].quick:
+                group.append(self.pending.popleft())
+            self.waiting.put(Turn(group, False, None))
+
+    def quick_ones(self, group: list[Operation]) -> Iterator[Operation]:
+        """Move pending operations into a group one by one, as long as they are quick and there is time."""
+        end = time.perf_counter() + TURN_SECONDS
+        while self.pending and len(group) < TOGETHER and self.pending[0].quick:
+            group.append(self.pending.popleft())
+            yield group[-1]
+            if time.perf_counter() > end:
+                return
+
+    def turned(self, operations: list[Operation]) -> None:
+        """Tell what has become of a turn, and begin the next one."""
+        self.busy = False
+        tell_each(operations)
+        self.decide()
+
+    def nudge(self) -> None:
+        """Give the writer a turn now and then though there is nothing to do, so that it can sweep."""
+        if self.loop is not None:
+            if not self.busy and not self.leaving:
+                self.busy = True
+                self.waiting.put(Turn([], True, None))
+            self.loop.call_later(SWEEP_EVERY, self.nudge)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def write(self) -> None:
         """Do what is queued, group by group: one transaction each, and only then the answers."""
-        next_sweep = time.monotonic() + SWEEP_EVERY
+        self.next_sweep = time.monotonic() + SWEEP_EVERY
         stopping = False
         while not stopping:
-            group = self.take(next_sweep - time.monotonic())
-            stopping = None in group
-            operations = [each for each in group if each is not None]
+            taken = self.take()
+            stopping = None in taken
+            operations = [each for each in taken if isinstance(each, Operation)]
             if operations:
-                begun = time.perf_counter()
-                self.do(operations)
-                tell_all(operations)
-                for listener in self.on_batch:
-                    listener(len(operations), time.perf_counter() - begun)
-            if time.monotonic() >= next_sweep and not stopping:
-                self.sweep(idle=not operations)
-                next_sweep = time.monotonic() + SWEEP_EVERY
+                with self.timed(operations):
+                    self.do(operations)
+                    tell_all(operations)
+            for each in taken:
+                if isinstance(each, Turn):
+                    self.take_turn(each)
+            if self.loop is None and not stopping:
+                self.sweep_if_due(idle=not operations)
 
-    def take(self, patience: float) -> list[Operation | None]:
-        """Wait for operations and take all there are, up to a group's worth; nothing if none come in time."""
-        group: list[Operation | None] = []
+    def take(self) -> list[Operation | Turn | None]:
+        """Wait for what is to do and take all there is, up to a group's worth; nothing if it is time to sweep."""
+        taken: list[Operation | Turn | None] = []
+        patience = max(0.0, self.next_sweep - time.monotonic()) if self.loop is None else None
         with suppress(queue.Empty):
-            group.append(self.waiting.get(timeout=max(0.0, patience)))
-            while len(group) < TOGETHER:
-                group.append(self.waiting.get_nowait())
-        return group
+            taken.append(self.waiting.get(timeout=patience))
+            while len(taken) < TOGETHER:
+                taken.append(self.waiting.get_nowait())
+        return taken
+
+    def take_turn(self, turn: Turn) -> None:
+        """Finish what the loop has begun, and let it go on."""
+        with self.timed(turn.operations):
+            if turn.done:
+                self.finish(turn.operations, turn.error)
+            else:
+                self.do(turn.operations)
+        told = turn.operations
+        if time.monotonic() >= self.next_sweep:
+            tell_all(told)
+            told = []
+            self.sweep_if_due(idle=not turn.operations)
+        try:
+            if self.loop is not None:
+                self.loop.call_soon_threadsafe(self.turned, told)
+        except RuntimeError:  # the loop was closed and has left nothing in good order
+            self.loop = None
+            tell_all(told)
+
+    @contextmanager
+    def timed(self, operations: list[Operation]) -> Iterator[None]:
+        """Tell listeners how long a group took."""
+        begun = time.perf_counter()
+        yield
+        if operations:
+            for listener in self.on_batch:
+                listener(len(operations), time.perf_counter() - begun)
 
     def do(self, operations: list[Operation]) -> None:
         """Do operations in one transaction: all that did not fail by themselves last, or none."""
+        self.finish(operations, self.perform(operations))
+
+    def perform(self, operations: Iterable[Operation]) -> Exception | None:
+        """Do operations in a transaction that is still open afterwards; return what made that impossible."""
         try:
             self.store.begin()
             self.recover()
-            before = self.store.changes
+            self.changes_before = self.store.changes
             for each in operations:
                 each.error = None
                 try:
@@ -212,10 +365,20 @@ class Ranker:
                     raise
                 except MCFairError as error:
                     each.error = error
-            wrote = self.store.changes > before
-            self.store.commit()
-            if wrote:  # who only reads learns nothing about the disk
-                self.trouble = None
+        except Exception as error:
+            return error
+        return None
+
+    def finish(self, operations: list[Operation], error: Exception | None) -> None:
+        """Make what was done last, or undo it."""
+        try:
+            if error is not None:
+                raise error
+            if operations:
+                wrote = self.store.changes > self.changes_before
+                self.store.commit()
+                if wrote:  # who only reads learns nothing about the disk
+                    self.trouble = None
         except Exception as error:
             self.undo(error)
             if is_out_of_order(error):
@@ -243,8 +406,10 @@ class Ranker:
             self.engine.forget()
             self.doubtful = False
 
-    def sweep(self, idle: bool) -> None:
+    def sweep_if_due(self, idle: bool) -> None:
         """Fold what has expired, and tidy up while nobody waits; after trouble, see whether it is over."""
+        if time.monotonic() < self.next_sweep:
+            return
         try:
             self.store.begin()
             self.recover()
@@ -257,13 +422,18 @@ class Ranker:
             self.trouble = None
         except Exception as error:
             self.undo(error)
+        self.next_sweep = time.monotonic() + SWEEP_EVERY
 
     def close(self, timeout: float | None = None) -> None:
         """Do what is queued, then close the store. What comes later is refused."""
+        if self.loop is not None and not self.loop.is_closed():
+            asyncio.run_coroutine_threadsafe(self.decide_elsewhere(), self.loop).result(timeout)
         with self.door:
             if self.closing:
                 return
             self.closing = True
+            for operation in self.pending:  # of a loop that came to no good end
+                self.waiting.put(operation)
             self.waiting.put(None)
         self.writer.join(timeout)
         self.store.close()

@@ -5,37 +5,28 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import signal
 import socket
+import threading
 import time
 from collections.abc import Callable
-from types import FrameType
-from typing import Any
-
-import msgspec
+from email.utils import formatdate
 
 from ..errors import SettingError
-from .apidocs import PROBLEM
 from .app import is_loopback, make_app
 from .gate import Gate
+from .http import Connection, Hall
 from .ranker import Ranker
-from .wire import Problem
 
 try:
-    import httptools  # noqa: F401  # what the protocol below is made of
-    import uvicorn
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+    import uvloop
 except ImportError:
-    raise SettingError("the service needs uvicorn and httptools: pip install 'mcfair[service]'") from None
+    raise SettingError("the service needs uvloop: pip install 'mcfair[service]'") from None
 
 __all__ = ["Server", "bind", "check_bind", "serve"]
 
-KEEP_ALIVE_SECONDS = 75
-HEAD_SECONDS = 30.0
-"""How long a connection may be silent before its first request, and how long a head may take."""
-
-HEAD_BYTES = 1 << 16
-"""Largest head of a request."""
-
+BACKLOG = 2_048
+TICK_SECONDS = 0.1
 GRACE_SECONDS = 30
 """How long requests in flight are waited for when the service stops."""
 
@@ -79,11 +70,11 @@ def serve(
             ranker, admin_token=admin_token, loopback=is_loopback(host), max_in_flight=max_in_flight,
             access_log=access_log,
         )  # fmt: skip
-        server = Server(app, url_of(host, listener), drain_seconds=drain_seconds, ready=ready)
+        server = Server(app, ranker, url_of(host, listener), drain_seconds=drain_seconds, ready=ready)
         # what was imported stays for good: the collector need not look through it again and again, all requests waiting
         gc.collect()
         gc.freeze()
-        server.run([listener])
+        server.run(listener)
     finally:
         gc.unfreeze()
         if listener is not None:
@@ -114,7 +105,7 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(2048)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
@@ -134,124 +125,75 @@ def url_of(host: str, listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-class Server(uvicorn.Server):
-    """Uvicorn that announces its end before it stops, and returns in good order after a signal."""
+class Server:
+    """Listens until it is told to stop, which it announces first; then lets everybody finish."""
 
     def __init__(
-        self, app: Gate, url: str, *, drain_seconds: float = 0.0, ready: Callable[[str], None] | None = None
+        self,
+        app: Gate,
+        ranker: Ranker,
+        url: str,
+        *,
+        drain_seconds: float = 0.0,
+        ready: Callable[[str], None] | None = None,
     ) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http=Protocol,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                proxy_headers=False,
-                server_header=False,
-                timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=GRACE_SECONDS,
-            )
-        )
-        self.app = app
-        self.url = url
-        self.drain_seconds = drain_seconds
-        self.ready = ready
+        self.app, self.ranker, self.url = app, ranker, url
+        self.drain_seconds, self.ready = drain_seconds, ready
+        self.hall = Hall(app)
         self.stop_at: float | None = None
+        self.forced = False
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen, and say so."""
-        await super().startup(sockets)
-        if self.started and self.ready is not None:
+    def run(self, listener: socket.socket) -> None:
+        """Serve until the end."""
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self.main(listener))
+
+    async def main(self, listener: socket.socket) -> None:
+        """Listen, look after the connections, and stop in good order."""
+        loop = asyncio.get_running_loop()
+        if threading.current_thread() is threading.main_thread():
+            for name in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(name, self.signalled)
+        self.tick()
+        listening = await loop.create_server(lambda: Connection(self.hall), sock=listener, backlog=BACKLOG)
+        if self.ready is not None:
             self.ready(self.url)
+        self.ranker.decide_here()
+        while self.stop_at is None or time.monotonic() < self.stop_at:
+            await self.pause()
+        # Before the listener closes new requests are refused: whoever connects then would only see a reset.
+        self.app.closed = True
+        await self.pause()
+        listening.close()
+        end = time.monotonic() + GRACE_SECONDS
+        while self.hall.connections and not self.forced and time.monotonic() < end:
+            for connection in list(self.hall.connections):
+                connection.shut()
+            await self.pause()
+        for connection in list(self.hall.connections):
+            connection.transport.abort()
+        await self.ranker.decide_elsewhere()
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+    async def pause(self) -> None:
+        """Let a little time pass."""
+        await asyncio.sleep(TICK_SECONDS)
+        self.tick()
+
+    def tick(self) -> None:
+        """Set the date, and end what has been waited for long enough."""
+        self.hall.date = f"date: {formatdate(usegmt=True)}\r\n".encode()
+        now = asyncio.get_running_loop().time()
+        for connection in [each for each in self.hall.connections if each.deadline < now]:
+            connection.expire()
+
+    def signalled(self) -> None:
         """Take a signal: the first begins the end, the second is the end."""
         if self.stop_at is None:
             self.drain()
         else:
-            self.should_exit = self.force_exit = True
+            self.stop_at, self.forced = 0.0, True
 
     def drain(self) -> None:
         """Begin to stop; from any thread."""
         self.app.draining = True
         self.stop_at = time.monotonic() + self.drain_seconds
-
-    async def on_tick(self, counter: int) -> bool:
-        """See ten times a second whether it is time to stop.
-
-        Before the last tick new requests are refused: whoever connects when the listener is closed only sees a reset.
-        """
-        if self.stop_at is not None and time.monotonic() >= self.stop_at:
-            self.should_exit = self.app.closed
-            self.app.closed = True
-        return await super().on_tick(counter)
-
-
-class Protocol(HttpToolsProtocol):
-    """HTTP that waits for nobody for ever, and takes no head of any size; uvicorn leaves both open.
-
-    There is a deadline for the head of a request, also of the first one, and for the rest of a body after its answer;
-    for a body before its answer the application has one.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.head_bytes = 0
-        self.in_head = self.in_body = False
-        self.deadline: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first request."""
-        super().connection_made(transport)
-        self.deadline = self.loop.call_later(HEAD_SECONDS, transport.close)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
-        self.arrived()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Take bytes, and see what is still not complete after them."""
-        super().data_received(data)
-        if self.in_head:
-            self.head_bytes += len(data)
-            if self.head_bytes > HEAD_BYTES:
-                self.send_400_response(f"the head of a request has more than {HEAD_BYTES:,} bytes")
-        if self.deadline is None and (self.in_head or (self.in_body and self.cycle.response_complete)):
-            self.deadline = self.loop.call_later(HEAD_SECONDS, self.transport.close)
-
-    def on_message_begin(self) -> None:
-        """Note that a request begins."""
-        self.in_head = True
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        """Note that the head of a request is there."""
-        self.in_head, self.in_body = False, True
-        self.arrived()
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        """Note that all of a request is there."""
-        self.in_body = False
-        self.arrived()
-        super().on_message_complete()
-
-    def arrived(self) -> None:
-        """Drop the deadline."""
-        self.head_bytes = 0
-        if self.deadline is not None:
-            self.deadline.cancel()
-            self.deadline = None
-
-    def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP with a problem, like everything else."""
-        body = msgspec.json.encode(Problem(title="Bad Request", status=400, detail=msg))
-        if not self.transport.is_closing():
-            self.transport.write(
-                b"HTTP/1.1 400 Bad Request\r\ncontent-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
-                % (PROBLEM.encode(), len(body), body)
-            )
-            self.transport.close()

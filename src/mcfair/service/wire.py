@@ -59,10 +59,13 @@ __all__ = [
     "check_items",
     "check_rank",
     "check_text",
+    "encoder",
     "field_of",
 ]
 
 T = TypeVar("T")
+
+encoder = msgspec.json.Encoder()
 
 MAX_BODY = 4 << 20
 """Largest body of a request, in bytes."""
