@@ -7,7 +7,9 @@ measured against the two.
 import asyncio
 import datetime
 import gc
+import os
 import queue
+import signal
 import sqlite3
 import sys
 import threading
@@ -16,11 +18,11 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import uvicorn
 import uvloop
 from load import RECORD, on_time
 
 from mcfair.service import wire
+from mcfair.service.http import JSON, Answer, Connection, Hall, head_of
 
 ROW = 200
 """Bytes of the row that stands for an impression and the key of its request."""
@@ -29,26 +31,37 @@ ROW = 200
 # --- the least: an endpoint ------------------------------------------------------------------------------------------
 
 
+class Endpoint:
+    """Answers a rank with its first candidates: typed in, typed out, nothing between."""
+
+    patience, draining = 30.0, False
+
+    def __init__(self):
+        self.decoder, self.encoder = msgspec.json.Decoder(wire.RankRequest), msgspec.json.Encoder()
+        self.head = head_of(200, JSON)
+
+    def admit(self, request):
+        pass
+
+    def begin(self, request, reply):
+        return Answer(200, self.head, self.encoder.encode(first_items(self.decoder.decode(request.body))))
+
+    def sent(self, request, error=None):
+        pass
+
+
+async def listen(port):
+    hall = Hall(Endpoint())
+    await asyncio.get_running_loop().create_server(lambda: Connection(hall), "127.0.0.1", int(port), backlog=2048)
+    await asyncio.Event().wait()
+
+
 def endpoint(port):
-    """Answer a rank with its first candidates: the server of the service, typed in, typed out, nothing between."""
-    decoder, encoder = msgspec.json.Decoder(wire.RankRequest), msgspec.json.Encoder()
-
-    async def app(scope, receive, send):
-        body, more = b"", True
-        while more:
-            message = await receive()
-            body, more = body + message["body"], message["more_body"]
-        answer = encoder.encode(first_items(decoder.decode(body)))
-        head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer))]
-        await send({"type": "http.response.start", "status": 200, "headers": head})
-        await send({"type": "http.response.body", "body": answer})
-
+    """Serve that over the HTTP of the service."""
     gc.collect()
     gc.freeze()  # as the service does
-    uvicorn.run(
-        app, port=int(port), http="httptools", lifespan="off", ws="none", log_config=None, access_log=False,
-        proxy_headers=False, server_header=False, timeout_keep_alive=75,
-    )  # fmt: skip
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    uvloop.run(listen(port))
 
 
 def first_items(request):

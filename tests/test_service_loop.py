@@ -1,0 +1,228 @@
+"""A ranker that decides in an event loop: the same promises, though two threads take turns."""
+
+import asyncio
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from mcfair.errors import RequestError, UnavailableError
+from mcfair.service import ranker as ranker_module
+from mcfair.service.engine import Engine
+from mcfair.service.history import replay, verify
+from mcfair.service.ranker import Ranker
+from mcfair.service.stores import SQLiteStore
+from mcfair.service.wire import Event, Item, RankRequest, unread
+
+
+def request(query="q", n=5):
+    return unread(RankRequest(query=query, items=[Item(str(i)) for i in range(n)], k=2))
+
+
+class FailingStore(SQLiteStore):
+    """Fails when it is told to, as a full disk or a fault of ours would."""
+
+    commit_fails = append_fails = 0
+    fails_for = None
+
+    def commit(self):
+        if self.commit_fails:
+            self.commit_fails -= 1
+            raise sqlite3.OperationalError("database or disk is full")
+        super().commit()
+
+    def append(self, number, entry):
+        if number == self.fails_for:
+            raise sqlite3.IntegrityError("a fault of ours")
+        if self.append_fails:
+            self.append_fails -= 1
+            raise sqlite3.OperationalError("disk I/O error")
+        super().append(number, entry)
+
+
+@pytest.fixture
+def in_loop(tmp_path):
+    """Run a coroutine function with a ranker that decides in its loop; see afterwards that the store is sound."""
+
+    def run(work, **options):
+        store = FailingStore(tmp_path / "store.db")
+        with Ranker(store, warm=False, **options) as ranker:
+
+            async def main():
+                ranker.decide_here()
+                try:
+                    return await work(ranker, store)
+                finally:
+                    await ranker.decide_elsewhere()
+
+            result = asyncio.run(main())
+            with ranker.store.reader() as reader:
+                assert verify(reader) == []
+                assert replay(reader)[2] == []
+            return result
+
+    return run
+
+
+async def together(*asked):
+    return await asyncio.gather(*asked, return_exceptions=True)
+
+
+def test_those_who_ask_together_are_written_together(in_loop):
+    sizes = []
+
+    async def work(ranker, store):
+        ranker.on_batch.append(lambda operations, seconds: sizes.append(operations))
+        answers = await together(*(ranker.ask(Engine.rank, request()) for _ in range(100)))
+        assert len({answer.impression for answer in answers}) == 100
+        return (await ranker.ask(Engine.query_state, "q")).visits
+
+    assert in_loop(work) == 100
+    assert sum(sizes) == 101
+    assert len(sizes) < 50
+
+
+def test_the_loop_does_what_is_quick_and_the_writer_the_rest_in_the_order_asked(in_loop, monkeypatch):
+    where = []
+
+    def noted(self, method=Engine.now):
+        where.append(threading.current_thread().name)
+        return method(self)
+
+    monkeypatch.setattr(Engine, "now", noted)
+
+    async def work(ranker, store):
+        first = ranker.ask(Engine.rank, request())
+        state = ranker.ask(Engine.query_state, "q")
+        second = ranker.ask(Engine.rank, request())
+        assert [(await state).visits, (await first).items == (await second).items] == [1, False]
+        events = [Event(impression=(await first).impression, item=str(i)) for i in range(5)]
+        where.clear()
+        await ranker.ask(Engine.feedback, events)
+        await ranker.ask(Engine.feedback, events * 100)
+        return where
+
+    assert in_loop(work) == ["MainThread", "mcfair-writer"]
+
+
+def test_other_threads_are_served_too(in_loop):
+    async def work(ranker, store):
+        with ThreadPoolExecutor(8) as pool:
+            loop = asyncio.get_running_loop()
+            from_threads = [
+                loop.run_in_executor(pool, lambda: ranker.rank("q", ["a", "b", "c"], k=1)) for _ in range(50)
+            ]
+            await together(*from_threads, *(ranker.ask(Engine.rank, request()) for _ in range(50)))
+            with pytest.raises(RequestError, match="k"):
+                await loop.run_in_executor(pool, lambda: ranker.rank("q", ["a"], k=0))
+        return (await ranker.ask(Engine.query_state, "q")).visits
+
+    assert in_loop(work) == 100
+
+
+@pytest.mark.parametrize("fails", ["commit_fails", "append_fails"])
+def test_what_cannot_be_written_was_not_done(in_loop, fails):
+    async def work(ranker, store):
+        await ranker.ask(Engine.rank, request(), "first")
+        setattr(store, fails, 1)
+        asked = [ranker.ask(Engine.rank, request(), str(i)) for i in range(10)]
+        refused = await together(*asked)
+        assert all(isinstance(each, UnavailableError) for each in refused)
+        assert ranker.trouble
+        answers = await together(*(ranker.ask(Engine.rank, request(), str(i)) for i in range(10)))
+        assert len({answer.impression for answer in answers}) == 10
+        assert ranker.trouble is None
+        return (await ranker.ask(Engine.query_state, "q")).visits
+
+    assert in_loop(work) == 11
+
+
+def test_one_that_fails_by_surprise_does_not_take_the_others_with_it(in_loop):
+    async def work(ranker, store):
+        await ranker.ask(Engine.rank, request("bad"))
+        store.fails_for = 1
+        answers = await together(*(ranker.ask(Engine.rank, request("bad" if i == 4 else "q")) for i in range(10)))
+        assert isinstance(answers.pop(4), sqlite3.IntegrityError)
+        assert len({answer.impression for answer in answers}) == 9
+        store.fails_for = None
+        states = await together(*(ranker.ask(Engine.query_state, query) for query in ("bad", "q")))
+        return [state.visits for state in states]
+
+    assert in_loop(work) == [1, 9]
+
+
+def test_what_takes_long_is_done_in_several_turns(in_loop, monkeypatch):
+    monkeypatch.setattr(ranker_module, "TURN_SECONDS", 0.0)
+    sizes = []
+
+    async def work(ranker, store):
+        ranker.on_batch.append(lambda operations, seconds: sizes.append(operations))
+        await together(*(ranker.ask(Engine.rank, request()) for _ in range(10)))
+
+    in_loop(work)
+    assert sizes == [1] * 10
+
+
+def test_too_many_waiting_are_refused(in_loop):
+    async def work(ranker, store):
+        asked = []
+        with pytest.raises(UnavailableError, match="waiting already"):
+            while True:
+                asked.append(ranker.ask(Engine.rank, request()))
+        await together(*asked)
+        return len(asked)
+
+    assert in_loop(work, most_waiting=20) == 20
+
+
+def test_what_is_pending_when_the_loop_leaves_is_done_by_the_writer(in_loop):
+    async def work(ranker, store):
+        asked = [ranker.ask(Engine.rank, request()) for _ in range(20)]
+        await ranker.decide_elsewhere()
+        assert ranker.loop is None
+        answers = await together(*asked, ranker.ask(Engine.rank, request()))
+        assert len({answer.impression for answer in answers}) == 21
+        ranker.decide_here()
+        return (await ranker.ask(Engine.query_state, "q")).visits
+
+    assert in_loop(work) == 21
+
+
+def test_closing_from_another_thread_while_the_loop_decides(tmp_path):
+    async def main():
+        ranker = Ranker(tmp_path / "store.db", warm=False)
+        ranker.decide_here()
+        asked = [ranker.ask(Engine.rank, request()) for _ in range(5)]
+        await asyncio.to_thread(ranker.close)
+        assert len({(await each).impression for each in asked}) == 5
+        with pytest.raises(UnavailableError, match="stopping"):
+            ranker.ask(Engine.rank, request())
+
+    asyncio.run(main())
+    with Ranker(tmp_path / "store.db", warm=False) as ranker:
+        assert ranker.query_state("q").visits == 5
+
+
+def test_a_loop_that_ends_without_a_word_leaves_nobody_waiting(tmp_path):
+    ranker = Ranker(tmp_path / "store.db", warm=False)
+
+    async def main():
+        ranker.decide_here()
+        await ranker.ask(Engine.rank, request())
+
+    asyncio.run(main())
+    ranker.close(10)
+    assert not ranker.writer.is_alive()
+
+
+def test_what_expires_is_swept_while_nobody_asks(in_loop, monkeypatch):
+    monkeypatch.setattr(ranker_module, "SWEEP_EVERY", 0.02)
+
+    async def work(ranker, store):
+        for _ in range(5):
+            await ranker.ask(Engine.rank, request())
+        await asyncio.sleep(1.5)
+        return (await ranker.ask(Engine.usage)).impressions
+
+    assert in_loop(work, retention=1.0) == 0
