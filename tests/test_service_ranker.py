@@ -11,6 +11,7 @@ import pytest
 import mcfair as mf
 from mcfair.errors import ConflictError, NotFoundError, PolicyError, RequestError, UnavailableError
 from mcfair.service import engine as engine_module
+from mcfair.service import wire
 from mcfair.service.engine import Engine
 from mcfair.service.history import replay, verify
 from mcfair.service.ranker import Ranker
@@ -53,6 +54,11 @@ def open_ranker(clock):
 
 def ids(answer):
     return [item.id for item in answer.items]
+
+
+def request(query, items=b'[{"id": "a"}]'):
+    """A request as it comes over the wire."""
+    return wire.UnreadRank(query=query, items=msgspec.Raw(items))
 
 
 def click(answer, item):
@@ -668,6 +674,45 @@ def test_requests_that_cannot_be_are_refused_by_field(open_ranker, arguments, fi
     assert ranker.usage().queries == 0
 
 
+@pytest.mark.parametrize(
+    ("items", "field"),
+    [
+        (b"null", "items"), (b"[]", "items"), (b'{"id": "a"}', "items"), (b"[1]", "items[0]"), (b'[{}]', "items[0].id"),
+        (b'[{"id": "a"}, {"id": "b", "prior": 2}]', "items[1].prior"), (b'[{"id": "a"}, {"id": "a"}]', "items[1].id"),
+        (b'[{"id": "\xff"}]', None), (b'[{"id": "\\ud800"}]', None), (b"[" * 100_000, "items[0]"),
+    ],
+    ids=lambda value: str(value)[:40],
+)  # fmt: skip
+def test_unread_items_are_refused_by_field(open_ranker, items, field):
+    ranker = open_ranker()
+    for _ in range(2):
+        with pytest.raises(RequestError) as refusal:
+            ranker.submit(Engine.rank, request("q", items)).result()
+        assert refusal.value.field == field
+    assert ranker.usage().queries == 0
+
+
+def test_items_are_read_only_when_they_are_new(open_ranker, monkeypatch):
+    read = []
+
+    def read_items(items):
+        read.append(bytes(items))
+        return wire.read_items(items)
+
+    monkeypatch.setattr(engine_module, "read_items", read_items)
+    ranker = open_ranker()
+    for query in ("q", "q", "other", "q"):
+        assert ids(ranker.rank(query, ["a", "b"])) == ["a", "b"]
+    assert len(read) == 2  # once for each query
+    ranker.rank("q", ["a", {"id": "b", "group": "G"}])
+    ranker.rank("q", ["a", "b"])
+    assert len(read) == 4  # since an item has moved to another group, nothing is taken to be as it was
+    ranker.submit(Engine.forget).result()
+    ranker.rank("q", ["a", "b"])
+    assert len(read) == 5
+    assert sound(ranker) == 7
+
+
 def test_a_query_has_room_for_so_many_items(open_ranker, monkeypatch):
     monkeypatch.setattr(engine_module, "MAX_ROWS", 3)
     ranker = open_ranker()
@@ -683,11 +728,10 @@ def test_one_that_fails_by_surprise_does_not_take_the_others_with_it(open_ranker
     ranker.submit(lambda engine: gate.wait(10))
 
     def spoil(engine):
-        engine.rank(msgspec.convert({"query": "spoilt", "items": [{"id": "a"}]}, engine_module.RankRequest))
+        engine.rank(request("spoilt"))
         raise KeyError("a bug")
 
-    futures = [ranker.submit(Engine.rank, msgspec.convert({"query": "q", "items": [{"id": "a"}]},
-               engine_module.RankRequest)) for _ in range(3)]  # fmt: skip
+    futures = [ranker.submit(Engine.rank, request("q")) for _ in range(3)]
     spoilt = ranker.submit(spoil)
     gate.set()
     assert len({future.result().impression for future in futures}) == 3
@@ -715,8 +759,7 @@ def test_too_many_waiting_are_refused(open_ranker):
 
 def test_closing_does_what_is_queued_and_refuses_the_rest(open_ranker, tmp_path):
     ranker = open_ranker(tmp_path / "s.db")
-    request = msgspec.convert({"query": "q", "items": [{"id": "a"}]}, engine_module.RankRequest)
-    futures = [ranker.submit(Engine.rank, request) for _ in range(50)]
+    futures = [ranker.submit(Engine.rank, request("q")) for _ in range(50)]
     ranker.close()
     assert len({future.result().impression for future in futures}) == 50
     with pytest.raises(UnavailableError, match="stopping"):

@@ -27,6 +27,7 @@ from .ledger import CLICKED, SHOWN, UNCLICKED, UNSHOWN, Candidates, Flips, Impre
 from .rules import DAY, Rules, Version, check_servable
 from .stores import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, Entry, Store, StoredKey
 from .wire import (
+    BESIDES_ITEMS,
     MAX_KEY,
     SCOPES,
     Event,
@@ -43,12 +44,13 @@ from .wire import (
     QueryState,
     Ranked,
     Ranking,
-    RankRequest,
     Scope,
+    UnreadRank,
     Usage,
-    check_items,
+    check_cells,
     check_rank,
     check_text,
+    read_items,
 )
 
 __all__ = ["Engine"]
@@ -64,7 +66,6 @@ MAX_ROWS = 100_000
 KNOWN_CANDIDATES = 8
 """Sets of candidates that a ledger remembers, so as not to store them again."""
 
-BESIDES = [field for field in RankRequest.__struct_fields__ if field != "items"]
 CACHE = 256 << 20
 KEY_PREFIX = "mcfair"
 
@@ -152,37 +153,35 @@ class Engine:
 
     # --- rank --------------------------------------------------------------------------------------------------------
 
-    def rank(self, request: RankRequest, key: str | None = None) -> Ranking:
+    def rank(self, request: UnreadRank, key: str | None = None) -> Ranking:
         """Make a list, write the impression down and credit its exposure.
 
-        With a key, the same request again gets the same answer and changes nothing.
+        With a key, the same request again, byte for byte in its items, gets the same answer and changes nothing.
         """
         check_rank(request)
-        try:
-            items = digest_of(encode(request.items))
-        except UnicodeEncodeError:
-            check_items(request.items)
-            raise
+        items = digest_of(request.items)
         if key is not None:
             check_text("key", key, MAX_KEY)
             name = digest_of(key.encode())
-            digest = digest_of(items + encode([getattr(request, field) for field in BESIDES]))
+            digest = digest_of(items + encode([getattr(request, field) for field in BESIDES_ITEMS]))
             if (earlier := self.answered(name, digest, request.explain)) is not None:
                 return earlier
-        version = self.version if request.policy is None else self.version_for(request.policy)
         query = self.names.query(request.query)
-        ledger = self.ledger_of(query)
-        fresh = ledger is None
-        if ledger is None:
-            ledger = self.books.empty(0, query)
+        ledger = self.ledger_of(query) or self.books.empty(0, query)
+        fresh = not ledger.number
+        known = ledger.known_candidates.get(items)
+        read = read_items(request.items) if known is None else []
+        n = len(read) if known is None else ledger.candidates[known].rows.size
+        k = min(request.k, n)
+        check_cells(n, k)
+        version = self.version if request.policy is None else self.version_for(request.policy)
         try:
             now = max(self.now(), ledger.time)
             if fresh:
                 ledger.number = self.store.add_query(query)
-            number, candidates, newcomers, moved = self.candidates(ledger, request.items, items)
+            number, candidates, newcomers, moved = self.candidates(ledger, known, read)
             first = ledger.rows
             ledger.admit(candidates, version, now)
-            k = min(request.k, len(request.items))
             view = ledger.view(candidates, version, now, k)
             decision = decide(version.policy, view, ledger.draws(version.rules.seed), k, version.theta)
         except BaseException:
@@ -207,7 +206,7 @@ class Engine:
         if key is not None:
             self.store.add_request(name, digest, ledger.number, seq, now)
         # The answer first: booking changes the visits that a score may depend on.
-        answer = self.ranking(ledger, seq, now, version, request, decision)
+        answer = self.ranking(ledger, seq, now, version, request, candidates, decision)
         rows = candidates.rows[positions(shown)] if request.shadow else candidates.rows[decision.pi]
         ledger.book_impression(seq, now, rows, impression.first_bits(), version)
         self.keep(ledger)
@@ -215,25 +214,25 @@ class Engine:
         return answer
 
     def ranking(
-        self, ledger: Ledger, seq: int, now: int, version: Version, request: RankRequest, decision: Decision
+        self, ledger: Ledger, seq: int, now: int, version: Version, request: UnreadRank, candidates: Candidates,
+        decision: Decision,
     ) -> Ranking:  # fmt: skip
         """Put an answer together; in shadow mode the caller's own order."""
         shown = list(range(decision.pi.size)) if request.shadow else decision.pi.tolist()
+        ids = [ledger.ids[row] for row in candidates.rows[shown].tolist()]
         return Ranking(
             impression=self.names.impression(ledger.key, ledger.number, seq),
             query_id=ledger.key.hex(),
-            items=ranked_items([request.items[i].id for i in shown], shown, version, decision, request.explain),
+            items=ranked_items(ids, shown, version, decision, request.explain),
             policy=version.rules.policy,
             version=version.number,
             expires_at=moment(now + version.retention),
         )
 
-    def candidates(self, ledger: Ledger, items: list[Item], digest: bytes) -> Found:
-        """Find the rows of candidates, naming new ones; those that came before need no second look."""
-        number = ledger.known_candidates.get(digest)
-        if number is not None:
-            return Found(number, ledger.candidates[number], [], [])
-        check_items(items)
+    def candidates(self, ledger: Ledger, known: int | None, items: list[Item]) -> Found:
+        """Find the rows of candidates, naming new ones; those that are known need no second look."""
+        if known is not None:
+            return Found(known, ledger.candidates[known], [], [])
         index = ledger.index
         newcomers = [(item.id, item.group) for item in items if item.id not in index]
         if newcomers:
@@ -620,7 +619,7 @@ def ranked_items(
     return [Ranked(id, j + 1, scores[j], terms[j]) for j, id in enumerate(ids) if id is not None]
 
 
-def digest_of(content: bytes) -> bytes:
+def digest_of(content: bytes | msgspec.Raw) -> bytes:
     """Give 16 bytes that stand for some content."""
     return hashlib.blake2b(content, digest_size=16).digest()
 
