@@ -250,7 +250,7 @@ def test_mmf_sees_exposure_by_rank_whatever_the_examination_was(open_ranker):
     ranker.rank("q", ["a", "b"], k=2)
     ledger = ranker.engine.known("q", None)
     rows = np.arange(2)
-    p, F = ledger.by_rank(rows, ranker.engine.version, 2)
+    p, F = ledger.by_rank(rows, 2)
     expected = sum(block.F[rows] * block.weights for block in ledger.blocks.values())
     assert len(ledger.blocks) == 2
     np.testing.assert_allclose(F * p, expected, rtol=1e-8)

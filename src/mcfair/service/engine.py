@@ -12,16 +12,17 @@ import math
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
+from ..arrays import IntArray
 from ..errors import ConflictError, NotFoundError, RequestError
 from ..policy import parse_policy
-from .decision import WEIGHTS, Decision, counterfactual, decide, sentence
-from .history import Books, decode_impression, encode, moment, positions, query_state
+from .decision import WEIGHTS, Decision, counterfactual, sentence
+from .history import Books, decode_impression, encode, moment, packed_positions, positions, query_state
 from .ids import Names
 from .ledger import CLICKED, SHOWN, UNCLICKED, UNSHOWN, Candidates, Flips, Impression, Ledger, is_clicked, is_exposed
 from .rules import DAY, Rules, Version, check_servable
@@ -62,9 +63,6 @@ and one of so many operations stays, so that to explain what was done long ago c
 MAX_VERSIONS = 10_000
 MAX_ROWS = 100_000
 """Most items that can ever be candidates of one query."""
-
-KNOWN_CANDIDATES = 8
-"""Sets of candidates that a ledger remembers, so as not to store them again."""
 
 CACHE = 256 << 20
 KEY_PREFIX = "mcfair"
@@ -136,10 +134,12 @@ class Engine:
 
     def keep(self, ledger: Ledger) -> None:
         """Keep a ledger in memory, and let go of those not used for longest if there are too many."""
+        size, before = ledger.nbytes, self.sizes.get(ledger.number, 0)
+        if size == before:
+            return  # it is here, and is no larger than it was
         self.ledgers[ledger.number] = ledger
         self.by_key[ledger.key] = ledger.number
-        size = ledger.nbytes
-        self.cached += size - self.sizes.get(ledger.number, 0)
+        self.cached += size - before
         self.sizes[ledger.number] = size
         while self.cached > self.cache and len(self.ledgers) > 1:
             self.drop(next(iter(self.ledgers)))
@@ -182,16 +182,16 @@ class Engine:
             number, candidates, newcomers, moved = self.candidates(ledger, known, read)
             first = ledger.rows
             ledger.admit(candidates, version, now)
-            view = ledger.view(candidates, version, now, k)
-            decision = decide(version.policy, view, ledger.draws(version.rules.seed), k, version.theta)
+            decision = self.books.decide(ledger, candidates, version, now, k)
         except BaseException:
             if fresh and ledger.number:
                 self.store.delete_query(ledger.number)
             self.drop(ledger.number)
             raise
-        wanted = decision.pi.astype(np.uint16).tobytes()
-        shown = np.arange(k, dtype=np.uint16).tobytes() if request.shadow else wanted
-        impression = Impression(shown, wanted if request.shadow else None, request.defer_exposure)
+        places = np.arange(k) if request.shadow else decision.pi
+        rows = candidates.rows[places]
+        wanted = packed_positions(decision.pi) if request.shadow else None
+        impression = Impression(packed_positions(places), wanted, request.defer_exposure)
         seq = ledger.seq + 1
         if newcomers:
             self.store.add_items(ledger.number, first, newcomers)
@@ -199,34 +199,32 @@ class Engine:
             self.store.regroup(ledger.number, row, group)
         if number not in ledger.candidates:
             self.store.add_candidates(ledger.number, number, candidates.rows.size, candidates.packed())
-            remember(ledger, number, candidates, items)
+            ledger.remember_candidates(number, candidates, items)
         self.store.append(
             ledger.number, Entry(seq, now, KIND_IMPRESSION, version.number, number, encode(impression), None)
         )
         if key is not None:
             self.store.add_request(name, digest, ledger.number, seq, now)
         # The answer first: booking changes the visits that a score may depend on.
-        answer = self.ranking(ledger, seq, now, version, request, candidates, decision)
-        rows = candidates.rows[positions(shown)] if request.shadow else candidates.rows[decision.pi]
+        answer = self.ranking(ledger, seq, now, version, decision, places, rows, request.explain)
         ledger.book_impression(seq, now, rows, impression.first_bits(), version)
         self.keep(ledger)
         self.take_snapshot(ledger)
         return answer
 
     def ranking(
-        self, ledger: Ledger, seq: int, now: int, version: Version, request: UnreadRank, candidates: Candidates,
-        decision: Decision,
+        self, ledger: Ledger, seq: int, time: int, version: Version, decision: Decision, places: IntArray,
+        rows: IntArray, explain: bool,
     ) -> Ranking:  # fmt: skip
-        """Put an answer together; in shadow mode the caller's own order."""
-        shown = list(range(decision.pi.size)) if request.shadow else decision.pi.tolist()
-        ids = [ledger.ids[row] for row in candidates.rows[shown].tolist()]
+        """Put an answer together: the candidates at these places, which have these rows in the ledger."""
+        ids = [ledger.ids[row] for row in rows.tolist()]
         return Ranking(
             impression=self.names.impression(ledger.key, ledger.number, seq),
             query_id=ledger.key.hex(),
-            items=ranked_items(ids, shown, version, decision, request.explain),
+            items=ranked_items(ids, places, version, decision, explain),
             policy=version.rules.policy,
             version=version.number,
-            expires_at=moment(now + version.retention),
+            expires_at=moment(time + version.retention),
         )
 
     def candidates(self, ledger: Ledger, known: int | None, items: list[Item]) -> Found:
@@ -269,18 +267,9 @@ class Engine:
         if not hmac.compare_digest(earlier, digest):
             raise ConflictError("this Idempotency-Key was used for another request: use a new one for each request")
         ledger = self.books.ledger(number, entry)
-        impression = decode_impression(entry.body)
         decision, candidates, version = self.books.decide_again(ledger, entry)
-        shown = positions(impression.shown).tolist()
-        ids = [ledger.ids[row] for row in candidates.rows[shown].tolist()]
-        return Ranking(
-            impression=self.names.impression(ledger.key, number, seq),
-            query_id=ledger.key.hex(),
-            items=ranked_items(ids, shown, version, decision, explain),
-            policy=version.rules.policy,
-            version=version.number,
-            expires_at=moment(entry.time + version.retention),
-        )
+        places = positions(decode_impression(entry.body).shown)
+        return self.ranking(ledger, seq, entry.time, version, decision, places, candidates.rows[places], explain)
 
     def remembered(self, version: Version) -> int:
         """Say for how long a request is remembered by its key, in ms."""
@@ -518,9 +507,7 @@ class Engine:
         dropped = self.store.fold(number, last.seq)
         loaded = self.ledgers.get(number)
         if loaded is not None:
-            for each in dropped:
-                loaded.candidates.pop(each, None)
-            loaded.known_candidates = {k: v for k, v in loaded.known_candidates.items() if v in loaded.candidates}
+            loaded.forget_candidates(dropped)
         return folded
 
     # --- keys --------------------------------------------------------------------------------------------------------
@@ -595,27 +582,18 @@ class Touched:
         return EventResult("applied")
 
 
-def remember(ledger: Ledger, number: int, candidates: Candidates, digest: bytes) -> None:
-    """Remember the last few sets of candidates, by their number and by who they are."""
-    ledger.candidates[number] = candidates
-    ledger.known_candidates[digest] = number
-    while len(ledger.known_candidates) > KNOWN_CANDIDATES:
-        oldest = next(iter(ledger.known_candidates))
-        ledger.candidates.pop(ledger.known_candidates.pop(oldest), None)
-
-
 def ranked_items(
-    ids: Sequence[str | None], shown: list[int], version: Version, decision: Decision, explain: bool
+    ids: list[str | None], places: IntArray, version: Version, decision: Decision, explain: bool
 ) -> list[Ranked]:  # fmt: skip
     """Give the items of an answer: who, at which rank, with which score, and on request with which terms.
 
     An item that was deleted since is left out.
     """
-    scores = [None] * len(shown) if decision.scores is None else decision.scores[shown].tolist()
-    terms: list[dict[str, float] | None] = [None] * len(shown)
-    if explain:
-        by_name = version.policy.terms(decision.view)
-        terms = [{name: float(values[i]) for name, values in by_name.items()} for i in shown]
+    scores = [None] * len(ids) if decision.scores is None else decision.scores[places].tolist()
+    if not explain:
+        return [Ranked(id, j + 1, scores[j]) for j, id in enumerate(ids) if id is not None]
+    by_name = version.policy.terms(decision.view)
+    terms = [{name: float(values[i]) for name, values in by_name.items()} for i in places.tolist()]
     return [Ranked(id, j + 1, scores[j], terms[j]) for j, id in enumerate(ids) if id is not None]
 
 

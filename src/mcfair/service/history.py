@@ -15,6 +15,7 @@ from ..data import Dataset
 from ..errors import StoreError
 from ..limits import fairness_floor
 from ..metrics import query_unfairness
+from ..policy import room_for
 from .decision import Decision, decide
 from .ledger import Candidates, Examinations, Flips, Impression, Ledger, Snapshot
 from .rules import Rules, Version
@@ -46,6 +47,7 @@ class Books:
         self.store = store
         self.versions: dict[int, Version] = {}
         self.examinations = Examinations()
+        self.room = room_for(0)
         for _, body in store.versions():
             self.add_version(decode_version(body))
 
@@ -143,9 +145,15 @@ class Books:
         """Make the decision of an impression again, on books as they were before it."""
         impression, candidates, version = self.impression(ledger, entry)
         ledger.admit(candidates, version, entry.time)
-        view = ledger.view(candidates, version, entry.time, impression.ranks)
-        rng = ledger.draws(version.rules.seed)
-        return decide(version.policy, view, rng, impression.ranks, version.theta), candidates, version
+        return self.decide(ledger, candidates, version, entry.time, impression.ranks), candidates, version
+
+    def decide(self, ledger: Ledger, candidates: Candidates, version: Version, now: int, k: int) -> Decision:
+        """Let the policy of some rules choose k of the candidates, which are admitted already."""
+        n = candidates.rows.size
+        if self.room.items.size <= n:
+            self.room = room_for(2 * n)
+        view, rng = ledger.view(candidates, version, now, k), ledger.draws(version.rules.seed)
+        return decide(version.policy, view, rng, k, version.theta, self.room)
 
     def all_ledgers(self) -> Iterator[Ledger]:
         """Make the books of every query, one after the other."""
@@ -158,6 +166,11 @@ class Books:
         while numbers := self.store.numbers(last, MANY):
             yield from numbers
             last = numbers[-1]
+
+
+def packed_positions(places: IntArray) -> bytes:
+    """Write a list of positions in 16 bits each."""
+    return places.astype(np.uint16).tobytes()
 
 
 def positions(packed: bytes) -> IntArray:

@@ -106,7 +106,7 @@ Examination = (
 # --- ranking ---------------------------------------------------------------------------------------------------------
 
 
-class Item(Struct, gc=False, forbid_unknown_fields=True):
+class Item(Struct, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """A candidate: its id, a relevance it can start with, and whom it belongs to."""
 
     id: Id
@@ -397,7 +397,7 @@ class Problem(Struct, kw_only=True, omit_defaults=True):
     field: str | None = None
 
 
-# --- reading and checks ----------------------------------------------------------------------------------------------
+# --- reading and checks ---------------------------------------------------------------------------------------------
 
 
 def unread(request: RankRequest) -> UnreadRank:
