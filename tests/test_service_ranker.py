@@ -15,6 +15,8 @@ from mcfair.service import wire
 from mcfair.service.engine import Engine
 from mcfair.service.history import replay, verify
 from mcfair.service.ranker import Ranker
+from mcfair.service.rules import make_rules
+from mcfair.service.stores import SQLiteStore
 from mcfair.users import examination
 
 START = 1_700_000_000_000
@@ -576,6 +578,110 @@ def test_what_is_still_explained_keeps_what_it_was_made_from(open_ranker, clock)
     clock.wait(100)
     ranker.submit(Engine.sweep).result()
     assert ranker.usage().impressions == 0
+
+
+@pytest.fixture
+def engine(clock):
+    """An engine alone, so that nobody else sweeps."""
+    made = Engine(SQLiteStore(None), lambda stored: make_rules(stored, "TopK", {"retention": 100.0}), clock=clock)
+    yield made
+    made.store.close()
+
+
+def left(engine):
+    """Entries of all logs, and requests known by their keys."""
+    return engine.store.number("SELECT count(*) FROM log"), engine.store.number("SELECT count(*) FROM requests")
+
+
+def statements(engine):
+    """What a sweep asks of the store."""
+    asked = []
+    engine.store.db.set_trace_callback(asked.append)
+    engine.sweep()
+    engine.store.db.set_trace_callback(None)
+    return asked
+
+
+def test_a_sweep_leaves_the_store_alone_until_something_expires(engine, clock):
+    engine.sweep()
+    engine.rank(request("p"), "one")
+    assert statements(engine) == []  # nothing that came since can have expired
+    clock.wait(40)
+    answer = engine.rank(request("q"), "two")
+    engine.feedback([wire.Event(impression=answer.impression, item="a")])
+    clock.wait(59.999)
+    assert statements(engine) == []
+    clock.wait(0.001)
+    assert engine.sweep() == 1
+    assert left(engine) == (2, 2)
+    clock.wait(0.001)
+    engine.sweep()
+    assert left(engine) == (2, 1)
+    assert statements(engine) == []
+    clock.wait(39.998)
+    assert statements(engine) == []
+    clock.wait(0.001)
+    assert engine.sweep() == 2  # the list and the click on it
+    clock.wait(0.001)
+    engine.sweep()
+    assert left(engine) == (0, 0)
+    clock.wait(99)
+    assert statements(engine) == []
+
+
+def test_a_sweep_in_many_small_parts_misses_nothing(engine, clock):
+    for i in range(10):
+        engine.rank(request(f"q{i}"))
+        clock.wait(1)
+    for _ in range(4):
+        engine.sweep(0.0)  # a part of a round
+    engine.rank(request("q0"))
+    clock.wait(90)
+    for _ in range(30):
+        engine.sweep(0.0)
+    assert left(engine) == (10, 0)
+    clock.wait(200)
+    for _ in range(30):
+        engine.sweep(0.0)
+    assert left(engine) == (0, 0)
+
+
+def shorten(engine):
+    engine.change(wire.PolicyChange(retention=10.0))
+    engine.rank(request("q"))
+
+
+def delete(engine):
+    engine.delete_item("a")
+    assert left(engine) == (2, 0)
+
+
+def fail(engine):
+    engine.store.begin()
+    engine.rank(request("p"))
+    engine.store.rollback()
+    engine.forget()
+
+
+@pytest.mark.parametrize(("happens", "after", "rest"), [(shorten, 10, 1), (delete, 100, 0), (fail, 100, 0)])
+def test_what_happens_between_sweeps_does_not_delay_any(engine, clock, happens, after, rest):
+    engine.rank(request("p"))
+    for _ in range(2):
+        engine.sweep()
+    happens(engine)
+    engine.sweep()
+    clock.wait(after)
+    engine.sweep()
+    assert left(engine) == (rest, 0)
+
+
+def test_what_is_deleted_after_all_has_expired_goes_at_once(engine, clock):
+    engine.rank(request("p"))
+    clock.wait(100)
+    assert engine.sweep() == 1
+    engine.delete_item("a")
+    assert engine.sweep() == 1
+    assert left(engine) == (0, 0)
 
 
 def test_an_item_moves_to_another_group_and_back(open_ranker):

@@ -108,6 +108,7 @@ class Engine:
         if self.books.versions:
             self.version = self.books.in_force
         self.stored_keys = {key.id: key for key in self.store.all_keys()}
+        self.look_again()
 
     def now(self) -> int:
         """Tell the time in ms, which never goes back."""
@@ -439,6 +440,7 @@ class Engine:
         version = self.books.new_version(rules, self.now(), default)
         self.store.add_version(version.number, encode(version))
         self.books.add_version(version)
+        self.look_again()
         return version
 
     # --- deleting ----------------------------------------------------------------------------------------------------
@@ -448,6 +450,7 @@ class Engine:
         number = self.known(query, query_id).number
         self.store.delete_query(number)
         self.drop(number)
+        self.look_again()
 
     def delete_item(self, item: str) -> int:
         """Forget an item, in every query; say in how many it was."""
@@ -460,6 +463,7 @@ class Engine:
             self.store.append(number, Entry(seq, when, KIND_DELETION, None, None, encode(row), None))
             self.store.forget_item(number, row)
             ledger.book_deletion(seq, when, row)
+        self.look_again()
         return len(places)
 
     def reset(self) -> int:
@@ -471,19 +475,37 @@ class Engine:
     # --- expiry ------------------------------------------------------------------------------------------------------
 
     def sweep(self, seconds: float = math.inf) -> int:
-        """Go through the queries and fold what has expired into their bases; return how many entries that were.
+        """Fold what has expired into the bases of queries; return how many entries that were.
 
-        When the time is over it stops, and goes on there the next time.
+        When the time is over it stops, and goes on there the next time. The store is left alone until something that
+        was seen expires, or something that came later can have expired.
         """
-        now, end = self.now(), time.monotonic() + seconds
-        self.store.forget_requests(now - max(map(self.remembered, self.books.versions.values())))
+        now = self.now()
+        if now >= self.requests_due:
+            self.sweep_requests(now)
+        return self.sweep_queries(now, time.monotonic() + seconds) if now >= self.queries_due else 0
+
+    def look_again(self) -> None:
+        """Forget when something will expire: after anything but a list or feedback, that may be sooner."""
+        self.requests_due = self.queries_due = self.coming = 0
+
+    def sweep_requests(self, now: int) -> None:
+        """Forget requests that are not remembered by their keys any more."""
+        remembered = max(map(self.remembered, self.books.versions.values()))
+        oldest = self.store.forget_requests(now - remembered)
+        self.requests_due = (now if oldest is None else min(now, oldest)) + remembered + 1
+
+    def sweep_queries(self, now: int, end: float) -> int:
+        """Go through the queries, from where the last round stopped."""
+        if not self.swept:  # a list that is made from now on lasts at least so long
+            self.coming = now + min(each.retention for each in self.books.versions.values()) + self.books.keeps
         folded = 0
         while numbers := self.store.numbers(self.swept, 1):
             self.swept = numbers[0]
             folded += self.fold(self.swept, now)
             if time.monotonic() > end:
                 return folded
-        self.swept = 0
+        self.swept, self.queries_due = 0, self.coming
         return folded
 
     def fold(self, number: int, now: int) -> int:
@@ -491,11 +513,10 @@ class Engine:
         last: Entry | None = None
         folded = 0
         for entry in self.store.log(number, 0):
-            if entry.kind == KIND_IMPRESSION:
-                version = self.books.versions[entry.version or 0]
-                if now < entry.time + version.retention + self.books.keeps:
-                    break
-            elif now < entry.time + self.books.keeps:
+            retention = self.books.versions[entry.version or 0].retention if entry.kind == KIND_IMPRESSION else 0
+            expires = entry.time + retention + self.books.keeps
+            if now < expires:
+                self.coming = min(self.coming, expires)
                 break
             last = entry
             folded += 1

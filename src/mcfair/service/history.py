@@ -46,6 +46,7 @@ class Books:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.versions: dict[int, Version] = {}
+        self.keeps = 0  # longest time for which any version holds impressions back from R, in ms
         self.examinations = Examinations()
         self.room = room_for(0)
         for _, body in store.versions():
@@ -59,16 +60,12 @@ class Books:
                 f"version {version.number} of the rules has an examination {version.examination}, not {number}"
             )
         self.versions[version.number] = version
+        self.keeps = max(self.keeps, version.maturing)
 
     @property
     def in_force(self) -> Version:
         """The version that holds for requests that do not name a policy."""
         return next(version for version in reversed(self.versions.values()) if version.default)
-
-    @property
-    def keeps(self) -> int:
-        """Longest time for which any version holds impressions back from R, in ms."""
-        return max((version.maturing for version in self.versions.values()), default=0)
 
     def new_version(self, rules: Rules, now: int, default: bool) -> Version:
         """Make the next version."""
