@@ -328,9 +328,9 @@ def fill(path, queries=20, items=100):
 
 
 def ranker_request(query, items):
-    from mcfair.service.wire import Item, RankRequest
+    from mcfair.service.wire import Item, RankRequest, unread
 
-    return RankRequest(query=query, items=[Item(f"item {i} of {query}") for i in range(items)], k=10)
+    return unread(RankRequest(query=query, items=[Item(f"item {i} of {query}") for i in range(items)], k=10))
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from mcfair.service.history import replay, verify
 from mcfair.service.ledger import SHOWN as SHOWN_BIT
 from mcfair.service.rules import make_rules
 from mcfair.service.stores import SQLiteStore
-from mcfair.service.wire import Event, Item, PolicyChange, RankRequest
+from mcfair.service.wire import Event, Item, PolicyChange, RankRequest, unread
 from mcfair.users import examination
 
 QUERIES = ["shoes", "hats", "Schuhe, groß"]
@@ -108,15 +108,15 @@ class Machine(RuleBasedStateMachine):
         if key in self.answers and self.is_remembered(self.answers[key][1]):
             earlier, name, answer = self.answers[key]
             if earlier == request:
-                again = self.do(Engine.rank, request, key)
+                again = self.do(Engine.rank, unread(request), key)
                 (made,) = [made for other, _, made in self.impressions if other == name]
                 left = [item for item in answer.items if self.model.rank_of(query, made, item.id) is not None]
                 assert again == structs.replace(answer, items=left)
             else:
                 with pytest.raises(ConflictError):
-                    self.do(Engine.rank, request, key)
+                    self.do(Engine.rank, unread(request), key)
             return
-        answer = self.do(Engine.rank, request, key)
+        answer = self.do(Engine.rank, unread(request), key)
         used = [item.prior for item in candidates]
         book = self.model.meet(query, items, used, self.clock)
         R, E = self.model.view(query, items, used, self.clock)
@@ -206,7 +206,7 @@ class Machine(RuleBasedStateMachine):
     def fail(self, data, query):
         """Lose a transaction: nothing of it may be left, in memory or on disk."""
         self.engine.store.begin()
-        self.engine.rank(RankRequest(query=query, items=[Item("a"), Item("new")], k=2))
+        self.engine.rank(unread(RankRequest(query=query, items=[Item("a"), Item("new")], k=2)))
         if self.impressions:
             name, _, _ = data.draw(st.sampled_from(self.impressions))
             self.engine.feedback([Event(impression=name, type="shown"), Event(impression=name, item="a")])

@@ -11,9 +11,12 @@ import pytest
 import mcfair as mf
 from mcfair.errors import ConflictError, NotFoundError, PolicyError, RequestError, UnavailableError
 from mcfair.service import engine as engine_module
+from mcfair.service import wire
 from mcfair.service.engine import Engine
 from mcfair.service.history import replay, verify
 from mcfair.service.ranker import Ranker
+from mcfair.service.rules import make_rules
+from mcfair.service.stores import SQLiteStore
 from mcfair.users import examination
 
 START = 1_700_000_000_000
@@ -53,6 +56,11 @@ def open_ranker(clock):
 
 def ids(answer):
     return [item.id for item in answer.items]
+
+
+def request(query, items=b'[{"id": "a"}]'):
+    """A request as it comes over the wire."""
+    return wire.UnreadRank(query=query, items=msgspec.Raw(items))
 
 
 def click(answer, item):
@@ -244,7 +252,7 @@ def test_mmf_sees_exposure_by_rank_whatever_the_examination_was(open_ranker):
     ranker.rank("q", ["a", "b"], k=2)
     ledger = ranker.engine.known("q", None)
     rows = np.arange(2)
-    p, F = ledger.by_rank(rows, ranker.engine.version, 2)
+    p, F = ledger.by_rank(rows, 2)
     expected = sum(block.F[rows] * block.weights for block in ledger.blocks.values())
     assert len(ledger.blocks) == 2
     np.testing.assert_allclose(F * p, expected, rtol=1e-8)
@@ -572,6 +580,110 @@ def test_what_is_still_explained_keeps_what_it_was_made_from(open_ranker, clock)
     assert ranker.usage().impressions == 0
 
 
+@pytest.fixture
+def engine(clock):
+    """An engine alone, so that nobody else sweeps."""
+    made = Engine(SQLiteStore(None), lambda stored: make_rules(stored, "TopK", {"retention": 100.0}), clock=clock)
+    yield made
+    made.store.close()
+
+
+def left(engine):
+    """Entries of all logs, and requests known by their keys."""
+    return engine.store.number("SELECT count(*) FROM log"), engine.store.number("SELECT count(*) FROM requests")
+
+
+def statements(engine):
+    """What a sweep asks of the store."""
+    asked = []
+    engine.store.db.set_trace_callback(asked.append)
+    engine.sweep()
+    engine.store.db.set_trace_callback(None)
+    return asked
+
+
+def test_a_sweep_leaves_the_store_alone_until_something_expires(engine, clock):
+    engine.sweep()
+    engine.rank(request("p"), "one")
+    assert statements(engine) == []  # nothing that came since can have expired
+    clock.wait(40)
+    answer = engine.rank(request("q"), "two")
+    engine.feedback([wire.Event(impression=answer.impression, item="a")])
+    clock.wait(59.999)
+    assert statements(engine) == []
+    clock.wait(0.001)
+    assert engine.sweep() == 1
+    assert left(engine) == (2, 2)
+    clock.wait(0.001)
+    engine.sweep()
+    assert left(engine) == (2, 1)
+    assert statements(engine) == []
+    clock.wait(39.998)
+    assert statements(engine) == []
+    clock.wait(0.001)
+    assert engine.sweep() == 2  # the list and the click on it
+    clock.wait(0.001)
+    engine.sweep()
+    assert left(engine) == (0, 0)
+    clock.wait(99)
+    assert statements(engine) == []
+
+
+def test_a_sweep_in_many_small_parts_misses_nothing(engine, clock):
+    for i in range(10):
+        engine.rank(request(f"q{i}"))
+        clock.wait(1)
+    for _ in range(4):
+        engine.sweep(0.0)  # a part of a round
+    engine.rank(request("q0"))
+    clock.wait(90)
+    for _ in range(30):
+        engine.sweep(0.0)
+    assert left(engine) == (10, 0)
+    clock.wait(200)
+    for _ in range(30):
+        engine.sweep(0.0)
+    assert left(engine) == (0, 0)
+
+
+def shorten(engine):
+    engine.change(wire.PolicyChange(retention=10.0))
+    engine.rank(request("q"))
+
+
+def delete(engine):
+    engine.delete_item("a")
+    assert left(engine) == (2, 0)
+
+
+def fail(engine):
+    engine.store.begin()
+    engine.rank(request("p"))
+    engine.store.rollback()
+    engine.forget()
+
+
+@pytest.mark.parametrize(("happens", "after", "rest"), [(shorten, 10, 1), (delete, 100, 0), (fail, 100, 0)])
+def test_what_happens_between_sweeps_does_not_delay_any(engine, clock, happens, after, rest):
+    engine.rank(request("p"))
+    for _ in range(2):
+        engine.sweep()
+    happens(engine)
+    engine.sweep()
+    clock.wait(after)
+    engine.sweep()
+    assert left(engine) == (rest, 0)
+
+
+def test_what_is_deleted_after_all_has_expired_goes_at_once(engine, clock):
+    engine.rank(request("p"))
+    clock.wait(100)
+    assert engine.sweep() == 1
+    engine.delete_item("a")
+    assert engine.sweep() == 1
+    assert left(engine) == (0, 0)
+
+
 def test_an_item_moves_to_another_group_and_back(open_ranker):
     ranker = open_ranker()
     for group in ("G", "H", "G"):
@@ -668,6 +780,45 @@ def test_requests_that_cannot_be_are_refused_by_field(open_ranker, arguments, fi
     assert ranker.usage().queries == 0
 
 
+@pytest.mark.parametrize(
+    ("items", "field"),
+    [
+        (b"null", "items"), (b"[]", "items"), (b'{"id": "a"}', "items"), (b"[1]", "items[0]"), (b'[{}]', "items[0].id"),
+        (b'[{"id": "a"}, {"id": "b", "prior": 2}]', "items[1].prior"), (b'[{"id": "a"}, {"id": "a"}]', "items[1].id"),
+        (b'[{"id": "\xff"}]', None), (b'[{"id": "\\ud800"}]', None), (b"[" * 100_000, "items[0]"),
+    ],
+    ids=lambda value: str(value)[:40],
+)  # fmt: skip
+def test_unread_items_are_refused_by_field(open_ranker, items, field):
+    ranker = open_ranker()
+    for _ in range(2):
+        with pytest.raises(RequestError) as refusal:
+            ranker.submit(Engine.rank, request("q", items)).result()
+        assert refusal.value.field == field
+    assert ranker.usage().queries == 0
+
+
+def test_items_are_read_only_when_they_are_new(open_ranker, monkeypatch):
+    read = []
+
+    def read_items(items):
+        read.append(bytes(items))
+        return wire.read_items(items)
+
+    monkeypatch.setattr(engine_module, "read_items", read_items)
+    ranker = open_ranker()
+    for query in ("q", "q", "other", "q"):
+        assert ids(ranker.rank(query, ["a", "b"])) == ["a", "b"]
+    assert len(read) == 2  # once for each query
+    ranker.rank("q", ["a", {"id": "b", "group": "G"}])
+    ranker.rank("q", ["a", "b"])
+    assert len(read) == 4  # since an item has moved to another group, nothing is taken to be as it was
+    ranker.submit(Engine.forget).result()
+    ranker.rank("q", ["a", "b"])
+    assert len(read) == 5
+    assert sound(ranker) == 7
+
+
 def test_a_query_has_room_for_so_many_items(open_ranker, monkeypatch):
     monkeypatch.setattr(engine_module, "MAX_ROWS", 3)
     ranker = open_ranker()
@@ -683,11 +834,10 @@ def test_one_that_fails_by_surprise_does_not_take_the_others_with_it(open_ranker
     ranker.submit(lambda engine: gate.wait(10))
 
     def spoil(engine):
-        engine.rank(msgspec.convert({"query": "spoilt", "items": [{"id": "a"}]}, engine_module.RankRequest))
+        engine.rank(request("spoilt"))
         raise KeyError("a bug")
 
-    futures = [ranker.submit(Engine.rank, msgspec.convert({"query": "q", "items": [{"id": "a"}]},
-               engine_module.RankRequest)) for _ in range(3)]  # fmt: skip
+    futures = [ranker.submit(Engine.rank, request("q")) for _ in range(3)]
     spoilt = ranker.submit(spoil)
     gate.set()
     assert len({future.result().impression for future in futures}) == 3
@@ -715,8 +865,7 @@ def test_too_many_waiting_are_refused(open_ranker):
 
 def test_closing_does_what_is_queued_and_refuses_the_rest(open_ranker, tmp_path):
     ranker = open_ranker(tmp_path / "s.db")
-    request = msgspec.convert({"query": "q", "items": [{"id": "a"}]}, engine_module.RankRequest)
-    futures = [ranker.submit(Engine.rank, request) for _ in range(50)]
+    futures = [ranker.submit(Engine.rank, request("q")) for _ in range(50)]
     ranker.close()
     assert len({future.result().impression for future in futures}) == 50
     with pytest.raises(UnavailableError, match="stopping"):

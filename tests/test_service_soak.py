@@ -15,11 +15,11 @@ from mcfair.service.engine import Engine
 from mcfair.service.ranker import Ranker
 from mcfair.service.rules import make_rules
 from mcfair.service.stores import SQLiteStore
-from mcfair.service.wire import Item, RankRequest
+from mcfair.service.wire import Item, RankRequest, unread
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory of other processes is read from /proc")
 
-REQUEST = RankRequest(query="red shoes", items=[Item("a"), Item("b"), Item("c")], k=2)
+REQUEST = unread(RankRequest(query="red shoes", items=[Item("a"), Item("b"), Item("c")], k=2))
 
 
 def test_steady_use_neither_grows_nor_loses_anything(tmp_path):

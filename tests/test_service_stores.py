@@ -118,8 +118,9 @@ def test_requests_are_remembered_until_they_are_old(store):
     for i in range(3):
         store.add_request(bytes([i]), b"digest", 1, i, 1000 + i)
     assert store.find_request(b"\1") == (b"digest", 1, 1)
-    store.forget_requests(1002)
+    assert store.forget_requests(1002) == 1002
     assert [store.find_request(bytes([i])) is None for i in range(3)] == [True, True, False]
+    assert store.forget_requests(1003) is None
     store.commit()
 
 

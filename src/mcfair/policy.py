@@ -140,7 +140,7 @@ class Policy:
     @property
     def tie_rule(self) -> int:
         """How the base orders equal scores: the place of the parameter `ties`, if there is one, among its choices."""
-        return BY_INDEX if self.ranks else get_args(Ties).index(getattr(self, "ties", "index"))
+        return BY_INDEX if self.ranks else TIE_RULES[getattr(self, "ties", "index")]
 
     def terms(self, q: Query) -> dict[str, FloatArray]:
         """Summands of the score by name, each of shape (n,), for explanations; empty for a policy without them."""
@@ -191,7 +191,8 @@ OK, NOT_A_NUMBER, NOT_A_LIST = range(3)
 GIVEN_UP = -1
 """What a kernel that writes lists puts first to leave a session to its policy's `rank`."""
 
-BY_INDEX, BY_CHANCE, BY_EXPOSURE = range(3)  # the order of Ties
+BY_INDEX, BY_CHANCE, BY_EXPOSURE = range(3)
+TIE_RULES = {word: rule for rule, word in enumerate(get_args(Ties))}
 
 COLUMNS = 8  # of a long list, for a bar that most items do not reach; it serves lists of up to so many ranks
 FEW = 24  # so many items are sorted by counting: more would cost more than the branches it saves
@@ -207,7 +208,7 @@ class Room(NamedTuple):
 
 
 def room_for(n: int) -> Room:
-    """Make room for queries of up to n items."""
+    """Make room for queries of up to n items; whatever was left in it does not matter."""
     return Room(np.zeros(n + 1, np.int64), np.zeros(FEW), np.zeros(FEW, np.int64), np.zeros(FEW, np.int64))
 
 

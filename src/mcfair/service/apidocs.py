@@ -25,7 +25,8 @@ KEY_PATTERN = rf"^[!-~]{{1,{MAX_KEY}}}$"
 class Call(Struct, frozen=True, kw_only=True):
     """One call of the service, as the router, the check of keys and the documents need it.
 
-    The documentation of `work` is that of the call; `also` has the refusals that not every call knows.
+    The documentation of `work` is that of the call; `reads` is what a body is decoded to if that is not `takes`, which
+    is documented; `also` has the refusals that not every call knows.
     """
 
     method: Literal["GET", "POST", "PUT", "DELETE"]
@@ -34,6 +35,7 @@ class Call(Struct, frozen=True, kw_only=True):
     scope: Scope | None
     work: Callable[..., Any]
     takes: Any = None
+    reads: Any = None
     gives: Any = None
     status: int = 200
     media: str = JSON

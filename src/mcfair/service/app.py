@@ -80,19 +80,6 @@ def check_body(headers: dict[bytes, bytes]) -> None:
         raise RefusedError(413, TOO_LARGE)
 
 
-def decoded(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray) -> Any:
-    """Make a typed request of a body, or name the field at fault."""
-    try:
-        return decoder.decode(body)
-    except msgspec.ValidationError as error:
-        field, detail = wire.field_of(str(error))
-        raise RequestError(detail, field) from None
-    except msgspec.DecodeError as error:
-        raise RequestError(f"the body is not JSON: {error}") from None
-    except (UnicodeDecodeError, RecursionError):
-        raise RequestError("the body is not JSON: it is not UTF-8, or too deep") from None
-
-
 def idempotency_key(headers: dict[bytes, bytes]) -> str | None:
     """Take the key out of the headers, if there is one."""
     given = headers.get(b"idempotency-key")
@@ -175,15 +162,15 @@ class Service:
     # ranking
 
     @call(
-        "POST", "/v1/rank", "Ranking", "rank", takes=wire.RankRequest, gives=wire.Ranking, also=(409,), keyed=True,
-        example=RANK_EXAMPLE,
+        "POST", "/v1/rank", "Ranking", "rank", takes=wire.RankRequest, reads=wire.UnreadRank, gives=wire.Ranking,
+        also=(409,), keyed=True, example=RANK_EXAMPLE,
     )  # fmt: skip
-    def rank(self, body: wire.RankRequest, key: str | None) -> Awaitable[wire.Ranking]:
+    def rank(self, body: wire.UnreadRank, key: str | None) -> Awaitable[wire.Ranking]:
         """Rank the candidates of a query.
 
         The list is recorded as an impression and its exposure counted before the answer is sent. Ids must be distinct
-        and have at most 256 bytes, the query at most 4,096. Without an Idempotency-Key, a request that is sent again
-        counts again.
+        and have at most 256 bytes, the query at most 4,096. With an Idempotency-Key, the same request, byte for byte in
+        its items, gets the same answer again and counts once; without one, it counts again.
         """
         return self.ranker.ask(Engine.rank, body, key)
 
@@ -503,7 +490,7 @@ class Handler:
     def __init__(self, service: Service, call: Call) -> None:
         self.service = service
         self.call = call
-        self.decoder = None if call.takes is None else msgspec.json.Decoder(call.takes)
+        self.decoder = None if call.takes is None else msgspec.json.Decoder(call.reads or call.takes)
         self.head = head_of(call.status, JSON, **NO_STORE)
 
     def check(self, request: Request) -> None:
@@ -520,7 +507,7 @@ class Handler:
         if call.keyed:
             given["key"] = idempotency_key(request.headers)  # type: ignore[assignment]
         if self.decoder is not None:
-            given["body"] = decoded(self.decoder, request.body)
+            given["body"] = wire.decoded(self.decoder, request.body)
         result = call.work(self.service, **given)
         return asyncio.ensure_future(result) if inspect.iscoroutine(result) else result
 

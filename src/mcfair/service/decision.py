@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._jit import INTERPRET, Kernel
 from ..arrays import FloatArray, IntArray
 from ..errors import PolicyError
-from ..policy import BY_INDEX, OK, Policy, is_list, room_for, top_k
+from ..policy import BY_INDEX, EXAMPLE_DRAWS, OK, RANK, SCORE, Policy, Room, is_list, room_for, top_k
 from ..random import TIES, Draws
 from ..state import Query
 
@@ -28,14 +30,13 @@ class Decision(NamedTuple):
     view: Query
 
 
-def decide(policy: Policy, q: Query, rng: Draws, k: int, theta: FloatArray | None = None) -> Decision:
+def decide(policy: Policy, q: Query, rng: Draws, k: int, theta: FloatArray, room: Room) -> Decision:
     """Let a policy rank candidates: the k best, by its kernel if it has one."""
     n = q.R.size
-    theta = policy.theta if theta is None else theta
     if policy.ranks:
         if policy.kernel is not None:
             pi = np.empty(k, np.int64)
-            policy.kernel(q, theta, rng, pi)
+            lister(policy.kernel)(q, theta, rng, pi)
         else:
             pi = np.ascontiguousarray(attempt(policy, policy.rank, q, rng), dtype=np.int64)
         if pi.shape != (k,) or not is_list(pi, n):
@@ -43,17 +44,43 @@ def decide(policy: Policy, q: Query, rng: Draws, k: int, theta: FloatArray | Non
         return Decision(pi, None, q)
     if policy.kernel is not None:
         scores = np.empty(n)
-        policy.kernel(q, theta, rng, scores)
+        scorer(policy.kernel)(q, theta, rng, scores)
     else:
         scores = np.ascontiguousarray(attempt(policy, policy.score, q), dtype=np.float64)
-    if scores.shape != (n,):
-        raise PolicyError(f"{policy!r} gave scores of shape {scores.shape} for {n} items")
+        if scores.shape != (n,):
+            raise PolicyError(f"{policy!r} gave scores of shape {scores.shape} for {n} items")
     pi = np.empty(k, np.int64)
     rule = policy.tie_rule
     luck = rng if rule == BY_INDEX else rng._replace(purpose=np.uint64(TIES))
-    if top_k(scores, q.E, rule, luck, *room_for(n), pi) != OK:
+    if sorter()(scores, q.E, rule, luck, *room, pi) != OK:
         raise PolicyError(f"{policy!r} gave a score that is no number")
     return Decision(pi, scores, q)
+
+
+# Numba's dispatcher looks at the type of every argument at every call, which takes longer than to score many items.
+
+
+def direct(kernel: Kernel, *examples: Any) -> Callable[..., Any]:
+    """Give a kernel as it can be called past the dispatcher, with arguments of the types of these examples only."""
+    return kernel.interpreted if INTERPRET else kernel.compile(*examples)[1]
+
+
+@cache
+def scorer(kernel: Kernel) -> Callable[..., Any]:
+    """Give the kernel of a policy that scores."""
+    return direct(kernel, *SCORE)
+
+
+@cache
+def lister(kernel: Kernel) -> Callable[..., Any]:
+    """Give the kernel of a policy that makes lists."""
+    return direct(kernel, *RANK)
+
+
+@cache
+def sorter() -> Callable[..., Any]:
+    """Give `top_k`."""
+    return direct(top_k, np.zeros(1), np.zeros(1), BY_INDEX, EXAMPLE_DRAWS, *room_for(1), np.zeros(1, np.int64))
 
 
 def attempt(policy: Policy, method: Callable[..., Any], *args: Any) -> Any:
@@ -74,7 +101,7 @@ def counterfactual(policy: Policy, q: Query, rng: Draws, term: str) -> IntArray 
     wide = np.zeros((n, n - q.p.size), np.int32)
     whole = q._replace(p=np.append(q.p, np.zeros(n - q.p.size)), F=np.hstack([q.F, wide]))
     ranks = np.empty(n, np.int64)
-    ranks[decide(without, whole, rng, n).pi] = np.arange(1, n + 1)
+    ranks[decide(without, whole, rng, n, without.theta, room_for(n)).pi] = np.arange(1, n + 1)
     return ranks
 
 

@@ -12,21 +12,23 @@ import math
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
+from ..arrays import IntArray
 from ..errors import ConflictError, NotFoundError, RequestError
 from ..policy import parse_policy
-from .decision import WEIGHTS, Decision, counterfactual, decide, sentence
-from .history import Books, decode_impression, encode, moment, positions, query_state
+from .decision import WEIGHTS, Decision, counterfactual, sentence
+from .history import Books, decode_impression, encode, moment, packed_positions, positions, query_state
 from .ids import Names
 from .ledger import CLICKED, SHOWN, UNCLICKED, UNSHOWN, Candidates, Flips, Impression, Ledger, is_clicked, is_exposed
 from .rules import DAY, Rules, Version, check_servable
 from .stores import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, Entry, Store, StoredKey
 from .wire import (
+    BESIDES_ITEMS,
     MAX_KEY,
     SCOPES,
     Event,
@@ -43,12 +45,13 @@ from .wire import (
     QueryState,
     Ranked,
     Ranking,
-    RankRequest,
     Scope,
+    UnreadRank,
     Usage,
-    check_items,
+    check_cells,
     check_rank,
     check_text,
+    read_items,
 )
 
 __all__ = ["Engine"]
@@ -61,10 +64,6 @@ MAX_VERSIONS = 10_000
 MAX_ROWS = 100_000
 """Most items that can ever be candidates of one query."""
 
-KNOWN_CANDIDATES = 8
-"""Sets of candidates that a ledger remembers, so as not to store them again."""
-
-BESIDES = [field for field in RankRequest.__struct_fields__ if field != "items"]
 CACHE = 256 << 20
 KEY_PREFIX = "mcfair"
 
@@ -109,6 +108,7 @@ class Engine:
         if self.books.versions:
             self.version = self.books.in_force
         self.stored_keys = {key.id: key for key in self.store.all_keys()}
+        self.look_again()
 
     def now(self) -> int:
         """Tell the time in ms, which never goes back."""
@@ -135,10 +135,12 @@ class Engine:
 
     def keep(self, ledger: Ledger) -> None:
         """Keep a ledger in memory, and let go of those not used for longest if there are too many."""
+        size, before = ledger.nbytes, self.sizes.get(ledger.number, 0)
+        if size == before:
+            return  # it is here, and is no larger than it was
         self.ledgers[ledger.number] = ledger
         self.by_key[ledger.key] = ledger.number
-        size = ledger.nbytes
-        self.cached += size - self.sizes.get(ledger.number, 0)
+        self.cached += size - before
         self.sizes[ledger.number] = size
         while self.cached > self.cache and len(self.ledgers) > 1:
             self.drop(next(iter(self.ledgers)))
@@ -152,47 +154,45 @@ class Engine:
 
     # --- rank --------------------------------------------------------------------------------------------------------
 
-    def rank(self, request: RankRequest, key: str | None = None) -> Ranking:
+    def rank(self, request: UnreadRank, key: str | None = None) -> Ranking:
         """Make a list, write the impression down and credit its exposure.
 
-        With a key, the same request again gets the same answer and changes nothing.
+        With a key, the same request again, byte for byte in its items, gets the same answer and changes nothing.
         """
         check_rank(request)
-        try:
-            items = digest_of(encode(request.items))
-        except UnicodeEncodeError:
-            check_items(request.items)
-            raise
+        items = digest_of(request.items)
         if key is not None:
             check_text("key", key, MAX_KEY)
             name = digest_of(key.encode())
-            digest = digest_of(items + encode([getattr(request, field) for field in BESIDES]))
+            digest = digest_of(items + encode([getattr(request, field) for field in BESIDES_ITEMS]))
             if (earlier := self.answered(name, digest, request.explain)) is not None:
                 return earlier
-        version = self.version if request.policy is None else self.version_for(request.policy)
         query = self.names.query(request.query)
-        ledger = self.ledger_of(query)
-        fresh = ledger is None
-        if ledger is None:
-            ledger = self.books.empty(0, query)
+        ledger = self.ledger_of(query) or self.books.empty(0, query)
+        fresh = not ledger.number
+        known = ledger.known_candidates.get(items)
+        read = read_items(request.items) if known is None else []
+        n = len(read) if known is None else ledger.candidates[known].rows.size
+        k = min(request.k, n)
+        check_cells(n, k)
+        version = self.version if request.policy is None else self.version_for(request.policy)
         try:
             now = max(self.now(), ledger.time)
             if fresh:
                 ledger.number = self.store.add_query(query)
-            number, candidates, newcomers, moved = self.candidates(ledger, request.items, items)
+            number, candidates, newcomers, moved = self.candidates(ledger, known, read)
             first = ledger.rows
             ledger.admit(candidates, version, now)
-            k = min(request.k, len(request.items))
-            view = ledger.view(candidates, version, now, k)
-            decision = decide(version.policy, view, ledger.draws(version.rules.seed), k, version.theta)
+            decision = self.books.decide(ledger, candidates, version, now, k)
         except BaseException:
             if fresh and ledger.number:
                 self.store.delete_query(ledger.number)
             self.drop(ledger.number)
             raise
-        wanted = decision.pi.astype(np.uint16).tobytes()
-        shown = np.arange(k, dtype=np.uint16).tobytes() if request.shadow else wanted
-        impression = Impression(shown, wanted if request.shadow else None, request.defer_exposure)
+        places = np.arange(k) if request.shadow else decision.pi
+        rows = candidates.rows[places]
+        wanted = packed_positions(decision.pi) if request.shadow else None
+        impression = Impression(packed_positions(places), wanted, request.defer_exposure)
         seq = ledger.seq + 1
         if newcomers:
             self.store.add_items(ledger.number, first, newcomers)
@@ -200,40 +200,38 @@ class Engine:
             self.store.regroup(ledger.number, row, group)
         if number not in ledger.candidates:
             self.store.add_candidates(ledger.number, number, candidates.rows.size, candidates.packed())
-            remember(ledger, number, candidates, items)
+            ledger.remember_candidates(number, candidates, items)
         self.store.append(
             ledger.number, Entry(seq, now, KIND_IMPRESSION, version.number, number, encode(impression), None)
         )
         if key is not None:
             self.store.add_request(name, digest, ledger.number, seq, now)
         # The answer first: booking changes the visits that a score may depend on.
-        answer = self.ranking(ledger, seq, now, version, request, decision)
-        rows = candidates.rows[positions(shown)] if request.shadow else candidates.rows[decision.pi]
+        answer = self.ranking(ledger, seq, now, version, decision, places, rows, request.explain)
         ledger.book_impression(seq, now, rows, impression.first_bits(), version)
         self.keep(ledger)
         self.take_snapshot(ledger)
         return answer
 
     def ranking(
-        self, ledger: Ledger, seq: int, now: int, version: Version, request: RankRequest, decision: Decision
+        self, ledger: Ledger, seq: int, time: int, version: Version, decision: Decision, places: IntArray,
+        rows: IntArray, explain: bool,
     ) -> Ranking:  # fmt: skip
-        """Put an answer together; in shadow mode the caller's own order."""
-        shown = list(range(decision.pi.size)) if request.shadow else decision.pi.tolist()
+        """Put an answer together: the candidates at these places, which have these rows in the ledger."""
+        ids = [ledger.ids[row] for row in rows.tolist()]
         return Ranking(
             impression=self.names.impression(ledger.key, ledger.number, seq),
             query_id=ledger.key.hex(),
-            items=ranked_items([request.items[i].id for i in shown], shown, version, decision, request.explain),
+            items=ranked_items(ids, places, version, decision, explain),
             policy=version.rules.policy,
             version=version.number,
-            expires_at=moment(now + version.retention),
+            expires_at=moment(time + version.retention),
         )
 
-    def candidates(self, ledger: Ledger, items: list[Item], digest: bytes) -> Found:
-        """Find the rows of candidates, naming new ones; those that came before need no second look."""
-        number = ledger.known_candidates.get(digest)
-        if number is not None:
-            return Found(number, ledger.candidates[number], [], [])
-        check_items(items)
+    def candidates(self, ledger: Ledger, known: int | None, items: list[Item]) -> Found:
+        """Find the rows of candidates, naming new ones; those that are known need no second look."""
+        if known is not None:
+            return Found(known, ledger.candidates[known], [], [])
         index = ledger.index
         newcomers = [(item.id, item.group) for item in items if item.id not in index]
         if newcomers:
@@ -270,18 +268,9 @@ class Engine:
         if not hmac.compare_digest(earlier, digest):
             raise ConflictError("this Idempotency-Key was used for another request: use a new one for each request")
         ledger = self.books.ledger(number, entry)
-        impression = decode_impression(entry.body)
         decision, candidates, version = self.books.decide_again(ledger, entry)
-        shown = positions(impression.shown).tolist()
-        ids = [ledger.ids[row] for row in candidates.rows[shown].tolist()]
-        return Ranking(
-            impression=self.names.impression(ledger.key, number, seq),
-            query_id=ledger.key.hex(),
-            items=ranked_items(ids, shown, version, decision, explain),
-            policy=version.rules.policy,
-            version=version.number,
-            expires_at=moment(entry.time + version.retention),
-        )
+        places = positions(decode_impression(entry.body).shown)
+        return self.ranking(ledger, seq, entry.time, version, decision, places, candidates.rows[places], explain)
 
     def remembered(self, version: Version) -> int:
         """Say for how long a request is remembered by its key, in ms."""
@@ -451,6 +440,7 @@ class Engine:
         version = self.books.new_version(rules, self.now(), default)
         self.store.add_version(version.number, encode(version))
         self.books.add_version(version)
+        self.look_again()
         return version
 
     # --- deleting ----------------------------------------------------------------------------------------------------
@@ -460,6 +450,7 @@ class Engine:
         number = self.known(query, query_id).number
         self.store.delete_query(number)
         self.drop(number)
+        self.look_again()
 
     def delete_item(self, item: str) -> int:
         """Forget an item, in every query; say in how many it was."""
@@ -472,6 +463,7 @@ class Engine:
             self.store.append(number, Entry(seq, when, KIND_DELETION, None, None, encode(row), None))
             self.store.forget_item(number, row)
             ledger.book_deletion(seq, when, row)
+        self.look_again()
         return len(places)
 
     def reset(self) -> int:
@@ -483,19 +475,37 @@ class Engine:
     # --- expiry ------------------------------------------------------------------------------------------------------
 
     def sweep(self, seconds: float = math.inf) -> int:
-        """Go through the queries and fold what has expired into their bases; return how many entries that were.
+        """Fold what has expired into the bases of queries; return how many entries that were.
 
-        When the time is over it stops, and goes on there the next time.
+        When the time is over it stops, and goes on there the next time. The store is left alone until something that
+        was seen expires, or something that came later can have expired.
         """
-        now, end = self.now(), time.monotonic() + seconds
-        self.store.forget_requests(now - max(map(self.remembered, self.books.versions.values())))
+        now = self.now()
+        if now >= self.requests_due:
+            self.sweep_requests(now)
+        return self.sweep_queries(now, time.monotonic() + seconds) if now >= self.queries_due else 0
+
+    def look_again(self) -> None:
+        """Forget when something will expire: after anything but a list or feedback, that may be sooner."""
+        self.requests_due = self.queries_due = self.coming = 0
+
+    def sweep_requests(self, now: int) -> None:
+        """Forget requests that are not remembered by their keys any more."""
+        remembered = max(map(self.remembered, self.books.versions.values()))
+        oldest = self.store.forget_requests(now - remembered)
+        self.requests_due = (now if oldest is None else min(now, oldest)) + remembered + 1
+
+    def sweep_queries(self, now: int, end: float) -> int:
+        """Go through the queries, from where the last round stopped."""
+        if not self.swept:  # a list that is made from now on lasts at least so long
+            self.coming = now + min(each.retention for each in self.books.versions.values()) + self.books.keeps
         folded = 0
         while numbers := self.store.numbers(self.swept, 1):
             self.swept = numbers[0]
             folded += self.fold(self.swept, now)
             if time.monotonic() > end:
                 return folded
-        self.swept = 0
+        self.swept, self.queries_due = 0, self.coming
         return folded
 
     def fold(self, number: int, now: int) -> int:
@@ -503,11 +513,10 @@ class Engine:
         last: Entry | None = None
         folded = 0
         for entry in self.store.log(number, 0):
-            if entry.kind == KIND_IMPRESSION:
-                version = self.books.versions[entry.version or 0]
-                if now < entry.time + version.retention + self.books.keeps:
-                    break
-            elif now < entry.time + self.books.keeps:
+            retention = self.books.versions[entry.version or 0].retention if entry.kind == KIND_IMPRESSION else 0
+            expires = entry.time + retention + self.books.keeps
+            if now < expires:
+                self.coming = min(self.coming, expires)
                 break
             last = entry
             folded += 1
@@ -519,9 +528,7 @@ class Engine:
         dropped = self.store.fold(number, last.seq)
         loaded = self.ledgers.get(number)
         if loaded is not None:
-            for each in dropped:
-                loaded.candidates.pop(each, None)
-            loaded.known_candidates = {k: v for k, v in loaded.known_candidates.items() if v in loaded.candidates}
+            loaded.forget_candidates(dropped)
         return folded
 
     # --- keys --------------------------------------------------------------------------------------------------------
@@ -596,31 +603,22 @@ class Touched:
         return EventResult("applied")
 
 
-def remember(ledger: Ledger, number: int, candidates: Candidates, digest: bytes) -> None:
-    """Remember the last few sets of candidates, by their number and by who they are."""
-    ledger.candidates[number] = candidates
-    ledger.known_candidates[digest] = number
-    while len(ledger.known_candidates) > KNOWN_CANDIDATES:
-        oldest = next(iter(ledger.known_candidates))
-        ledger.candidates.pop(ledger.known_candidates.pop(oldest), None)
-
-
 def ranked_items(
-    ids: Sequence[str | None], shown: list[int], version: Version, decision: Decision, explain: bool
+    ids: list[str | None], places: IntArray, version: Version, decision: Decision, explain: bool
 ) -> list[Ranked]:  # fmt: skip
     """Give the items of an answer: who, at which rank, with which score, and on request with which terms.
 
     An item that was deleted since is left out.
     """
-    scores = [None] * len(shown) if decision.scores is None else decision.scores[shown].tolist()
-    terms: list[dict[str, float] | None] = [None] * len(shown)
-    if explain:
-        by_name = version.policy.terms(decision.view)
-        terms = [{name: float(values[i]) for name, values in by_name.items()} for i in shown]
+    scores = [None] * len(ids) if decision.scores is None else decision.scores[places].tolist()
+    if not explain:
+        return [Ranked(id, j + 1, scores[j]) for j, id in enumerate(ids) if id is not None]
+    by_name = version.policy.terms(decision.view)
+    terms = [{name: float(values[i]) for name, values in by_name.items()} for i in places.tolist()]
     return [Ranked(id, j + 1, scores[j], terms[j]) for j, id in enumerate(ids) if id is not None]
 
 
-def digest_of(content: bytes) -> bytes:
+def digest_of(content: bytes | msgspec.Raw) -> bytes:
     """Give 16 bytes that stand for some content."""
     return hashlib.blake2b(content, digest_size=16).digest()
 

@@ -15,6 +15,7 @@ from ..data import Dataset
 from ..errors import StoreError
 from ..limits import fairness_floor
 from ..metrics import query_unfairness
+from ..policy import room_for
 from .decision import Decision, decide
 from .ledger import Candidates, Examinations, Flips, Impression, Ledger, Snapshot
 from .rules import Rules, Version
@@ -45,7 +46,9 @@ class Books:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.versions: dict[int, Version] = {}
+        self.keeps = 0  # longest time for which any version holds impressions back from R, in ms
         self.examinations = Examinations()
+        self.room = room_for(0)
         for _, body in store.versions():
             self.add_version(decode_version(body))
 
@@ -57,16 +60,12 @@ class Books:
                 f"version {version.number} of the rules has an examination {version.examination}, not {number}"
             )
         self.versions[version.number] = version
+        self.keeps = max(self.keeps, version.maturing)
 
     @property
     def in_force(self) -> Version:
         """The version that holds for requests that do not name a policy."""
         return next(version for version in reversed(self.versions.values()) if version.default)
-
-    @property
-    def keeps(self) -> int:
-        """Longest time for which any version holds impressions back from R, in ms."""
-        return max((version.maturing for version in self.versions.values()), default=0)
 
     def new_version(self, rules: Rules, now: int, default: bool) -> Version:
         """Make the next version."""
@@ -143,9 +142,15 @@ class Books:
         """Make the decision of an impression again, on books as they were before it."""
         impression, candidates, version = self.impression(ledger, entry)
         ledger.admit(candidates, version, entry.time)
-        view = ledger.view(candidates, version, entry.time, impression.ranks)
-        rng = ledger.draws(version.rules.seed)
-        return decide(version.policy, view, rng, impression.ranks, version.theta), candidates, version
+        return self.decide(ledger, candidates, version, entry.time, impression.ranks), candidates, version
+
+    def decide(self, ledger: Ledger, candidates: Candidates, version: Version, now: int, k: int) -> Decision:
+        """Let the policy of some rules choose k of the candidates, which are admitted already."""
+        n = candidates.rows.size
+        if self.room.items.size <= n:
+            self.room = room_for(2 * n)
+        view, rng = ledger.view(candidates, version, now, k), ledger.draws(version.rules.seed)
+        return decide(version.policy, view, rng, k, version.theta, self.room)
 
     def all_ledgers(self) -> Iterator[Ledger]:
         """Make the books of every query, one after the other."""
@@ -158,6 +163,11 @@ class Books:
         while numbers := self.store.numbers(last, MANY):
             yield from numbers
             last = numbers[-1]
+
+
+def packed_positions(places: IntArray) -> bytes:
+    """Write a list of positions in 16 bits each."""
+    return places.astype(np.uint16).tobytes()
 
 
 def positions(packed: bytes) -> IntArray:

@@ -26,6 +26,9 @@ __all__ = ["CLICKED", "SHOWN", "UNCLICKED", "UNSHOWN", "Candidates", "Flips", "I
 
 Counts = npt.NDArray[np.int32]
 
+KNOWN_CANDIDATES = 8
+"""Sets of candidates that a ledger remembers, so as not to store them again."""
+
 SHOWN, UNSHOWN, CLICKED, UNCLICKED = 1, 2, 4, 8
 """What is known of one rank of an impression. Bits are only ever set: any order and any repeat ends alike."""
 
@@ -143,13 +146,21 @@ def book_list(F, weights, rows, E):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def fill_candidates(rows, priors, strength, exposed, E_settled, C_settled, levels, E, R):  # type: ignore[no-untyped-def]
-    """Write exposure and estimated relevance (Eq. 25) of every candidate."""
+def fill_candidates(rows, priors, strength, exposed, E_settled, C_settled, levels, counts, E, R, F):  # type: ignore[no-untyped-def]
+    """Write exposure, estimated relevance (Eq. 25) and counts by rank, 0 beyond those counted, of every candidate."""
+    counted = min(F.shape[1], counts.shape[1])
     for i in range(rows.shape[0]):
         d = rows[i]
         has_prior = priors[i] == priors[i]
         R[i] = estimate(C_settled[d], E_settled[d], priors[i] if has_prior else 0.0, strength if has_prior else 0.0)
         E[i] = exposed[d] + levels[d] * R[i]
+        for j in range(counted):
+            F[i, j] = counts[d, j]
+        for j in range(counted, F.shape[1]):
+            F[i, j] = 0
+
+
+NO_COUNTS: Counts = np.zeros((0, 0), np.int32)
 
 
 # --- the books -------------------------------------------------------------------------------------------------------
@@ -230,7 +241,7 @@ class Ledger:
 
     def shape_arrays(self, room: int) -> None:
         """Make the arrays that have an entry for each row."""
-        self.room = room
+        self.room, self.measured = room, 0
         self.E, self.C = np.zeros(room), np.zeros(room)
         self.E_settled, self.C_settled = self.E, self.C
         self.priors, self.levels = np.full(room, np.nan), np.zeros(room)
@@ -238,10 +249,12 @@ class Ledger:
 
     @property
     def nbytes(self) -> int:
-        """About how much memory it takes."""
-        arrays = self.room * (8 * 6 + sum(4 * (1 + block.ranks) for block in self.blocks.values()))
-        candidates = sum(16 * each.rows.size + 120 for each in self.candidates.values())
-        return 3_000 + arrays + candidates + 250 * len(self.ids) + 400 * len(self.recent)
+        """About how much memory it takes; measured again when blocks, items or candidates have come or gone."""
+        if not self.measured:
+            arrays = self.room * (8 * 6 + sum(4 * (1 + block.ranks) for block in self.blocks.values()))
+            candidates = sum(16 * each.rows.size + 120 for each in self.candidates.values())
+            self.measured = 3_000 + arrays + candidates + 250 * len(self.ids)
+        return self.measured + 400 * len(self.recent)
 
     # --- items -------------------------------------------------------------------------------------------------------
 
@@ -252,12 +265,23 @@ class Ledger:
                 self.index[item] = len(self.ids)
             self.ids.append(item)
             self.groups.append(group)
+        self.measured = 0
 
-    def forget_candidates(self) -> None:
-        """Forget which candidates were met before."""
-        self.known_candidates.clear()
-        self.candidates.clear()
+    def remember_candidates(self, number: int, candidates: Candidates, digest: bytes) -> None:
+        """Remember the last few sets of candidates, by their number and by who they are."""
+        self.candidates[number] = candidates
+        self.known_candidates[digest] = number
+        while len(self.known_candidates) > KNOWN_CANDIDATES:
+            self.candidates.pop(self.known_candidates.pop(next(iter(self.known_candidates))), None)
+        self.measured = 0
+
+    def forget_candidates(self, numbers: Iterable[int] | None = None) -> None:
+        """Forget which candidates were met before, all or some."""
+        gone = set(self.candidates if numbers is None else numbers)
+        self.known_candidates = {digest: each for digest, each in self.known_candidates.items() if each not in gone}
+        self.candidates = {each: candidates for each, candidates in self.candidates.items() if each not in gone}
         self.last_admitted = None
+        self.measured = 0
 
     def grow(self, rows: int) -> None:
         """Make room for so many rows."""
@@ -303,30 +327,37 @@ class Ledger:
         if rules.prior_mean is not None:
             priors, have_priors = np.where(np.isnan(priors), rules.prior_mean, priors), True
         strength = rules.prior_strength if have_priors else 0.0
-        E, R = np.empty(rows.size), np.empty(rows.size)
-        fill_candidates(rows, priors, strength, self.E, self.E_settled, self.C_settled, self.levels_now, E, R)
-        p, F = self.by_rank(rows, version, k)
+        n = rows.size
+        E, R, F = np.empty(n), np.empty(n), np.empty((n, k), np.int32)
+        p, counts = self.examinations.p(version.examination, k), self.counts(version)
+        fill_candidates(
+            rows, priors, strength, self.E, self.E_settled, self.C_settled, self.levels_now,
+            NO_COUNTS if counts is None else counts, E, R, F,
+        )  # fmt: skip
+        if counts is None:
+            p, F = self.by_rank(rows, k)
         return Query(R, E, F, p, np.array(self.visits), strength, np.zeros(1))
 
-    def by_rank(self, rows: IntArray, version: Version, k: int) -> tuple[FloatArray, Counts]:
-        """Give p and F such that F·p is the exposure at each of k ranks.
+    def counts(self, version: Version) -> Counts | None:
+        """Give the counts by rank, if all of them weigh as the examination in force says."""
+        if not self.blocks:
+            return NO_COUNTS
+        if len(self.blocks) > 1:
+            return None
+        (block,) = self.blocks.values()
+        return block.F if block.examination == version.examination and block.decay == 1.0 else None
 
-        With several blocks their sums are no whole numbers of p, so F counts in small units instead.
+    def by_rank(self, rows: IntArray, k: int) -> tuple[FloatArray, Counts]:
+        """Give p and F such that F·p is the exposure at each of k ranks, over several blocks.
+
+        Their sums are no whole numbers of any examination, so F counts in small units instead.
         """
-        p = self.examinations.p(version.examination, k)
-        F = np.zeros((rows.size, k), np.int32)
-        blocks = list(self.blocks.values())
-        if len(blocks) == 1 and blocks[0].examination == version.examination and blocks[0].decay == 1.0:
-            shared = min(k, blocks[0].ranks)
-            F[:, :shared] = blocks[0].F[rows, :shared]
-        elif blocks:
-            at_rank = np.zeros((rows.size, k))
-            for block in blocks:
-                shared = min(k, block.ranks)
-                at_rank[:, :shared] += block.F[rows, :shared] * block.weights[:shared]
-            unit = 2.0 ** (np.ceil(np.log2(max(1.0, at_rank.max()))) - 30)
-            p, F = np.full(k, unit), np.rint(at_rank / unit).astype(np.int32)
-        return p, F
+        at_rank = np.zeros((rows.size, k))
+        for block in self.blocks.values():
+            shared = min(k, block.ranks)
+            at_rank[:, :shared] += block.F[rows, :shared] * block.weights[:shared]
+        unit = 2.0 ** (np.ceil(np.log2(max(1.0, at_rank.max()))) - 30)
+        return np.full(k, unit), np.rint(at_rank / unit).astype(np.int32)
 
     def draws(self, seed: int) -> Draws:
         """Give the generator for the session at hand."""
@@ -336,8 +367,9 @@ class Ledger:
         """Bring exposure and clicks up to date with the time: what has matured, what has decayed."""
         if version.maturing != self.window:
             self.rebuild_young(version.maturing)
-        self.mature(now)
-        state = (version.half_life, version.decaying_since, version.bucket(now))
+        if self.recent:
+            self.mature(now)
+        state = (version.half_life, version.decaying_since, version.bucket(now) if version.half_life else 0)
         if self.fresh == state:
             return
         self.fresh = state
@@ -432,17 +464,22 @@ class Ledger:
             self.blocks[examination, bucket] = found
             self.blocks = dict(sorted(self.blocks.items(), key=lambda each: (each[0][1], each[0][0])))
             self.fresh = None  # what it weighs is not known yet
+            self.measured = 0
         elif ranks > found.ranks:
             found.widen(self.room, ranks)
+            self.measured = 0
             found.weights = self.examinations.p(examination, ranks) * found.decay
         return found
 
     def forget_old(self, version: Version, now: int) -> None:
         """Drop blocks that weigh nothing any more."""
+        if not version.half_life:
+            return
         old = [key for key, block in self.blocks.items() if version.forgets(block.bucket, now)]
         for key in old:
             del self.blocks[key]
             self.fresh = None
+            self.measured = 0
 
     # --- what is young -----------------------------------------------------------------------------------------------
 

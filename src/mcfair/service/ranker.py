@@ -39,6 +39,7 @@ from .wire import (
     as_events,
     as_item,
     convert,
+    unread,
 )
 
 __all__ = ["Ranker"]
@@ -202,7 +203,7 @@ class Ranker:
     @property
     def depth(self) -> int:
         """Operations waiting."""
-        return self.waiting.qsize() + len(self.pending)
+        return self.waiting.qsize() if self.loop is None else len(self.pending)
 
     # --- deciding in an event loop -----------------------------------------------------------------------------------
     #
@@ -478,7 +479,7 @@ class Ranker:
             "policy": None if policy is None else str(policy), "explain": explain,
             "defer_exposure": defer_exposure, "shadow": shadow,
         })  # fmt: skip
-        return self.submit(Engine.rank, request, key).result()
+        return self.submit(Engine.rank, unread(request), key).result()
 
     def feedback(self, events: Sequence[Event | dict[str, Any]]) -> list[EventResult]:
         """Report what happened to impressions: `{"impression": …, "item": …}` is a click."""
@@ -612,7 +613,7 @@ def warm_up(engine: Engine) -> None:
     for policy in ("MCFair", "MMF", "FairCo", "TopK", engine.version.rules.policy):
         for n in (3, 40):
             request = RankRequest(query="warm", items=[Item(str(i)) for i in range(n)], k=2, policy=policy)
-            answer = scratch.rank(request)
+            answer = scratch.rank(unread(request))
             scratch.feedback([Event(impression=answer.impression, item=answer.items[0].id)])
     scratch.query_state("warm")
     scratch.store.close()

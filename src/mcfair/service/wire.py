@@ -1,7 +1,7 @@
 """What goes over the wire, typed: the requests and answers of the service, which the library speaks as well.
 
 Bounds stand in the annotations, from which the OpenAPI document is made. What an annotation cannot say (sizes in bytes,
-distinct ids) is checked by `check_rank`.
+distinct ids) is checked by the functions at the end.
 """
 
 from __future__ import annotations
@@ -55,12 +55,16 @@ __all__ = [
     "Reset",
     "Scope",
     "Status",
+    "UnreadRank",
     "Usage",
-    "check_items",
+    "check_cells",
     "check_rank",
     "check_text",
+    "decoded",
     "encoder",
     "field_of",
+    "read_items",
+    "unread",
 ]
 
 T = TypeVar("T")
@@ -105,7 +109,7 @@ Examination = (
 # --- ranking ---------------------------------------------------------------------------------------------------------
 
 
-class Item(Struct, gc=False, forbid_unknown_fields=True):
+class Item(Struct, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """A candidate: its id, a relevance it can start with, and whom it belongs to."""
 
     id: Id
@@ -113,11 +117,14 @@ class Item(Struct, gc=False, forbid_unknown_fields=True):
     group: Annotated[Id | None, Meta(description="whom the item belongs to, such as a seller")] = None
 
 
+Items = Annotated[list[Item], Meta(min_length=1, max_length=MAX_ITEMS)]
+
+
 class RankRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """A query and its candidates."""
 
     query: Text
-    items: Annotated[list[Item], Meta(min_length=1, max_length=MAX_ITEMS)]
+    items: Items
     k: Annotated[int, Meta(ge=1, le=2**31 - 1, description="length of the list; less if there are fewer items")] = 10
     policy: Annotated[
         Annotated[str, Meta(max_length=MAX_POLICY)] | None, Meta(description="another policy than that in force")
@@ -125,6 +132,24 @@ class RankRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     explain: Annotated[bool, Meta(description="whether to give the terms of each score")] = False
     defer_exposure: Annotated[bool, Meta(description="credit no exposure until `shown` is reported")] = False
     shadow: Annotated[bool, Meta(description="record the list, but answer in the order of the request")] = False
+
+
+BESIDES_ITEMS = [field for field in RankRequest.__struct_fields__ if field != "items"]
+
+
+class UnreadRank(RankRequest, kw_only=True):
+    """The same request with its items as they came, in JSON: most come again and again, and are read once.
+
+    The items refer to the whole body that they came in, so nobody should keep them.
+    """
+
+    items: msgspec.Raw  # type: ignore[assignment]
+
+
+class OnlyItems(Struct):
+    """The part of a request that was left unread."""
+
+    items: Items
 
 
 class Ranked(Struct, gc=False, omit_defaults=True):
@@ -375,15 +400,51 @@ class Problem(Struct, kw_only=True, omit_defaults=True):
     field: str | None = None
 
 
-# --- checks ----------------------------------------------------------------------------------------------------------
+# --- reading and checks ---------------------------------------------------------------------------------------------
 
 
-def check_rank(request: RankRequest) -> None:
-    """Refuse a query of too many bytes, and too many items times ranks."""
+def unread(request: RankRequest) -> UnreadRank:
+    """Write the items of a request as they would have come."""
+    try:
+        items = msgspec.json.encode(request.items)
+    except UnicodeEncodeError:
+        check_items(request.items)
+        raise
+    return UnreadRank(items=msgspec.Raw(items), **{field: getattr(request, field) for field in BESIDES_ITEMS})
+
+
+def read_items(items: msgspec.Raw) -> list[Item]:
+    """Read items that were left unread, and refuse them as if they had been read with the rest."""
+    read: list[Item] = decoded(items_decoder, b'{"items":%b}' % items).items
+    check_items(read)
+    return read
+
+
+items_decoder = msgspec.json.Decoder(OnlyItems)
+
+
+def decoded(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray) -> Any:
+    """Make a typed request of a body, or name the field at fault."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        field, detail = field_of(str(error))
+        raise RequestError(detail, field) from None
+    except msgspec.DecodeError as error:
+        raise RequestError(f"the body is not JSON: {error}") from None
+    except (UnicodeDecodeError, RecursionError):
+        raise RequestError("the body is not JSON: it is not UTF-8, or too deep") from None
+
+
+def check_rank(request: UnreadRank) -> None:
+    """Refuse a query and a policy of too many bytes."""
     check_text("query", request.query, MAX_QUERY)
     if request.policy is not None:
         check_text("policy", request.policy, MAX_POLICY)
-    n, k = len(request.items), min(request.k, len(request.items))
+
+
+def check_cells(n: int, k: int) -> None:
+    """Refuse too many items times ranks."""
     if n * k > MAX_CELLS:
         raise RequestError(
             f"k = {k} of {n} items: their product may be at most {MAX_CELLS:,}, so k at most {MAX_CELLS // n:,} here",

@@ -444,12 +444,11 @@ class SQLiteStore:
             (key, digest, number, seq, time),
         )
 
-    def forget_requests(self, before: int) -> None:
-        """See `Store`."""
-        sql = (
-            "DELETE FROM requests WHERE time < ? AND number IN (SELECT number FROM requests ORDER BY number LIMIT 2000)"
-        )
-        self.db.execute(sql, (before,))
+    def forget_requests(self, before: int) -> int | None:
+        """See `Store`. Only the first ones are looked at, because there is no index by time."""
+        first = "FROM requests ORDER BY number LIMIT 2000"
+        self.db.execute(f"DELETE FROM requests WHERE time < ? AND number IN (SELECT number {first})", (before,))
+        return self.one(f"SELECT min(time) FROM (SELECT time {first})")  # type: ignore[return-value]
 
     def reset(self) -> int:
         """See `Store`."""

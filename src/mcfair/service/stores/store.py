@@ -183,8 +183,8 @@ class Store(Protocol):
     def add_request(self, key: bytes, digest: bytes, number: int, seq: int, time: int) -> None:
         """Remember a request."""
 
-    def forget_requests(self, before: int) -> None:
-        """Forget the oldest of them, some at a time."""
+    def forget_requests(self, before: int) -> int | None:
+        """Forget the oldest of them, some at a time; return the time of the oldest that is left, if there is one."""
 
     def reset(self) -> int:
         """Delete every query; say how many there were."""
