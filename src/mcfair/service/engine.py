@@ -28,7 +28,6 @@ from .ledger import CLICKED, SHOWN, UNCLICKED, UNSHOWN, Candidates, Flips, Impre
 from .rules import DAY, Rules, Version, check_servable
 from .stores import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, Entry, Store, StoredKey
 from .wire import (
-    BESIDES_ITEMS,
     MAX_KEY,
     SCOPES,
     Event,
@@ -48,6 +47,7 @@ from .wire import (
     Scope,
     UnreadRank,
     Usage,
+    besides_items,
     check_cells,
     check_rank,
     check_text,
@@ -164,7 +164,7 @@ class Engine:
         if key is not None:
             check_text("key", key, MAX_KEY)
             name = digest_of(key.encode())
-            digest = digest_of(items + encode([getattr(request, field) for field in BESIDES_ITEMS]))
+            digest = digest_of(items + encode(besides_items(request)))
             if (earlier := self.answered(name, digest, request.explain)) is not None:
                 return earlier
         query = self.names.query(request.query)
