@@ -693,6 +693,15 @@ def test_an_item_moves_to_another_group_and_back(open_ranker):
     assert known(ranker)["a"].group == "G"
 
 
+def test_one_batch_of_feedback_for_more_queries_than_fit_into_memory(open_ranker):
+    ranker = open_ranker(cache=5_000)
+    answers = [ranker.rank(query, list("abcdef"), k=2) for query in "pqrpqrp"]
+    results = ranker.feedback([click(answer, ids(answer)[0]) for answer in answers])
+    assert [result.status for result in results] == ["applied"] * 7
+    assert [sum(item.clicks for item in known(ranker, query).values()) for query in "pqr"] == [3, 2, 2]
+    assert sound(ranker) == 7
+
+
 def test_what_does_not_fit_into_memory_is_read_back(open_ranker):
     small, large = open_ranker(policy="MCFair(beta=5)", cache=20_000), open_ranker(policy="MCFair(beta=5)")
     rng = np.random.default_rng(1)

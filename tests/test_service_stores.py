@@ -113,6 +113,18 @@ def test_items_are_found_by_id_until_they_are_forgotten(store):
     store.commit()
 
 
+@pytest.mark.parametrize("n", [0, 1, 9, 10, 49, 50, 51, 123])
+def test_any_number_of_items_is_kept_in_order(store, n):
+    store.begin()
+    number = store.add_query(b"p")
+    items = [(f"item {i}", "G" if i % 3 else None) for i in range(n)]
+    store.add_items(number, 0, items)
+    store.add_items(number, n, [("last", None)])
+    store.commit()
+    assert store.items(number) == [*items, ("last", None)]
+    assert store.places_of("last") == [(number, n)]
+
+
 def test_requests_are_remembered_until_they_are_old(store):
     store.begin()
     for i in range(3):

@@ -28,7 +28,6 @@ from .ledger import CLICKED, SHOWN, UNCLICKED, UNSHOWN, Candidates, Flips, Impre
 from .rules import DAY, Rules, Version, check_servable
 from .stores import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, Entry, Store, StoredKey
 from .wire import (
-    BESIDES_ITEMS,
     MAX_KEY,
     SCOPES,
     Event,
@@ -48,6 +47,7 @@ from .wire import (
     Scope,
     UnreadRank,
     Usage,
+    besides_items,
     check_cells,
     check_rank,
     check_text,
@@ -164,7 +164,7 @@ class Engine:
         if key is not None:
             check_text("key", key, MAX_KEY)
             name = digest_of(key.encode())
-            digest = digest_of(items + encode([getattr(request, field) for field in BESIDES_ITEMS]))
+            digest = digest_of(items + encode(besides_items(request)))
             if (earlier := self.answered(name, digest, request.explain)) is not None:
                 return earlier
         query = self.names.query(request.query)
@@ -291,23 +291,29 @@ class Engine:
         """Take events in, or back; each is reported on, and none is guessed."""
         now = self.now()
         touched: dict[str, Touched | EventResult] = {}
+        held: dict[int, Ledger] = {}
         results = []
         for event in events:
             place = touched.get(event.impression)
             if place is None:
-                place = touched[event.impression] = self.touch(event.impression, now)
+                place = touched[event.impression] = self.touch(event.impression, now, held)
             results.append(place if isinstance(place, EventResult) else place.take(event, retract))
         for each in touched.values():
             if isinstance(each, Touched) and each.bits != each.before:
                 self.write_feedback(each, now)
         return FeedbackAnswer(results)
 
-    def touch(self, impression: str, now: int) -> Touched | EventResult:
-        """Open an impression for feedback, or say why that cannot be."""
+    def touch(self, impression: str, now: int, held: dict[int, Ledger]) -> Touched | EventResult:
+        """Open an impression for feedback, or say why that cannot be.
+
+        Ledgers are held until all events are written down: memory may have room for some of them only, and one that
+        was read back meanwhile would not know of the others' events.
+        """
         place = self.names.place(impression)
-        ledger = None if place is None else self.ledger(place[0])
+        ledger = None if place is None else held.get(place[0]) or self.ledger(place[0])
         if place is None or ledger is None:
             return EventResult("unknown_impression")
+        held[place[0]] = ledger
         entry = self.store.entry(*place)
         if entry is None and place[1] <= self.store.base(place[0]):
             return EventResult("expired")

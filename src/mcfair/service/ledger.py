@@ -8,7 +8,7 @@ alike. With one examination and no half-life there is one block, and the arithme
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -170,7 +170,7 @@ class Block:
     """Counts that weigh alike: those of one examination and one step of time; `young` ones do not enter R yet."""
 
     def __init__(self, examination: int, bucket: int, room: int, ranks: int) -> None:
-        self.examination, self.bucket = examination, bucket
+        self.examination, self.bucket, self.ranks = examination, bucket, ranks
         self.F: Counts = np.zeros((room, ranks), np.int32)
         self.C: Counts = np.zeros(room, np.int32)
         self.young_F: Counts = np.zeros((0, ranks), np.int32)
@@ -178,14 +178,10 @@ class Block:
         self.weights = np.zeros(ranks)
         self.decay = 1.0
 
-    @property
-    def ranks(self) -> int:
-        """How many ranks are counted."""
-        return int(self.F.shape[1])
-
     def widen(self, room: int, ranks: int) -> None:
         """Make room for more rows or ranks."""
         more = (room - self.F.shape[0], max(0, ranks - self.ranks))
+        self.ranks += more[1]
         self.F = np.pad(self.F, ((0, more[0]), (0, more[1])))
         self.C = np.pad(self.C, (0, more[0]))
         if self.young_C.size:
@@ -258,13 +254,11 @@ class Ledger:
 
     # --- items -------------------------------------------------------------------------------------------------------
 
-    def name_items(self, items: Iterable[tuple[str | None, str | None]]) -> None:
+    def name_items(self, items: Sequence[tuple[str | None, str | None]]) -> None:
         """Take in the ids and groups of further rows."""
-        for item, group in items:
-            if item is not None:
-                self.index[item] = len(self.ids)
-            self.ids.append(item)
-            self.groups.append(group)
+        self.index.update((item, row) for row, (item, _) in enumerate(items, len(self.ids)) if item is not None)
+        self.ids += [item for item, _ in items]
+        self.groups += [group for _, group in items]
         self.measured = 0
 
     def remember_candidates(self, number: int, candidates: Candidates, digest: bytes) -> None:
@@ -369,7 +363,7 @@ class Ledger:
             self.rebuild_young(version.maturing)
         if self.recent:
             self.mature(now)
-        state = (version.half_life, version.decaying_since, version.bucket(now) if version.half_life else 0)
+        state = (version.half_life, version.decaying_since, version.bucket(now))
         if self.fresh == state:
             return
         self.fresh = state

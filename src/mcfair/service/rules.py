@@ -139,8 +139,10 @@ class Version(msgspec.Struct, kw_only=True, dict=True):
 
     def bucket(self, time: int) -> int:
         """Find the step of time in which something is counted; always 0 if counts do not decay."""
+        if not self.half_life:
+            return 0
         step = max(1, self.half_life // STEPS)
-        return time // step * step if self.half_life else 0
+        return time // step * step
 
     def decay(self, bucket: int, now: int) -> float:
         """Say what a count of some step weighs now."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -135,6 +136,7 @@ class RankRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 BESIDES_ITEMS = [field for field in RankRequest.__struct_fields__ if field != "items"]
+besides_items = attrgetter(*BESIDES_ITEMS)
 
 
 class UnreadRank(RankRequest, kw_only=True):
@@ -410,7 +412,7 @@ def unread(request: RankRequest) -> UnreadRank:
     except UnicodeEncodeError:
         check_items(request.items)
         raise
-    return UnreadRank(items=msgspec.Raw(items), **{field: getattr(request, field) for field in BESIDES_ITEMS})
+    return UnreadRank(items=msgspec.Raw(items), **dict(zip(BESIDES_ITEMS, besides_items(request), strict=True)))
 
 
 def read_items(items: msgspec.Raw) -> list[Item]:
@@ -454,6 +456,10 @@ def check_cells(n: int, k: int) -> None:
 
 def check_items(items: list[Item]) -> None:
     """Refuse ids of too many bytes and ids that repeat."""
+    ids = [item.id for item in items]
+    texts = ids + [item.group for item in items if item.group is not None]
+    if len(set(ids)) == len(ids) and "".join(texts).isascii() and max(map(len, texts)) <= MAX_ID:
+        return  # that nothing is wrong can be seen at once, what is wrong cannot
     seen: set[str] = set()
     for i, item in enumerate(items):
         check_text(f"items[{i}].id", item.id, MAX_ID)

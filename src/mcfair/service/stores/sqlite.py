@@ -14,6 +14,7 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
 
@@ -51,6 +52,12 @@ OF_A_QUERY = ("items", "log", "candidates", "snapshots", "bases", "requests")
 
 MIGRATIONS: dict[int, str] = {}
 """What leads from each schema version to the next one."""
+
+INSERT_ITEMS = {
+    rows: "INSERT INTO items VALUES " + ", ".join(f"(?1, ?2 + {i}, ?{2 * i + 3}, ?{2 * i + 4})" for i in range(rows))
+    for rows in (50, 10, 1)
+}
+"""Statements that take so many items at once: to run one costs more than a row."""
 
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "fuse.sshfs", "fuse.glusterfs", "glusterfs"}
 
@@ -316,10 +323,11 @@ class SQLiteStore:
 
     def add_items(self, number: int, first: int, items: Sequence[tuple[str, str | None]]) -> None:
         """See `Store`."""
-        self.db.executemany(
-            "INSERT INTO items VALUES (?, ?, ?, ?)",
-            [(number, first + i, item, group) for i, (item, group) in enumerate(items)],
-        )
+        done = 0
+        for rows, sql in INSERT_ITEMS.items():
+            while len(items) - done >= rows:
+                self.db.execute(sql, (number, first + done, *chain.from_iterable(items[done : done + rows])))
+                done += rows
 
     def regroup(self, number: int, row: int, group: str | None) -> None:
         """See `Store`."""
