@@ -59,6 +59,9 @@ QUICK_EVENTS = 50
 TURN_SECONDS = 0.005
 """What an event loop does itself, with so many events at most, and for how long at a time: all else waits meanwhile."""
 
+SLOW_COMMIT, SLOW_SECONDS = 0.05, 5.0
+"""After a commit that took so long, an event loop does not wait for the disk for so long."""
+
 
 class Operation:
     """Something to do with the engine, and whom to tell."""
@@ -153,7 +156,9 @@ class Ranker:
         self.waiting: queue.SimpleQueue[Operation | Turn | None] = queue.SimpleQueue()
         self.loop: asyncio.AbstractEventLoop | None = None
         self.pending: deque[Operation] = deque()  # only the loop touches this and what follows
-        self.busy = self.due = self.leaving = False
+        self.busy = self.due = self.leaving = self.worked = False
+        self.idle = True
+        self.slow_until = 0.0
         self.writer = threading.Thread(target=self.write, name="mcfair-writer", daemon=True)
         self.writer.start()
 
@@ -208,8 +213,10 @@ class Ranker:
     # --- deciding in an event loop -----------------------------------------------------------------------------------
     #
     # Two threads that both compute take turns at Python's lock, and a turn costs more than a ranking. So an event loop
-    # can do what is quick itself, and the writer has only to make it last, which is waiting for the disk. Who may use
-    # engine and store is never in doubt: with a loop, the writer while `busy` and else the loop; without, the writer.
+    # can do itself what is quick. To wait for the disk is quick as well, mostly: less than to wake another thread for
+    # it and to be woken by that. After a commit that was not, the writer commits for a while, so that a slow disk stops
+    # nobody who does not need it. Who may use engine and store is never in doubt: with a loop, the writer while `busy`
+    # and else the loop; without, the writer.
 
     def decide_here(self) -> None:
         """Use the engine in the running event loop from now on."""
@@ -234,9 +241,7 @@ class Ranker:
         """Take an operation in the loop that decides."""
         self.check_open()
         self.pending.append(operation)
-        if not self.busy and not self.due:
-            self.due = True
-            asyncio.get_running_loop().call_soon(self.decide)  # what else arrives in this round comes with it
+        self.decide_soon()
 
     def accept_or_refuse(self, operation: Operation) -> None:
         """Take an operation of another thread, which has been told that it was queued."""
@@ -254,14 +259,17 @@ class Ranker:
         self.due = False
         if self.busy or self.leaving or not self.pending:
             return
-        self.busy = True
+        self.busy = self.worked = True
         group: list[Operation] = []
         if self.pending[0].quick:
             error = self.perform(self.quick_ones(group))
             if error is not None:  # that concerns all who wait
                 group.extend(self.pending)
                 self.pending.clear()
-            self.waiting.put(Turn(group, True, error))
+            if error is None and time.monotonic() >= self.slow_until:
+                self.finish_here(group)
+            else:
+                self.waiting.put(Turn(group, True, error))
         else:
             while self.pending and len(group) < TOGETHER and not self.pending[0].quick:
                 group.append(self.pending.popleft())
@@ -276,6 +284,23 @@ class Ranker:
             if time.perf_counter() > end:
                 return
 
+    def finish_here(self, group: list[Operation]) -> None:
+        """Wait for the disk in the loop, and go on with what is pending in its next round."""
+        begun = time.monotonic()
+        with self.timed(group):
+            self.finish(group, None)
+        if time.monotonic() - begun > SLOW_COMMIT:
+            self.slow_until = time.monotonic() + SLOW_SECONDS
+        self.busy = False
+        tell_each(group)
+        self.decide_soon()
+
+    def decide_soon(self) -> None:
+        """Have the loop decide in its next round, so that what else arrives in this one comes with it."""
+        if self.pending and not self.busy and not self.due and self.loop is not None:
+            self.due = True
+            self.loop.call_soon(self.decide)
+
     def turned(self, operations: list[Operation]) -> None:
         """Tell what has become of a turn, and begin the next one."""
         self.busy = False
@@ -286,7 +311,7 @@ class Ranker:
         """Give the writer a turn now and then though there is nothing to do, so that it can sweep."""
         if self.loop is not None:
             if not self.busy and not self.leaving:
-                self.busy = True
+                self.busy, self.idle, self.worked = True, not self.worked, False
                 self.waiting.put(Turn([], True, None))
             self.loop.call_later(SWEEP_EVERY, self.nudge)
 
@@ -331,7 +356,7 @@ class Ranker:
         if time.monotonic() >= self.next_sweep:
             tell_all(told)
             told = []
-            self.sweep_if_due(idle=not turn.operations)
+            self.sweep_if_due(idle=self.idle and not turn.operations)
         try:
             if self.loop is not None:
                 self.loop.call_soon_threadsafe(self.turned, told)

@@ -62,7 +62,8 @@ INSERT_ITEMS = {
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "fuse.sshfs", "fuse.glusterfs", "glusterfs"}
 
 CHECKPOINT_ROWS = 2_000  # checkpoint when nobody waits and so many rows were written since
-CHECKPOINT_AT_LATEST = 4_000  # pages; then also while somebody waits
+CHECKPOINT_AT_LATEST = 8_000  # pages; then also while somebody waits
+PAGE = 2_048  # bytes; a commit writes whole pages, and what it changes is a few small rows in as many pages
 
 SMALL = 64 << 20  # a file of up to so many bytes is checked whole when it is opened
 
@@ -151,6 +152,8 @@ class SQLiteStore:
     def open_for_writing(self, empty: bool, version: int) -> None:
         """Set up durability, check a small file whole, and bring the tables up to date."""
         if self.path is not None:
+            if empty:
+                self.db.execute(f"PRAGMA page_size = {PAGE}")
             mode = self.one("PRAGMA journal_mode = WAL")
             if mode != "wal":
                 raise StoreError(f"{self.path} cannot be written safely: no write-ahead log, but {mode!r}")
