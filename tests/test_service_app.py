@@ -22,6 +22,7 @@ from mcfair.service import wire
 from mcfair.service.app import CALLS, is_loopback
 from mcfair.service.ranker import Ranker
 from mcfair.service.server import bind, check_bind, serve, url_of
+from mcfair.service.stores import SQLiteStore
 
 ITEMS = [{"id": "a", "prior": 0.9, "group": "one"}, {"id": "b", "prior": 0.5}, {"id": "c"}]
 RANK = {"query": "red shoes", "items": ITEMS, "k": 2}
@@ -560,6 +561,31 @@ def settled(client):
     while client.server.app.in_flight:
         assert time.monotonic() < until
         time.sleep(0.001)
+
+
+class SlowStore(SQLiteStore):
+    """A disk that takes its time."""
+
+    seconds = 0.0
+
+    def commit(self):
+        time.sleep(self.seconds)
+        super().commit()
+
+
+def test_slow_disk_stops_nobody_who_does_not_need_it(tmp_path):
+    store = SlowStore(tmp_path / "store.db")
+    with Ranker(store) as ranker, serving(ranker) as client, ThreadPoolExecutor(1) as pool:
+        store.seconds = 0.1
+        client.post("/v1/rank", json=RANK)
+        store.seconds = 1.0
+        waiting = pool.submit(client.post, "/v1/rank", json=RANK)
+        while not client.server.app.in_flight:
+            time.sleep(0.001)
+        for _ in range(10):
+            assert client.get("/livez").status_code == 200
+        assert not waiting.done()
+        assert waiting.result().status_code == 200
 
 
 # --- what goes wrong here --------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """A ranker that decides in an event loop: the same promises, though two threads take turns."""
 
 import asyncio
+import math
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from mcfair.service.stores import SQLiteStore
 from mcfair.service.wire import Event, Item, RankRequest, unread
 
 
-def request(query="q", n=5):
+def ranking(query="q", n=5):
     return unread(RankRequest(query=query, items=[Item(str(i)) for i in range(n)], k=2))
 
 
@@ -26,7 +27,14 @@ class FailingStore(SQLiteStore):
     commit_fails = append_fails = 0
     fails_for = None
 
+    def __init__(self, path):
+        super().__init__(path)
+        self.committed_by, self.wrote = [], False
+
     def commit(self):
+        if self.wrote:
+            self.committed_by.append(threading.current_thread().name)
+            self.wrote = False
         if self.commit_fails:
             self.commit_fails -= 1
             raise sqlite3.OperationalError("database or disk is full")
@@ -39,15 +47,17 @@ class FailingStore(SQLiteStore):
             self.append_fails -= 1
             raise sqlite3.OperationalError("disk I/O error")
         super().append(number, entry)
+        self.wrote = True
 
 
-@pytest.fixture
-def in_loop(tmp_path):
+@pytest.fixture(params=["quick disk", "slow disk"])
+def in_loop(tmp_path, request):
     """Run a coroutine function with a ranker that decides in its loop; see afterwards that the store is sound."""
 
     def run(work, **options):
         store = FailingStore(tmp_path / "store.db")
         with Ranker(store, warm=False, **options) as ranker:
+            ranker.slow_until = math.inf if request.param == "slow disk" else 0.0
 
             async def main():
                 ranker.decide_here()
@@ -74,7 +84,7 @@ def test_those_who_ask_together_are_written_together(in_loop):
 
     async def work(ranker, store):
         ranker.on_batch.append(lambda operations, seconds: sizes.append(operations))
-        answers = await together(*(ranker.ask(Engine.rank, request()) for _ in range(100)))
+        answers = await together(*(ranker.ask(Engine.rank, ranking()) for _ in range(100)))
         assert len({answer.impression for answer in answers}) == 100
         return (await ranker.ask(Engine.query_state, "q")).visits
 
@@ -93,9 +103,9 @@ def test_the_loop_does_what_is_quick_and_the_writer_the_rest_in_the_order_asked(
     monkeypatch.setattr(Engine, "now", noted)
 
     async def work(ranker, store):
-        first = ranker.ask(Engine.rank, request())
+        first = ranker.ask(Engine.rank, ranking())
         state = ranker.ask(Engine.query_state, "q")
-        second = ranker.ask(Engine.rank, request())
+        second = ranker.ask(Engine.rank, ranking())
         assert [(await state).visits, (await first).items == (await second).items] == [1, False]
         events = [Event(impression=(await first).impression, item=str(i)) for i in range(5)]
         where.clear()
@@ -113,7 +123,7 @@ def test_other_threads_are_served_too(in_loop):
             from_threads = [
                 loop.run_in_executor(pool, lambda: ranker.rank("q", ["a", "b", "c"], k=1)) for _ in range(50)
             ]
-            await together(*from_threads, *(ranker.ask(Engine.rank, request()) for _ in range(50)))
+            await together(*from_threads, *(ranker.ask(Engine.rank, ranking()) for _ in range(50)))
             with pytest.raises(RequestError, match="k"):
                 await loop.run_in_executor(pool, lambda: ranker.rank("q", ["a"], k=0))
         return (await ranker.ask(Engine.query_state, "q")).visits
@@ -124,13 +134,13 @@ def test_other_threads_are_served_too(in_loop):
 @pytest.mark.parametrize("fails", ["commit_fails", "append_fails"])
 def test_what_cannot_be_written_was_not_done(in_loop, fails):
     async def work(ranker, store):
-        await ranker.ask(Engine.rank, request(), "first")
+        await ranker.ask(Engine.rank, ranking(), "first")
         setattr(store, fails, 1)
-        asked = [ranker.ask(Engine.rank, request(), str(i)) for i in range(10)]
+        asked = [ranker.ask(Engine.rank, ranking(), str(i)) for i in range(10)]
         refused = await together(*asked)
         assert all(isinstance(each, UnavailableError) for each in refused)
         assert ranker.trouble
-        answers = await together(*(ranker.ask(Engine.rank, request(), str(i)) for i in range(10)))
+        answers = await together(*(ranker.ask(Engine.rank, ranking(), str(i)) for i in range(10)))
         assert len({answer.impression for answer in answers}) == 10
         assert ranker.trouble is None
         return (await ranker.ask(Engine.query_state, "q")).visits
@@ -140,9 +150,9 @@ def test_what_cannot_be_written_was_not_done(in_loop, fails):
 
 def test_one_that_fails_by_surprise_does_not_take_the_others_with_it(in_loop):
     async def work(ranker, store):
-        await ranker.ask(Engine.rank, request("bad"))
+        await ranker.ask(Engine.rank, ranking("bad"))
         store.fails_for = 1
-        answers = await together(*(ranker.ask(Engine.rank, request("bad" if i == 4 else "q")) for i in range(10)))
+        answers = await together(*(ranker.ask(Engine.rank, ranking("bad" if i == 4 else "q")) for i in range(10)))
         assert isinstance(answers.pop(4), sqlite3.IntegrityError)
         assert len({answer.impression for answer in answers}) == 9
         store.fails_for = None
@@ -158,17 +168,35 @@ def test_what_takes_long_is_done_in_several_turns(in_loop, monkeypatch):
 
     async def work(ranker, store):
         ranker.on_batch.append(lambda operations, seconds: sizes.append(operations))
-        await together(*(ranker.ask(Engine.rank, request()) for _ in range(10)))
+        await together(*(ranker.ask(Engine.rank, ranking()) for _ in range(10)))
 
     in_loop(work)
     assert sizes == [1] * 10
 
 
+def test_the_loop_waits_for_the_disk_only_while_that_is_quick(in_loop, monkeypatch):
+    monkeypatch.setattr(ranker_module, "SLOW_COMMIT", -1.0)  # every commit is slow
+    monkeypatch.setattr(ranker_module, "SLOW_SECONDS", 0.2)
+
+    async def work(ranker, store):
+        ranker.slow_until = 0.0
+        where = store.committed_by
+        for _ in range(3):
+            await ranker.ask(Engine.rank, ranking())
+        assert where == ["MainThread", "mcfair-writer", "mcfair-writer"]
+        await asyncio.sleep(0.25)
+        where.clear()
+        await ranker.ask(Engine.rank, ranking())
+        return where[-1]
+
+    assert in_loop(work) == "MainThread"
+
+
 def test_too_many_waiting_are_refused(in_loop):
     async def work(ranker, store):
-        asked = [ranker.ask(Engine.rank, request()) for _ in range(20)]
+        asked = [ranker.ask(Engine.rank, ranking()) for _ in range(20)]
         with pytest.raises(UnavailableError, match="waiting already"):
-            ranker.ask(Engine.rank, request())
+            ranker.ask(Engine.rank, ranking())
         await together(*asked)
         return (await ranker.ask(Engine.query_state, "q")).visits
 
@@ -177,10 +205,10 @@ def test_too_many_waiting_are_refused(in_loop):
 
 def test_what_is_pending_when_the_loop_leaves_is_done_by_the_writer(in_loop):
     async def work(ranker, store):
-        asked = [ranker.ask(Engine.rank, request()) for _ in range(20)]
+        asked = [ranker.ask(Engine.rank, ranking()) for _ in range(20)]
         await ranker.decide_elsewhere()
         assert ranker.loop is None
-        answers = await together(*asked, ranker.ask(Engine.rank, request()))
+        answers = await together(*asked, ranker.ask(Engine.rank, ranking()))
         assert len({answer.impression for answer in answers}) == 21
         ranker.decide_here()
         return (await ranker.ask(Engine.query_state, "q")).visits
@@ -192,11 +220,11 @@ def test_closing_from_another_thread_while_the_loop_decides(tmp_path):
     async def main():
         ranker = Ranker(tmp_path / "store.db", warm=False)
         ranker.decide_here()
-        asked = [ranker.ask(Engine.rank, request()) for _ in range(5)]
+        asked = [ranker.ask(Engine.rank, ranking()) for _ in range(5)]
         await asyncio.to_thread(ranker.close)
         assert len({(await each).impression for each in asked}) == 5
         with pytest.raises(UnavailableError, match="stopping"):
-            ranker.ask(Engine.rank, request())
+            ranker.ask(Engine.rank, ranking())
 
     asyncio.run(main())
     with Ranker(tmp_path / "store.db", warm=False) as ranker:
@@ -208,7 +236,7 @@ def test_a_loop_that_ends_without_a_word_leaves_nobody_waiting(tmp_path):
 
     async def main():
         ranker.decide_here()
-        await ranker.ask(Engine.rank, request())
+        await ranker.ask(Engine.rank, ranking())
 
     asyncio.run(main())
     ranker.close(10)
@@ -220,7 +248,7 @@ def test_what_expires_is_swept_while_nobody_asks(in_loop, monkeypatch):
 
     async def work(ranker, store):
         for _ in range(5):
-            await ranker.ask(Engine.rank, request())
+            await ranker.ask(Engine.rank, ranking())
         await asyncio.sleep(1.5)
         return (await ranker.ask(Engine.usage)).impressions
 
