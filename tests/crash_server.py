@@ -4,6 +4,7 @@
 were written. `MCFAIR_BROKEN=NAME` breaks a promise, so that the tests can show that they would notice.
 """
 
+import math
 import os
 import random
 import signal
@@ -13,6 +14,7 @@ import time
 from mcfair import cli
 from mcfair.service import engine as engine_module
 from mcfair.service import ranker as ranker_module
+from mcfair.service import worker as worker_module
 from mcfair.service.stores import KIND_FEEDBACK, sqlite
 
 POINTS = ("before-commit", "after-commit", "between-rows", "in-commit", "in-checkpoint", "in-fold")
@@ -71,7 +73,7 @@ class HastyStore(CrashingStore):
         self.fed |= entry.kind == KIND_FEEDBACK
 
     def commit(self):
-        ranker_module.tell_all(self.group)
+        worker_module.tell_all(self.group)
         if self.fed and self.rows >= int(self.after or "0"):
             time.sleep(1.0)
             self.reach("before-commit")
@@ -80,7 +82,11 @@ class HastyStore(CrashingStore):
 
 
 class HastyRanker(ranker_module.Ranker):
-    """Tells its store whom to answer."""
+    """Tells its store whom to answer, and has the writer commit, so that the loop can answer meanwhile."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.slow_until = math.inf
 
     def finish(self, operations, error):
         self.store.group = operations

@@ -592,7 +592,7 @@ def test_slow_disk_stops_nobody_who_does_not_need_it(tmp_path):
 
 
 def test_trouble_is_told_and_passes(monkeypatch):
-    monkeypatch.setattr("mcfair.service.ranker.SWEEP_EVERY", 3600.0)  # which would see that nothing is wrong
+    monkeypatch.setattr("mcfair.service.worker.SWEEP_EVERY", 3600.0)  # which would see that nothing is wrong
     with Ranker("memory:") as ranker, serving(ranker) as client:
         ranker.trouble = "the disk is full"
         answer = client.get("/readyz")

@@ -153,6 +153,16 @@ def test_connection_stays_as_long_as_the_client_wants(client):
             assert "connection" not in wire.answer()[1]
 
 
+def test_what_comes_behind_the_last_request_is_let_go_of():
+    with Ranker("memory:") as ranker, serving(ranker, drain_seconds=30.0) as client, Wire(client) as wire:
+        client.server.drain()
+        wire.send(post() * 5)
+        assert wire.answer()[1]["connection"] == "close"
+        assert wire.closed()
+        assert client.server.app.in_flight == 0
+        assert visits(client) == 1
+
+
 def test_head_has_no_body(client):
     with Wire(client) as wire:
         wire.send(get().replace(b"GET", b"HEAD"))

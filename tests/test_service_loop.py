@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from mcfair.errors import RequestError, UnavailableError
-from mcfair.service import ranker as ranker_module
+from mcfair.service import worker as worker_module
 from mcfair.service.engine import Engine
 from mcfair.service.history import replay, verify
 from mcfair.service.ranker import Ranker
@@ -163,7 +163,7 @@ def test_one_that_fails_by_surprise_does_not_take_the_others_with_it(in_loop):
 
 
 def test_what_takes_long_is_done_in_several_turns(in_loop, monkeypatch):
-    monkeypatch.setattr(ranker_module, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(worker_module, "TURN_SECONDS", 0.0)
     sizes = []
 
     async def work(ranker, store):
@@ -175,8 +175,8 @@ def test_what_takes_long_is_done_in_several_turns(in_loop, monkeypatch):
 
 
 def test_the_loop_waits_for_the_disk_only_while_that_is_quick(in_loop, monkeypatch):
-    monkeypatch.setattr(ranker_module, "SLOW_COMMIT", -1.0)  # every commit is slow
-    monkeypatch.setattr(ranker_module, "SLOW_SECONDS", 0.2)
+    monkeypatch.setattr(worker_module, "SLOW_COMMIT", -1.0)  # every commit is slow
+    monkeypatch.setattr(worker_module, "SLOW_SECONDS", 0.2)
 
     async def work(ranker, store):
         ranker.slow_until = 0.0
@@ -244,7 +244,7 @@ def test_a_loop_that_ends_without_a_word_leaves_nobody_waiting(tmp_path):
 
 
 def test_what_expires_is_swept_while_nobody_asks(in_loop, monkeypatch):
-    monkeypatch.setattr(ranker_module, "SWEEP_EVERY", 0.02)
+    monkeypatch.setattr(worker_module, "SWEEP_EVERY", 0.02)
 
     async def work(ranker, store):
         for _ in range(5):

@@ -10,7 +10,7 @@ from service_process import CRASH_SERVER, ServerProcess
 from shoppers import Shopper, Street
 from soak import Soak
 
-from mcfair.service import ranker as ranker_module
+from mcfair.service import worker as worker_module
 from mcfair.service.engine import Engine
 from mcfair.service.ranker import Ranker
 from mcfair.service.rules import make_rules
@@ -71,7 +71,7 @@ def test_keys_are_forgotten_as_fast_as_they_come():
 
 
 def test_what_has_expired_goes_also_when_there_is_always_more_to_do(monkeypatch):
-    monkeypatch.setattr(ranker_module, "SWEEP_EVERY", 0.1)
+    monkeypatch.setattr(worker_module, "SWEEP_EVERY", 0.1)
     with Ranker("memory:", warm=False, retention=1.0) as ranker:
         waiting = deque(ranker.submit(Engine.rank, REQUEST) for _ in range(600))
         total, end = 600, time.monotonic() + 3

@@ -221,6 +221,8 @@ class Connection(asyncio.Protocol):
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:  # it is answered as what it also is; what follows is something else
             self.pause_reading()
+        except httptools.HttpParserCallbackError:
+            raise  # that is our own fault
         except httptools.HttpParserError:
             self.refuse("this is not HTTP/1.1")
         if self.in_head and self.head_bytes > HEAD_BYTES:
@@ -390,7 +392,8 @@ class Connection(asyncio.Protocol):
         """Go on to the next request, or close."""
         self.requests.popleft()
         if not request.keep_alive:
-            self.requests.clear()
+            while self.requests:  # what came behind it is not answered any more
+                self.end(self.requests.popleft())
             self.transport.close()
             return
         self.wait()
