@@ -4,7 +4,6 @@
 were written. `MCFAIR_BROKEN=NAME` breaks a promise, so that the tests can show that they would notice.
 """
 
-import math
 import os
 import random
 import signal
@@ -82,11 +81,7 @@ class HastyStore(CrashingStore):
 
 
 class HastyRanker(ranker_module.Ranker):
-    """Tells its store whom to answer, and has the writer commit, so that the loop can answer meanwhile."""
-
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options)
-        self.slow_until = math.inf
+    """Tells its store whom to answer."""
 
     def finish(self, operations, error):
         self.store.group = operations
@@ -115,6 +110,7 @@ class ForgetfulEngine(engine_module.Engine):
 def acknowledge_before_commit():
     sqlite.SQLiteStore = HastyStore
     ranker_module.Ranker = HastyRanker
+    worker_module.QUICK_COMMIT = -1.0  # the writer commits, so that the loop can answer meanwhile
 
 
 def commit_piecemeal():

@@ -576,7 +576,7 @@ class SlowStore(SQLiteStore):
 def test_slow_disk_stops_nobody_who_does_not_need_it(tmp_path):
     store = SlowStore(tmp_path / "store.db")
     with Ranker(store) as ranker, serving(ranker) as client, ThreadPoolExecutor(1) as pool:
-        store.seconds = 0.1
+        store.seconds = 0.1  # from which the service learns
         client.post("/v1/rank", json=RANK)
         store.seconds = 1.0
         waiting = pool.submit(client.post, "/v1/rank", json=RANK)

@@ -1,9 +1,9 @@
 """A ranker that decides in an event loop: the same promises, though two threads take turns."""
 
 import asyncio
-import math
 import sqlite3
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -25,6 +25,7 @@ class FailingStore(SQLiteStore):
     """Fails when it is told to, as a full disk or a fault of ours would."""
 
     commit_fails = append_fails = 0
+    seconds = 0.0
     fails_for = None
 
     def __init__(self, path):
@@ -35,6 +36,7 @@ class FailingStore(SQLiteStore):
         if self.wrote:
             self.committed_by.append(threading.current_thread().name)
             self.wrote = False
+            time.sleep(self.seconds)
         if self.commit_fails:
             self.commit_fails -= 1
             raise sqlite3.OperationalError("database or disk is full")
@@ -51,13 +53,15 @@ class FailingStore(SQLiteStore):
 
 
 @pytest.fixture(params=["quick disk", "slow disk"])
-def in_loop(tmp_path, request):
+def in_loop(tmp_path, request, monkeypatch):
     """Run a coroutine function with a ranker that decides in its loop; see afterwards that the store is sound."""
+
+    if request.param == "slow disk":
+        monkeypatch.setattr(worker_module, "QUICK_COMMIT", -1.0)
 
     def run(work, **options):
         store = FailingStore(tmp_path / "store.db")
         with Ranker(store, warm=False, **options) as ranker:
-            ranker.slow_until = math.inf if request.param == "slow disk" else 0.0
 
             async def main():
                 ranker.decide_here()
@@ -175,21 +179,22 @@ def test_what_takes_long_is_done_in_several_turns(in_loop, monkeypatch):
 
 
 def test_the_loop_waits_for_the_disk_only_while_that_is_quick(in_loop, monkeypatch):
-    monkeypatch.setattr(worker_module, "SLOW_COMMIT", -1.0)  # every commit is slow
-    monkeypatch.setattr(worker_module, "SLOW_SECONDS", 0.2)
+    monkeypatch.setattr(worker_module, "QUICK_COMMIT", 0.1)
 
     async def work(ranker, store):
-        ranker.slow_until = 0.0
-        where = store.committed_by
-        for _ in range(3):
+        async def commit():
             await ranker.ask(Engine.rank, ranking())
-        assert where == ["MainThread", "mcfair-writer", "mcfair-writer"]
-        await asyncio.sleep(0.25)
-        where.clear()
-        await ranker.ask(Engine.rank, ranking())
-        return where[-1]
+            return store.committed_by[-1]
 
-    assert in_loop(work) == "MainThread"
+        assert await commit() == "MainThread"
+        store.seconds = 2.0
+        assert await commit() == "MainThread"  # nobody knew
+        store.seconds = 0.0
+        assert await commit() == "mcfair-writer"
+        later = [await commit() for _ in range(30)]
+        return later[-1], later == sorted(later, reverse=True)
+
+    assert in_loop(work) == ("MainThread", True)
 
 
 def test_too_many_waiting_are_refused(in_loop):

@@ -5,8 +5,8 @@ the results when they are on disk.
 
 An event loop may decide itself, because two threads that both compute take turns at Python's lock, and a turn costs
 more than a ranking. Then the loop does what is quick and the writer the rest. To wait for the disk is quick as well,
-mostly: less than to wake another thread for it and to be woken by that. After a commit that was not, the writer commits
-for a while, so that a slow disk stops nobody who does not need it.
+mostly: less than to wake another thread for it and to be woken by that. While it is not, the writer commits, so that a
+slow disk stops nobody who does not need it.
 
 Who may use engine and store is never in doubt: with a loop, the writer while `busy` and else the loop; without one, the
 writer.
@@ -49,8 +49,8 @@ QUICK_EVENTS = 50
 TURN_SECONDS = 0.005
 """What an event loop does itself, with so many events at most, and for how long at a time: all else waits meanwhile."""
 
-SLOW_COMMIT, SLOW_SECONDS = 0.05, 5.0
-"""After a commit that took so long, an event loop does not wait for the disk for so long."""
+QUICK_COMMIT, REMEMBERED_COMMITS = 0.003, 16
+"""An event loop waits for the disk itself as long as that takes no longer, on average over about so many commits."""
 
 
 class Operation:
@@ -108,7 +108,7 @@ class Worker:
         self.pending: deque[Operation] = deque()  # only the loop touches this and what follows
         self.busy = self.due = self.leaving = self.worked = False
         self.idle = True
-        self.slow_until = 0.0
+        self.commit_seconds = 0.0
         self.writer = threading.Thread(target=self.write, name="mcfair-writer", daemon=True)
         self.writer.start()
 
@@ -204,7 +204,7 @@ class Worker:
             if error is not None:  # that concerns all who wait
                 group.extend(self.pending)
                 self.pending.clear()
-            if error is None and time.monotonic() >= self.slow_until:
+            if error is None and self.commit_seconds < QUICK_COMMIT:
                 self.finish_here(group)
             else:
                 self.waiting.put(Turn(group, True, error))
@@ -224,11 +224,8 @@ class Worker:
 
     def finish_here(self, group: list[Operation]) -> None:
         """Wait for the disk in the loop, and go on with what is pending in its next round."""
-        begun = time.monotonic()
         with self.timed(group):
             self.finish(group, None)
-        if time.monotonic() - begun > SLOW_COMMIT:
-            self.slow_until = time.monotonic() + SLOW_SECONDS
         self.busy = False
         tell_each(group)
         self.decide_soon()
@@ -342,9 +339,11 @@ class Worker:
                 raise error
             if operations:
                 wrote = self.store.changes > self.changes_before
+                begun = time.perf_counter()
                 self.store.commit()
                 if wrote:  # who only reads learns nothing about the disk
                     self.trouble = None
+                    self.commit_seconds += (time.perf_counter() - begun - self.commit_seconds) / REMEMBERED_COMMITS
         except Exception as error:
             self.undo(error)
             if is_out_of_order(error):
