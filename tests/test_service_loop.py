@@ -115,9 +115,11 @@ def test_the_loop_does_what_is_quick_and_the_writer_the_rest_in_the_order_asked(
         where.clear()
         await ranker.ask(Engine.feedback, events)
         await ranker.ask(Engine.feedback, events * 100)
+        await ranker.ask(Engine.rank, ranking(n=100))
+        await ranker.ask(Engine.rank, ranking(n=5_000))
         return where
 
-    assert in_loop(work) == ["MainThread", "mcfair-writer"]
+    assert in_loop(work) == ["MainThread", "mcfair-writer"] * 2
 
 
 def test_other_threads_are_served_too(in_loop):

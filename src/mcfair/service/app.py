@@ -1,7 +1,6 @@
-"""The calls of the service: its calls, who may make them, and a problem as RFC 9457 has it for every refusal.
+"""The calls of the service, who may make them, and a problem as RFC 9457 has it for every refusal.
 
-Its calls are few and fixed, and msgspec decodes and encodes, so that a framework would only add to the time of every
-request.
+They are few and fixed, and msgspec decodes and encodes, so a framework would only add to the time of every request.
 """
 
 from __future__ import annotations

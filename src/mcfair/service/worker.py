@@ -44,10 +44,11 @@ SWEEP_EVERY, SWEEP_SECONDS = 0.25, 0.005
 TIDY_EVERY = 5.0
 """How often to let the store tidy up though there is always somebody who waits."""
 
-QUICK = frozenset({Engine.rank, Engine.feedback})
-QUICK_EVENTS = 50
+QUICK_ITEMS, QUICK_EVENTS = 1 << 16, 50
+"""Bytes of items that an event loop ranks itself, and events that it takes in; more would keep others waiting."""
+
 TURN_SECONDS = 0.005
-"""What an event loop does itself, with so many events at most, and for how long at a time: all else waits meanwhile."""
+"""How long an event loop goes on with that before it lets others have their turn."""
 
 QUICK_COMMIT, REMEMBERED_COMMITS = 0.003, 16
 """An event loop waits for the disk itself as long as that takes no longer, on average over about so many commits."""
@@ -66,7 +67,9 @@ class Operation:
     @property
     def quick(self) -> bool:
         """Whether it takes no longer than an event loop can wait."""
-        return self.work in QUICK and (self.work is Engine.rank or len(self.args[0]) <= QUICK_EVENTS)
+        if self.work is Engine.rank:
+            return len(self.args[0].items) <= QUICK_ITEMS
+        return self.work is Engine.feedback and len(self.args[0]) <= QUICK_EVENTS
 
     def tell(self) -> None:
         """Hand over the result, if somebody still waits for it."""
