@@ -245,6 +245,7 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self):
         if self.stores:
+            self.engine.store.rollback()  # of a step that failed half way
             with self.engine.store.reader() as store:
                 assert verify(store) == []
                 assert replay(store)[2] == []
