@@ -143,10 +143,11 @@ def test_connection_stays_as_long_as_the_client_wants(client):
         status, headers, _ = wire.answer()
         assert (status, headers["connection"]) == (200, "close")
         assert wire.closed()
-    with Wire(client) as wire:
-        wire.send(get(version=b"1.0"))
-        assert wire.answer()[1]["connection"] == "close"
-        assert wire.closed()
+    for lines in ((), (b"connection: keep-alive",)):  # which HTTP/1.0 did not have, and clients would have to be told
+        with Wire(client) as wire:
+            wire.send(get(b"/livez", *lines, version=b"1.0"))
+            assert wire.answer()[1]["connection"] == "close"
+            assert wire.closed()
     with Wire(client) as wire:
         for _ in range(3):
             wire.send(get())

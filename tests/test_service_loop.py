@@ -130,6 +130,8 @@ def test_other_threads_are_served_too(in_loop):
                 loop.run_in_executor(pool, lambda: ranker.rank("q", ["a", "b", "c"], k=1)) for _ in range(50)
             ]
             await together(*from_threads, *(ranker.ask(Engine.rank, ranking()) for _ in range(50)))
+            alone = loop.run_in_executor(pool, ranker.usage)  # nobody else rouses the loop
+            assert (await asyncio.wait_for(alone, 10)).impressions == 100
             with pytest.raises(RequestError, match="k"):
                 await loop.run_in_executor(pool, lambda: ranker.rank("q", ["a"], k=0))
         return (await ranker.ask(Engine.query_state, "q")).visits
