@@ -102,6 +102,19 @@ def test_many_more_requests_than_fit_wait_in_the_socket(client):
         assert client.server.app.in_flight == 0
 
 
+def test_no_more_is_read_than_can_be_answered_soon():
+    count = 50_000
+    with Ranker("memory:") as ranker, serving(ranker) as client, Wire(client) as wire:
+        sender = threading.Thread(target=wire.send, args=(get(b"/v1/usage") + get() * count,))
+        with ranker.store.busy:  # the writer waits for that, and the loop goes on
+            sender.start()
+            time.sleep(1)
+            assert client.get("/livez").status_code == 200
+            assert 1 < max(len(each.requests) for each in client.server.hall.connections) < count / 4
+        assert [wire.answer()[0] for _ in range(count + 1)] == [200] * (count + 1)
+        sender.join()
+
+
 def test_bytes_may_come_one_by_one(client):
     before = visits(client)
     with Wire(client) as wire:
@@ -162,6 +175,21 @@ def test_what_comes_behind_the_last_request_is_let_go_of():
         assert wire.closed()
         assert client.server.app.in_flight == 0
         assert visits(client) == 1
+        with Wire(client) as other:
+            other.send(get() + post())
+            assert other.answer()[1]["connection"] == "close"
+            assert other.closed()
+        assert visits(client) == 1  # what nobody would hear of is not done
+
+
+def test_at_the_end_nobody_else_is_let_in():
+    with Ranker("memory:") as ranker, serving(ranker) as client:
+        client.server.app.closed = True
+        answer = client.post("/v1/rank", json=json.loads(BODY))
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert "stopping" in answer.json()["detail"]
+        assert client.get("/livez").status_code == 200
+        assert client.server.app.in_flight == 0
 
 
 def test_head_has_no_body(client):
@@ -225,6 +253,22 @@ def test_client_that_goes_away_leaves_nothing_behind(client):
         time.sleep(0.001)
 
 
+def test_client_that_goes_away_while_its_request_is_worked_on():
+    with Ranker("memory:") as ranker, serving(ranker) as client:
+        with ranker.store.busy, Wire(client) as wire:
+            wire.send(get(b"/v1/usage"))
+            while not client.server.app.in_flight:
+                time.sleep(0.001)
+            wire.socket.close()
+            while client.server.hall.connections:
+                time.sleep(0.001)
+            assert client.server.app.in_flight == 1
+        until = time.monotonic() + 10
+        while client.server.app.in_flight:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+
+
 def test_answers_are_dated(client):
     with Wire(client) as wire:
         wire.send(get())
@@ -261,7 +305,7 @@ def test_what_is_worked_on_at_the_end_is_answered():
         idle.send(get())
         idle.answer()
         with ranker.store.busy:  # nobody gets any further
-            wire.send(post())
+            wire.send(get(b"/v1/usage"))
             while not client.server.app.in_flight:
                 time.sleep(0.001)
         client.server.drain()
