@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 import mcfair as mf
-from mcfair.datasets import locate
+from mcfair.data.folds import locate
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "tests"))
@@ -418,7 +418,7 @@ def large_run(report, effort):
 
 def start_up(report, effort):
     script = shutil.which("mcfair", path=str(Path(sys.executable).parent))
-    mcfair = [script] if script else [sys.executable, "-m", "mcfair.cli"]
+    mcfair = [script] if script else [sys.executable, "-m", "mcfair.cli.app"]
     simulate = "simulate --data mq2008-like --policy MCFair --steps 1000"
     commands = {
         "python -c pass": [sys.executable, "-c", "pass"],

@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import settings
 
-from mcfair.policy import REGISTRY
+from mcfair.policies.base import REGISTRY
 
 # The first call of a kernel compiles it, which no deadline foresees.
 settings.register_profile("mcfair", deadline=None)

@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 
-from mcfair import cli
+from mcfair.cli import app as cli
 from mcfair.service import engine as engine_module
 from mcfair.service import ranker as ranker_module
 from mcfair.service import worker as worker_module

@@ -8,8 +8,8 @@ import typer.main
 from service_process import ServerProcess
 
 import mcfair as mf
-from mcfair.cli import app
-from mcfair.experiment import parse_experiment
+from mcfair.cli.app import app
+from mcfair.experiments.experiment import parse_experiment
 from mcfair.testing import check_policy
 
 ROOT = Path(__file__).parent.parent

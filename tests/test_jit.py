@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mcfair._jit import compile_seconds, kernel
-from mcfair.metrics import dots
+from mcfair.metrics.exposure import dots
 
 PRINT_TRACE = """
 import mcfair as mf
@@ -36,7 +36,8 @@ def test_without_compilation_everything_gives_the_same_bits(switch):
 
 def test_importing_the_package_does_not_import_numba():
     assert (
-        run("import sys, mcfair, mcfair.cli; print('numba' in sys.modules, 'polars' in sys.modules)") == "False False\n"
+        run("import sys, mcfair, mcfair.cli.app; print('numba' in sys.modules, 'polars' in sys.modules)")
+        == "False False\n"
     )
 
 
@@ -59,7 +60,7 @@ def test_an_unwritable_home_falls_back_with_one_warning(tmp_path):
         "import warnings\n"
         "with warnings.catch_warnings(record=True) as caught:\n"
         "    warnings.simplefilter('always')\n"
-        "    from mcfair.metrics import dots\n"
+        "    from mcfair.metrics.exposure import dots\n"
         "    import numpy as np\n"
         "    from mcfair.random import uniforms, draws\n"
         "    uniforms(draws(0, 0), 3)\n"
@@ -80,7 +81,7 @@ def test_kernels_call_kernels_and_can_be_pickled():
 
     assert twice(np.ones(4)) == 8.0
     assert pickle.loads(pickle.dumps(dots))(np.ones(2), np.ones(2)) == (2.0, 2.0)
-    assert repr(dots) == "<kernel mcfair.metrics.dots>"
+    assert repr(dots) == "<kernel mcfair.metrics.exposure.dots>"
 
 
 def test_time_spent_compiling_is_known():

@@ -2,7 +2,7 @@ import naive
 import numpy as np
 import pytest
 
-from mcfair.data import Dataset
+from mcfair.data.dataset import Dataset
 from mcfair.errors import SettingError
 from mcfair.state import State, estimate
 

@@ -12,8 +12,10 @@ Examples
 from typing import TYPE_CHECKING, Any
 
 from ._jit import Kernel, kernel
-from .data import Dataset
-from .datasets import Fold, load_letor, open_data, synthetic
+from .analysis.limits import Floor, Frontier, fairness_floor, frontier
+from .data.dataset import Dataset
+from .data.folds import Fold, load_letor, open_data, synthetic
+from .data.grades import relevance
 from .errors import (
     ConflictError,
     DataError,
@@ -27,25 +29,24 @@ from .errors import (
     TraceError,
     UnavailableError,
 )
-from .limits import Floor, Frontier, fairness_floor, frontier
-from .metrics import cndcg, ideal_dcg, ndcg, unfairness, unfairness_per_query
+from .metrics.exposure import cndcg, ideal_dcg, ndcg, unfairness, unfairness_per_query
 from .policies import ILP, LP, MMF, ExploreK, FairCo, FairK, MCFair, PLFair, RandomK, TopK
-from .policy import Policy, parse_policies, parse_policy, policies, register
+from .policies.base import Policy, parse_policies, parse_policy, policies, register
 from .random import Draws, uniform
-from .simulate import Setting, simulate
+from .simulation.run import Setting, simulate
+from .simulation.trace import Trace
 from .state import Query, State
-from .trace import Trace
-from .users import examination, relevance
+from .users.examination import examination
 
 if TYPE_CHECKING:
-    from .execute import run_experiments
-    from .experiment import Experiment, Series, read_experiment, shipped_experiment
+    from .analysis.significance import fisher, holm
+    from .analysis.tuning import Tuning, tune
+    from .experiments.execute import run_experiments
+    from .experiments.experiment import Experiment, Series, read_experiment, shipped_experiment
+    from .experiments.results import Results
     from .report import write_report
-    from .results import Results
     from .service.client import AsyncClient, Client
     from .service.ranker import Ranker
-    from .significance import fisher, holm
-    from .tuning import Tuning, tune
 
 __all__ = [
     "ILP",
@@ -117,11 +118,21 @@ __all__ = [
 
 
 LATER = {
-    "Experiment": "experiment", "Series": "experiment", "read_experiment": "experiment",
-    "shipped_experiment": "experiment", "run_experiments": "execute", "Results": "results", "write_report": "report",
-    "fisher": "significance", "holm": "significance", "Tuning": "tuning", "tune": "tuning",
-    "Ranker": "service.ranker", "Client": "service.client", "AsyncClient": "service.client",
-}  # fmt: skip
+    "Experiment": "experiments.experiment",
+    "Series": "experiments.experiment",
+    "read_experiment": "experiments.experiment",
+    "shipped_experiment": "experiments.experiment",
+    "run_experiments": "experiments.execute",
+    "Results": "experiments.results",
+    "write_report": "report",
+    "fisher": "analysis.significance",
+    "holm": "analysis.significance",
+    "Tuning": "analysis.tuning",
+    "tune": "analysis.tuning",
+    "Ranker": "service.ranker",
+    "Client": "service.client",
+    "AsyncClient": "service.client",
+}
 """Names that are imported when first asked for: who ranks or simulates does not wait for what reports."""
 
 

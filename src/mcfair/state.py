@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from ._jit import kernel
 from .arrays import FloatArray, IntArray
-from .data import Dataset
+from .data.dataset import Dataset
 from .errors import SettingError
-from .users import clicked
+from .users.clicking import clicked
 
 __all__ = ["Query", "State", "estimate"]
 

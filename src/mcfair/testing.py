@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from .data import Dataset
-from .policy import EXAMPLE_DRAWS, GIVEN_UP, Policy, parse_policy, policies
+from .data.dataset import Dataset
+from .policies.base import EXAMPLE_DRAWS, GIVEN_UP, Policy, parse_policy, policies
 from .random import POLICY, draws
-from .simulate import read_only, simulate
+from .simulation.run import read_only, simulate
 from .state import Query
 
 __all__ = ["check_policy", "views"]

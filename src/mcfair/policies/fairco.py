@@ -6,8 +6,8 @@ import numpy as np
 
 from .._jit import kernel
 from ..arrays import FloatArray
-from ..policy import NonNegative, Policy, Ties, register
 from ..state import Query
+from .base import NonNegative, Policy, Ties, register
 from .gradient import add_certainty, certainty_term
 
 __all__ = ["FairCo"]

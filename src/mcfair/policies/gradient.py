@@ -8,10 +8,10 @@ import numpy as np
 
 from .._jit import kernel
 from ..arrays import FloatArray
-from ..metrics import dots
-from ..policy import NonNegative, Policy, Ties, register
+from ..metrics.exposure import dots
 from ..random import uniform
 from ..state import Query
+from .base import NonNegative, Policy, Ties, register
 
 __all__ = ["ExploreK", "FairK", "MCFair", "RandomK", "TopK"]
 

@@ -18,9 +18,9 @@ import numpy as np
 
 from .._jit import kernel
 from ..arrays import FloatArray, IntArray
-from ..policy import GIVEN_UP, Policy, Share, register
 from ..random import Draws
 from ..state import Query
+from .base import GIVEN_UP, Policy, Share, register
 
 __all__ = ["ILP"]
 

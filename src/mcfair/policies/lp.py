@@ -13,10 +13,10 @@ import numpy as np
 
 from .._jit import kernel
 from ..arrays import FloatArray, IntArray
-from ..data import Dataset
-from ..policy import GIVEN_UP, Policy, register
+from ..data.dataset import Dataset
 from ..random import Draws, uniform
 from ..state import Query, State
+from .base import GIVEN_UP, Policy, register
 
 __all__ = ["LP", "decompose", "placement"]
 

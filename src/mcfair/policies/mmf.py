@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from .._jit import kernel
-from ..policy import NonNegative, Policy, Share, register
 from ..random import uniform
+from .base import NonNegative, Policy, Share, register
 from .gradient import add_certainty
 
 __all__ = ["MMF"]

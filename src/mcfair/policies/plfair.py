@@ -10,12 +10,12 @@ import numpy as np
 
 from .._jit import kernel
 from ..arrays import FloatArray
-from ..data import Dataset
+from ..data.dataset import Dataset
 from ..errors import PolicyError
-from ..metrics import dots
-from ..policy import BY_INDEX, NonNegative, Policy, Share, register, sort_by_insertion
+from ..metrics.exposure import dots
 from ..random import Draws, uniform, uniforms
 from ..state import State
+from .base import BY_INDEX, NonNegative, Policy, Share, register, sort_by_insertion
 from .gradient import RAW, add_certainty, gradient_weight
 
 __all__ = ["PLFair"]

@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
+from ..analysis.significance import confidence, difference, fisher, holm
 from ..arrays import FloatArray
-from ..significance import confidence, difference, fisher, holm
 from .views import Curve, Point, View
 
 __all__ = ["Above", "Comparison", "Tested", "baseline", "compared_curves", "envelope", "significance"]

@@ -10,8 +10,8 @@ from html import escape
 from pathlib import Path
 
 from ..errors import TraceError
-from ..experiment import Experiment, shipped_experiments
-from ..results import Results
+from ..experiments.experiment import Experiment, shipped_experiments
+from ..experiments.results import Results
 from .claims import Above, Comparison, compared_curves
 from .figures import Picture, cutoffs_figure, has_fair_end, tradeoff_figure
 from .markup import Table, number, percent, signed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..significance import confidence
+from ..analysis.significance import confidence
 from .claims import Above, Tested, baseline, significance
 from .markup import NOTHING, Table, interval, number, percent, signed, spread
 from .views import Curve, Point, View, paper_is_comparable

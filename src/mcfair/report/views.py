@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..arrays import FloatArray
-from ..experiment import Experiment, Series
-from ..policy import Policy
-from ..results import Results, setting_key
-from ..simulate import Setting
+from ..experiments.experiment import Experiment, Series
+from ..experiments.results import Results, setting_key
+from ..policies.base import Policy
+from ..simulation.run import Setting
 
 if TYPE_CHECKING:
     import polars as pl

@@ -21,7 +21,7 @@ from typing import Any, cast
 import msgspec
 
 from ..errors import ConflictError, NotFoundError, PolicyError, RequestError, SettingError, StoreError, UnavailableError
-from . import wire
+from ..service import wire
 from .apidocs import KEY_PATTERN, Call, openapi, page
 from .engine import Engine
 from .gate import Gate, Metrics, log_failure

@@ -23,12 +23,12 @@ from urllib.parse import quote
 import msgspec
 
 from ..errors import ConflictError, MCFairError, NotFoundError, RequestError, SettingError, UnavailableError
-from . import wire
+from ..service import wire
 
 if TYPE_CHECKING:
     import httpx
 
-    from ..policy import Policy
+    from ..policies.base import Policy
 
 __all__ = ["AsyncClient", "Client"]
 

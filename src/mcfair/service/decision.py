@@ -12,7 +12,7 @@ import numpy as np
 from .._jit import INTERPRET, Kernel
 from ..arrays import FloatArray, IntArray
 from ..errors import PolicyError
-from ..policy import BY_INDEX, EXAMPLE_DRAWS, OK, RANK, SCORE, Policy, Room, is_list, room_for, top_k
+from ..policies.base import BY_INDEX, EXAMPLE_DRAWS, OK, RANK, SCORE, Policy, Room, is_list, room_for, top_k
 from ..random import TIES, Draws
 from ..state import Query
 

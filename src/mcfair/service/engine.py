@@ -20,7 +20,7 @@ import numpy as np
 
 from ..arrays import IntArray
 from ..errors import ConflictError, NotFoundError, RequestError
-from ..policy import parse_policy
+from ..policies.base import parse_policy
 from .decision import WEIGHTS, Decision, counterfactual, sentence
 from .history import Books, decode_impression, encode, moment, packed_positions, positions, query_state
 from .ids import Names

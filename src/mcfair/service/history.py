@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from ..analysis.limits import fairness_floor
 from ..arrays import FloatArray, IntArray
-from ..data import Dataset
+from ..data.dataset import Dataset
 from ..errors import StoreError
-from ..limits import fairness_floor
-from ..metrics import query_unfairness
-from ..policy import room_for
+from ..metrics.exposure import query_unfairness
+from ..policies.base import room_for
 from .decision import Decision, decide
 from .ledger import Candidates, Examinations, Flips, Impression, Ledger, Snapshot
 from .rules import Rules, Version

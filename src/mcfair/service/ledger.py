@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from .._jit import kernel
 from ..arrays import FloatArray, IntArray
-from ..metrics import dots
+from ..metrics.exposure import dots
 from ..random import POLICY, Draws, draws
 from ..state import Query, estimate, exposure
 from .rules import Version, examination_of

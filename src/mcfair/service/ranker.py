@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import StoreError, UnavailableError
-from ..policy import Policy
-from . import history
+from ..policies.base import Policy
+from ..service import history
 from .engine import CACHE, KEY_PREFIX, Engine, hashed
 from .rules import make_rules
 from .stores import Store, open_store

@@ -11,8 +11,8 @@ import numpy as np
 from ..arrays import FloatArray
 from ..errors import PolicyError, RequestError
 from ..policies import MCFair
-from ..policy import Policy, parse_policy
-from ..users import examination
+from ..policies.base import Policy, parse_policy
+from ..users.examination import examination
 from .wire import PolicyChange, convert
 
 __all__ = ["DAY", "Rules", "Version", "check_servable"]

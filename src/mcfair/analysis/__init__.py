@@ -1,0 +1,1 @@
+"""Limits, significance and tuning."""

@@ -1,0 +1,328 @@
+"""What no policy can beat: the least unfairness for given visits, and the frontier of NDCG against unfairness.
+
+When a query is visited v times, the exposures E that lists can share out, mixed in any proportions, fill a polytope:
+the permutahedron of `w = v·p`, p padded with zeros to the query's n items. Unfairness (Eq. 8) is a convex function of
+E, and effectiveness is `R·E` (Eq. 14), so `unfairness - μ R·E` has one minimum, which is where E is the point of the
+polytope nearest to `cR` with `c |R|² = R·E + μ n(n-1)/4`. One number per query is left to find.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from .._jit import kernel
+from ..arrays import FloatArray, IntArray
+from ..data.dataset import Dataset
+from ..errors import DataError, SettingError
+from ..metrics.exposure import dots, ideal_dcg, query_unfairness
+
+__all__ = ["Floor", "Frontier", "fairness_floor", "frontier"]
+
+HUGE = 1e300
+"""As good as infinite: times the least difference of two relevances it exceeds every exposure, times 0 it is 0."""
+
+ROUNDING = 1e-10
+"""Relative difference that is put down to rounding."""
+
+
+@kernel
+def project(c, R, w, pools, E):  # type: ignore[no-untyped-def]
+    """Write to E the point nearest to cR in the permutahedron of w, with R and w descending, in O(n).
+
+    That is `cR - m`, where m is the descending sequence nearest to `cR - w`: pool adjacent items while they rise. In a
+    pool E is `mean(w) + c (R - mean(R))`. Returns Σ mean(w)·mean(R) and Σ mean(R)² over items, means being those of the
+    item's pool: while pools stay as they are, `c |R|² - R·E` is c times the second less the first.
+    """
+    last = -1
+    for d in range(R.shape[0]):
+        size, r, x = 1.0, R[d], w[d]
+        while last >= 0 and c * (pools[last, 1] - r) <= pools[last, 2] - x:
+            share = size / (size + pools[last, 0])
+            size += pools[last, 0]
+            r = pools[last, 1] + (r - pools[last, 1]) * share  # equal numbers have exactly their own value as mean
+            x = pools[last, 2] + (x - pools[last, 2]) * share
+            last -= 1
+        last += 1
+        pools[last, 0], pools[last, 1], pools[last, 2] = size, r, x
+    wr = rr = 0.0
+    d = 0
+    for i in range(last + 1):
+        size, r, x = pools[i, 0], pools[i, 1], pools[i, 2]
+        wr += size * x * r
+        rr += size * r * r
+        for _ in range(int(size)):
+            E[d] = x + c * (R[d] - r)
+            d += 1
+    return wr, rr
+
+
+@kernel
+def balance(push, c, R, w, pools, E):  # type: ignore[no-untyped-def]
+    """Find the c with `c |R|² - R·E(c) = push`, beginning at any c; write E(c) = `project(c)` and return c.
+
+    Pools only split when c grows, so the left side is convex and made of straight pieces: Newton's first step does not
+    fall short of the root, the later ones come down to it, and the root of the last piece is the root, exactly.
+    """
+    wr, rr = project(c, R, w, pools, E)
+    lower = min((wr + push) / rr, HUGE)
+    c = np.inf
+    while lower < c:
+        c = lower
+        wr, rr = project(c, R, w, pools, E)
+        lower = min((wr + push) / rr, HUGE)
+    return c
+
+
+@kernel(allocates=True)
+def fill_optima(R, p, offsets, visits, prices, lambdas, E, unfair, gain):  # type: ignore[no-untyped-def]
+    """Write unfairness and R·E of every query at the optimum for each λ, which rise, and E at the last of them."""
+    largest = 1
+    for q in range(visits.shape[0]):
+        largest = max(largest, offsets[q + 1] - offsets[q])
+    w, pools = np.zeros(largest), np.empty((largest, 3))
+    for q in range(visits.shape[0]):
+        low, high = offsets[q], offsets[q + 1]
+        for j in range(min(p.shape[0], high - low)):
+            w[j] = visits[q] * p[j]
+        c = 0.0
+        for i in range(lambdas.shape[0]):
+            if high - low > 1 and R[low] * R[low] > 0.0:
+                c = balance(lambdas[i] * prices[q], c, R[low:high], w, pools, E[low:high])
+            else:  # one item, or none that is relevant: nothing to choose
+                project(c, R[low:high], w, pools, E[low:high])
+            unfair[i, q] = query_unfairness(E[low:high], R[low:high])
+            gain[i, q] = dots(E[low:high], R[low:high])[0]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Problem:
+    """Data, visits and examination, checked; `order` has the items of each query by falling relevance."""
+
+    data: Dataset
+    visits: FloatArray
+    p: FloatArray
+    query: IntArray
+    order: IntArray
+    ideal: FloatArray
+
+    @classmethod
+    def of(cls, data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike) -> Problem:
+        """Check the input; the rest follows from it."""
+        v, weights = np.ascontiguousarray(visits, dtype=np.float64), np.ascontiguousarray(p, dtype=np.float64)
+        if v.shape != (data.queries,):
+            raise DataError(
+                f"{data.name}: expected one number of visits for each of {data.queries} queries, got an array of shape "
+                f"{v.shape}"
+            )
+        if not np.all(allowed := (v >= 0) & (v < np.inf)):
+            raise DataError(f"{data.name}: visits must be finite numbers of at least 0, got {v[~allowed][0]}")
+        if weights.ndim != 1 or not weights.size or not np.all(np.diff(weights) <= 0) or not 0 < weights[0] < np.inf:
+            raise SettingError(f"p = {weights.tolist()}: expected finite numbers that never rise, the first above 0")
+        if weights[-1] < 0:
+            raise SettingError(f"p = {weights.tolist()}: expected probabilities, numbers of at least 0")
+        query = np.repeat(np.arange(data.queries), data.sizes)
+        ideal = ideal_dcg(data.R, weights, data.offsets)[:, -1]
+        return cls(data, v, weights, query, np.lexsort((-data.R, query)), ideal)
+
+    @property
+    def counted(self) -> npt.NDArray[np.bool_]:
+        """Which queries the mean of unfairness is over: those visited in which any item is relevant."""
+        return (self.visits > 0) & (self.ideal > 0)
+
+    def mean(self, values: FloatArray) -> FloatArray:
+        """Mean over these queries along the last axis; 0 if there are none."""
+        return np.asarray(values[..., self.counted].sum(axis=-1) / max(self.counted.sum(), 1))
+
+    def optima(self, lambdas: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Minimise mean unfairness less λ times mean NDCG, which is done query by query, for rising λ.
+
+        Returns each query's unfairness and its NDCG summed over visits, (λs, queries), and E at the last λ, (items,).
+        """
+        data = self.data
+        ideal = np.where(self.ideal > 0, self.ideal, np.inf)
+        prices = data.sizes * (data.sizes - 1) / 4 * max(self.counted.sum(), 1) / ((self.visits.sum() or 1) * ideal)
+        E, unfair, gain = np.empty(data.items), *np.empty((2, lambdas.size, data.queries))
+        fill_optima(data.R[self.order], self.p, data.offsets, self.visits, prices, lambdas, E, unfair, gain)
+        E[self.order] = E.copy()
+        return unfair, gain / ideal, E
+
+    def certify(self, E: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+        """Bound how far the unfairness of each query at E is above its minimum; say whether E ∝ R but for rounding.
+
+        Unfairness is convex, so it lies above its tangent at E, and the tangent is lowest where the most exposed rank
+        goes to the item of the least slope: the bound is the height of E above that point of the tangent.
+        """
+        R, query, n = self.data.R, self.query, self.data.sizes
+
+        def total(values: FloatArray) -> FloatArray:
+            return np.asarray(np.bincount(query, weights=values, minlength=n.size), dtype=np.float64)
+
+        square = np.maximum(total(R * R), np.finfo(float).tiny)
+        off = E - (total(E * R) / square)[query] * R
+        slope = (4 * square / np.maximum(n * (n - 1), 1))[query] * off
+        rank = np.arange(R.size) - self.data.offsets[query]
+        w = self.visits[query] * np.append(self.p, 0.0)[np.minimum(rank, self.p.size)]
+        gap = total(slope * E - slope[np.lexsort((slope, query))] * w)
+        fair = (total(off * off) <= ROUNDING * ROUNDING * total(E * E)) | (n < 2) | (self.ideal == 0)
+        return np.maximum(gap, 0.0), fair
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Floor:
+    """The least unfairness that lists can reach.
+
+    Attributes
+    ----------
+    unfairness : float
+        Mean over the queries visited in which any item is relevant.
+    gap : float
+        How far it could be above the true minimum, at most: `unfairness - gap` is a proven lower bound, but for
+        rounding.
+    query_unfairness, query_gap : (queries,) arrays
+        The same for each query.
+    reachable : (queries,) bool array
+        Whether exposure in proportion to relevance can be reached, so that the floor is 0.
+    E : (items,) array
+        The fairest exposure; there is only one, unless no item is relevant.
+    """
+
+    unfairness: float
+    gap: float
+    query_unfairness: FloatArray
+    query_gap: FloatArray
+    reachable: npt.NDArray[np.bool_]
+    E: FloatArray
+
+    def __repr__(self) -> str:
+        return (f"Floor(unfairness {self.unfairness:.6g}, gap {self.gap:.1g}, E ∝ R is out of reach for "
+                f"{np.sum(~self.reachable):,} of {self.reachable.size:,} queries)")  # fmt: skip
+
+
+def fairness_floor(data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike) -> Floor:
+    """Find the least unfairness (Eq. 8) that any policy can reach, with R known and for the given visits.
+
+    `min 2/(n(n-1)) |R|² min_c |E - cR|²` over the exposures E that lists mixed in any proportions reach. Exact: the gap
+    is the distance to the lowest point of the tangent at E, below which no unfairness lies since it is convex.
+
+    Parameters
+    ----------
+    data
+        Queries with true relevance R.
+    visits : (queries,) array
+        Sessions of each query, such as `trace.state.visits`; queries of 0 visits do not count in any mean.
+    p : (k_s,) array
+        Examination probability of each rank; it never rises.
+
+    Examples
+    --------
+    The first query's E ∝ R is reached; the second's only relevant item would need more than rank 1 every time.
+
+    >>> data = Dataset(offsets=[0, 3, 6], y=[0] * 6, R=[0.8, 0.4, 0.4, 1.0, 0.0, 0.0])
+    >>> floor = fairness_floor(data, visits=[10, 10], p=[1.0, 0.5])
+    >>> floor.E.round(6).tolist()
+    [7.5, 3.75, 3.75, 10.0, 2.5, 2.5]
+    >>> floor
+    Floor(unfairness 2.08333, gap 0, E ∝ R is out of reach for 1 of 2 queries)
+    """
+    problem = Problem.of(data, visits, p)
+    unfair, _, E = problem.optima(np.zeros(1))
+    gap, fair = problem.certify(E)
+    return Floor(
+        unfairness=float(problem.mean(unfair[0])),
+        gap=float(problem.mean(gap)),
+        query_unfairness=unfair[0],
+        query_gap=gap,
+        reachable=fair,
+        E=E,
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Frontier:
+    """The most NDCG for its unfairness and the least unfairness for its NDCG, from the fairest to the most effective.
+
+    Attributes
+    ----------
+    lambdas : (points,) array
+        Unfairness that one more unit of NDCG costs: the slope of the frontier at the point, from 0 to infinity.
+    unfairness : (points,) array
+        Mean over the queries visited in which any item is relevant.
+    ndcg : (points,) array
+        Mean NDCG@k_s over all sessions, k_s being the length of p.
+    query_unfairness, query_ndcg : (points, queries) arrays
+        The same for each query; NDCG is nan for a query that was never visited.
+    """
+
+    lambdas: FloatArray
+    unfairness: FloatArray
+    ndcg: FloatArray
+    query_unfairness: FloatArray
+    query_ndcg: FloatArray
+
+    def __repr__(self) -> str:
+        (u0, u1), (e0, e1) = self.unfairness[[0, -1]], self.ndcg[[0, -1]]
+        return f"Frontier({self.lambdas.size} points: unfairness {u0:.4g} to {u1:.4g}, NDCG {e0:.4g} to {e1:.4g})"
+
+    def unfairness_at(self, ndcg: float) -> float:
+        """Least unfairness at an NDCG, by the highest tangent there; infinite if no policy has so much NDCG.
+
+        The frontier is convex and lies above its tangents: this is never too high, and exact at the points.
+        """
+        if ndcg > self.ndcg[-1] + ROUNDING:
+            return float("inf")
+        return float(np.max(self.unfairness[:-1] + self.lambdas[:-1] * (ndcg - self.ndcg[:-1])))
+
+    def ndcg_at(self, unfairness: float) -> float:
+        """Most NDCG at an unfairness, by the lowest tangent there; -infinite if no policy is so fair.
+
+        Never too low, and exact at the points but the first: at the floor NDCG is gained for nothing, so it rises too
+        steeply for tangents, and more points bring the bound closer.
+        """
+        if unfairness < self.unfairness[0] - ROUNDING * max(1.0, self.unfairness[-1]):
+            return float("-inf")
+        return float(np.min(self.ndcg[1:] + (unfairness - self.unfairness[1:]) / self.lambdas[1:]))
+
+
+def frontier(data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike, *, points: int = 40) -> Frontier:
+    """Trace the frontier of mean NDCG@k_s against mean unfairness that no policy gets past, with R known.
+
+    Point by point the exact minimum of `unfairness - λ NDCG` over the exposures E that lists mixed in any proportions
+    reach, with one λ for all queries: `NDCG = Σ R·E / ideal DCG` over queries, divided by the sessions. At λ = 0 this
+    is the fairness floor; at λ = ∞ the fairest among the most effective, where items of equal relevance share alike.
+    The λ between are such that the curve turns by equal angles, drawn in a square.
+
+    Parameters
+    ----------
+    data, visits, p
+        As for `fairness_floor`.
+    points
+        How many points, with both ends.
+
+    Examples
+    --------
+    >>> data = Dataset(offsets=[0, 3], y=[0, 0, 0], R=[0.8, 0.4, 0.4])
+    >>> curve = frontier(data, visits=[10], p=[1.0, 0.5], points=3)
+    >>> curve
+    Frontier(3 points: unfairness 0 to 2.667, NDCG 0.9 to 1)
+    >>> curve.lambdas.round(3).tolist(), curve.unfairness.round(3).tolist(), curve.ndcg.round(3).tolist()
+    ([0.0, 26.667, inf], [0.0, 0.667, 2.667], [0.9, 0.95, 1.0])
+    """
+    if points < 2:
+        raise SettingError(f"points = {points}: expected at least 2, the fairest and the most effective")
+    problem = Problem.of(data, visits, p)
+    sessions = problem.visits.sum() or 1.0
+    unfair, gain, _ = problem.optima(np.array([0.0, np.inf]))
+    rise, reach = np.ptp(problem.mean(unfair)), np.ptp(gain.sum(axis=1)) / sessions
+    lambdas = np.tan(np.linspace(0, np.pi / 2, points)) * (rise / reach if rise > 0 < reach else 1.0)
+    lambdas[-1] = np.inf
+    unfair, gain, _ = problem.optima(lambdas)
+    return Frontier(
+        lambdas=lambdas,
+        unfairness=problem.mean(unfair),
+        ndcg=gain.sum(axis=1) / sessions,
+        query_unfairness=unfair,
+        query_ndcg=gain / np.where(problem.visits > 0, problem.visits, np.nan),
+    )

@@ -1,0 +1,1 @@
+"""Queries and their candidate items, and where they come from."""

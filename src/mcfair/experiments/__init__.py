@@ -1,0 +1,1 @@
+"""Grids of runs, their results, and where they are executed."""

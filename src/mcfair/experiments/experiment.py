@@ -1,0 +1,238 @@
+"""Experiment: which policies are played on which data in which settings, and what is to be shown of it, as data."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from ..errors import MCFairError, SettingError, unknown
+from ..policies.base import Policy, parse_policies
+from ..simulation.run import Setting, make_setting
+
+__all__ = ["Experiment", "Paper", "Series", "read_experiment", "shipped_experiment", "shipped_experiments"]
+
+
+class Paper(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the paper reports for a series: mean and standard deviation of unfairness, seconds per 1,000 lists."""
+
+    unfairness: tuple[float, float] | None = None
+    seconds: float | None = None
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Policies that belong together: the points of one curve, in order, or one row each of a table.
+
+    Parameters
+    ----------
+    policies
+        Texts of policies; a list of values in one stands for a policy each: "MCFair(alpha=[0, 1, 10], beta=0)".
+    label
+        What to call it; by default the name of its policies.
+    mode
+        Play it in this setting only.
+    paper, note
+        What the paper reports, and why it differs.
+    """
+
+    policies: tuple[str, ...]
+    label: str = ""
+    mode: Literal["", "post-processing", "online"] = ""
+    paper: Paper | None = None
+    note: str = ""
+
+    @property
+    def points(self) -> list[Policy]:
+        """The policies, every list of values taken apart."""
+        return [policy for text in self.policies for policy in parse_policies(text)]
+
+    @property
+    def name(self) -> str:
+        """Its label, or the name of its policies."""
+        return self.label or type(self.points[0]).__name__
+
+
+class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A grid of runs, data × settings × policies × seeds, and the form in which they are shown.
+
+    Parameters
+    ----------
+    name, title, about
+        A word, a heading and a paragraph for the report.
+    show
+        "table": a row per policy. "cutoffs": cNDCG@1..k_s of each policy. "tradeoff": cNDCG against unfairness.
+    k_c
+        Cutoffs of the cNDCG of a trade-off.
+    data
+        What `open_data` takes: folders, files, built-in profiles or names in the catalogue.
+    preset, split, epsilon, min_items, max_items
+        How the data are loaded, and with the preset how they are played.
+    settings
+        Modes, or tables with a mode and other fields of `Setting`.
+    seeds
+        How many, beginning with 0.
+    compare_with
+        Label of the series that the others are tested against.
+    series
+        What is played.
+
+    Examples
+    --------
+    >>> experiment = Experiment(name="mine", series=(Series(policies=("MCFair(alpha=[0, 1])",)),))
+    >>> [policy.label for policy in experiment.series[0].points]
+    ['MCFair(alpha=0.0)', 'MCFair']
+    """
+
+    name: str
+    series: tuple[Series, ...]
+    title: str = ""
+    about: str = ""
+    show: Literal["table", "cutoffs", "tradeoff"] = "table"
+    k_c: tuple[int, ...] = (5,)
+    data: tuple[str, ...] = ("mq2008-like",)
+    preset: Literal["", "paper", "wsdm23"] = ""
+    split: Literal["train", "validation", "test"] = "test"
+    epsilon: float = 0.1
+    min_items: int | None = None
+    max_items: int | None = None
+    settings: tuple[str | dict[str, Any], ...] = ("post-processing",)
+    seeds: int = 5
+    compare_with: str = ""
+
+    def __post_init__(self) -> None:
+        for what, empty in (("series", not self.series), ("data", not self.data), ("settings", not self.settings)):
+            if empty:
+                raise SettingError(f"experiment {self.name}: {what} is empty, so there is nothing to run")
+        if self.seeds < 1:
+            raise SettingError(f"experiment {self.name}: seeds = {self.seeds}: expected how many to run, at least 1")
+        names = [each.name for each in self.series]  # reads every policy, so that nothing wrong is found out later
+        if self.compare_with and self.compare_with not in names:
+            raise SettingError(f"experiment {self.name}: {unknown('series in compare_with', self.compare_with, names)}")
+        ranks = min(setting.k_s for setting in self.conditions)
+        if not all(1 <= k <= ranks for k in self.k_c):
+            raise SettingError(f"experiment {self.name}: k_c = {self.k_c}: expected cutoffs from 1 to k_s = {ranks}")
+
+    @property
+    def conditions(self) -> list[Setting]:
+        """The settings, with what the preset says of them."""
+        made = []
+        for each in self.settings:
+            fields = {"mode": each} if isinstance(each, str) else dict(each)
+            mode = fields.pop("mode", "post-processing")
+            made.append(make_setting(mode, self.preset or None, fields))
+        return made
+
+    def played(self) -> Iterator[tuple[Series, Setting, Policy]]:
+        """Go through what is played on each dataset with each seed."""
+        for series in self.series:
+            points = series.points
+            for setting in self.conditions:
+                if series.mode in ("", setting.mode):
+                    for policy in points:
+                        yield series, setting, policy
+
+    def on(self, data: str, preset: str) -> Experiment:
+        """Return the same experiment on other data."""
+        return msgspec.structs.replace(self, data=(data,), preset=preset)
+
+    def reduced(self, *, seeds: int, points: int, shorter: int) -> Experiment:
+        """Return a quick version: fewer seeds, at most so many points of each curve, runs shorter by a factor."""
+        series = tuple(
+            msgspec.structs.replace(each, policies=tuple(map(repr, thinned(each.points, points))))
+            for each in self.series
+        )
+        settings = tuple(
+            dataclasses.asdict(setting) | {"steps": max(setting.steps // shorter, 2)} for setting in self.conditions
+        )
+        return msgspec.structs.replace(self, series=series, settings=settings, seeds=min(seeds, self.seeds))
+
+
+def thinned(policies: list[Policy], most: int) -> list[Policy]:
+    """Keep at most so many, evenly spread, the first and the last among them."""
+    if len(policies) <= most:
+        return policies
+    last = len(policies) - 1
+    return [policies[round(i * last / (most - 1))] for i in range(most)]
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def shipped_experiments() -> list[str]:
+    """Names of the paper's experiments, in its order."""
+    return ["table1", "fig2", "fig3", "fig4", "fig5"]
+
+
+def shipped_experiment(name: str) -> Experiment:
+    """Read one of the paper's experiments, which ship with the package."""
+    if name not in shipped_experiments():
+        raise SettingError(unknown("experiment", name, shipped_experiments()))
+    text = (resources.files(__package__) / "paper" / f"{name}.toml").read_text(encoding="utf-8")
+    return parse_experiment(text, f"{name}.toml")
+
+
+def read_experiment(path: str | Path) -> Experiment:
+    """Read an experiment from a TOML file."""
+    source = Path(path)
+    try:
+        text = source.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"cannot read {source}: {getattr(error, 'strerror', None) or error}") from None
+    return parse_experiment(text, str(source))
+
+
+def parse_experiment(text: str, source: str) -> Experiment:
+    """Read an experiment from the text of a TOML file; what is wrong is named with its line."""
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(f"{source}: not TOML: {error}") from None
+    tree.setdefault("name", Path(source).stem)
+    try:
+        return msgspec.convert(tree, Experiment)
+    except (msgspec.ValidationError, MCFairError) as error:
+        message, where = located(str(error), text)
+        raise SettingError(f"{source}{where}: {message}") from None
+
+
+def located(message: str, text: str) -> tuple[str, str]:
+    """Word what msgspec found wrong, and find its line."""
+    path = re.search(r" - at `\$(.*)`$", message)
+    parts = re.findall(r"\w+", path[1]) if path else []
+    message = message[: path.start()] if path else message
+    surplus = re.search(r"unknown field `(.*)`", message)
+    if surplus:
+        allowed = Paper if "paper" in parts else Series if "series" in parts else Experiment
+        message = unknown("key", surplus[1], allowed.__struct_fields__)
+        parts.append(surplus[1])
+    elif parts:
+        message = f"{'.'.join(parts)}: {message[0].lower()}{message[1:]}"
+    line = line_of(parts, text) if parts else line_with(message, text)
+    return message, f", line {line}" if line else ""
+
+
+def line_with(message: str, text: str) -> int | None:
+    """Find the line that holds the first word that a message quotes."""
+    word = re.search(r"'([^']+)'", message)
+    hits = [i for i, line in enumerate(text.splitlines(), start=1) if word and word[1] in line]
+    return hits[0] if hits else None
+
+
+def line_of(parts: list[str], text: str) -> int | None:
+    """Find the line of a key: behind the heading of its table, if it is in one of several."""
+    lines, begin, found = text.splitlines(), 0, None
+    for part in parts:
+        pattern = rf"\s*(\[+\s*)?([\w.-]+\.)?\"?{re.escape(part)}\"?\s*(\]+|=)|.*[{{,]\s*{re.escape(part)}\s*="
+        hits = [i for i in range(begin, len(lines)) if re.match(pattern, lines[i])]
+        if part.isdigit():
+            heads = [i for i in range(len(lines)) if re.match(r"\s*\[\[", lines[i])]
+            begin = found = heads[int(part)] if int(part) < len(heads) else begin
+        elif hits:
+            begin = found = hits[0]
+    return None if found is None else found + 1

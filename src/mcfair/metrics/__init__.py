@@ -1,0 +1,1 @@
+"""What is measured: effectiveness for users, fairness of exposure for providers."""

@@ -1,0 +1,1 @@
+"""Simulated users: which ranks they examine, what they click, when they arrive."""

@@ -1,0 +1,144 @@
+import msgspec
+import pytest
+
+import mcfair as mf
+from mcfair.experiments.experiment import (
+    Experiment,
+    Series,
+    parse_experiment,
+    read_experiment,
+    shipped_experiment,
+    shipped_experiments,
+    thinned,
+)
+
+MINE = """
+title = "Mine"
+data = ["mq2008-like"]
+settings = ["post-processing", {mode = "online", steps = 500, prior_strength = 5}]
+seeds = 2
+
+[[series]]
+policies = ["TopK", "FairCo(alpha=[0, 1])"]
+
+[[series]]
+label = "ours"
+mode = "online"
+policies = ["MCFair(alpha=[0.1, 1], beta=[0, 100])"]
+"""
+
+
+def test_a_file_becomes_a_grid(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(MINE)
+    experiment = read_experiment(path)
+    assert experiment.name == "mine"
+    played = [
+        (series.name, setting.mode, setting.steps, policy.label) for series, setting, policy in experiment.played()
+    ]
+    assert played == [
+        ("TopK", "post-processing", 10_000, "TopK"),
+        ("TopK", "post-processing", 10_000, "FairCo(alpha=0.0)"),
+        ("TopK", "post-processing", 10_000, "FairCo"),
+        ("TopK", "online", 500, "TopK"),
+        ("TopK", "online", 500, "FairCo(alpha=0.0)"),
+        ("TopK", "online", 500, "FairCo"),
+        ("ours", "online", 500, "MCFair(alpha=0.1, beta=0.0)"),
+        ("ours", "online", 500, "MCFair(alpha=0.1)"),
+        ("ours", "online", 500, "MCFair(beta=0.0)"),
+        ("ours", "online", 500, "MCFair"),
+    ]
+    assert experiment.conditions[1].prior_strength == 5.0
+
+
+@pytest.mark.parametrize("name", shipped_experiments())
+def test_the_papers_experiments_can_be_read(name):
+    experiment = shipped_experiment(name)
+    assert experiment.seeds == 5
+    assert experiment.title
+    modes = {setting.mode: setting.steps for setting in experiment.conditions}
+    assert modes.items() <= {"post-processing": 10_000, "online": 100_000}.items()
+    assert all(setting.arrivals == "wsdm23" for setting in experiment.conditions)
+
+
+def test_the_grids_are_the_papers():
+    tradeoff = shipped_experiment("fig3")
+    points = {(series.name, series.mode): len(series.points) for series in tradeoff.series}
+    assert points["MCFair", "post-processing"] == 14 + 3
+    assert points["FairCo", "post-processing"] == 14
+    assert points["MCFair", "online"] == points["MCFair, β = 50", "online"] == 31
+    assert points["FairCo", "online"] == 16
+    assert points["ILP", ""] == points["MMF", ""] == points["PLFair", ""] == 9
+    # The paper's grids have no point where LP's trade-off lies, and others do not reach down to it.
+    for mode in ("post-processing", "online"):
+        lp = next(series for series in tradeoff.series if (series.name, series.mode) == ("LP", mode))
+        assert {0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 1000.0} <= {policy.alpha for policy in lp.points}
+    assert len(shipped_experiment("fig4").series) == 7
+    assert len(shipped_experiment("fig5").series) == 7
+    table = {series.name: series.paper for series in shipped_experiment("table1").series if series.paper}
+    assert len(table) == 9
+    assert table["MCFair"].unfairness == (22.68, 0.735)
+
+
+def test_all_ten_policies_are_in_the_papers_experiments():
+    played = {
+        type(policy).__name__ for name in shipped_experiments() for _, _, policy in shipped_experiment(name).played()
+    }
+    assert played == set(mf.policies())
+
+
+def test_a_quick_version_keeps_the_ends_of_every_curve():
+    whole = shipped_experiment("fig3")
+    quick = whole.reduced(seeds=2, points=4, shorter=10)
+    assert quick.seeds == 2
+    assert [setting.steps for setting in quick.conditions] == [1_000, 10_000]
+    for before, after in zip(whole.series, quick.series, strict=True):
+        assert len(after.points) == min(4, len(before.points))
+        assert (after.points[0], after.points[-1]) == (before.points[0], before.points[-1])
+    assert thinned(list(range(10)), 3) == [0, 4, 9]
+
+
+def test_other_data_can_be_put_in():
+    moved = shipped_experiment("table1").on("mq2008-like", "")
+    assert moved.data == ("mq2008-like",)
+    assert moved.conditions[0].arrivals == "uniform"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('seed = 3\n[[series]]\npolicies = ["TopK"]\n', "line 1: unknown key 'seed'; did you mean 'seeds'?"),
+        ('[[series]]\npolicies = ["TopK"]\n\n[[series]]\npolicis = ["TopK"]\n', "line 5: unknown key 'policis'"),
+        ('[[series]]\npolicies = ["TopK"]\npaper = {unfair = 1}\n', "line 3: unknown key 'unfair'"),
+        ('seeds = "many"\n[[series]]\npolicies = ["TopK"]\n', "line 1: seeds: expected `int`, got `str`"),
+        ('seeds = 0\n[[series]]\npolicies = ["TopK"]\n', "seeds = 0: expected how many to run, at least 1"),
+        ('\n[[series]]\npolicies = ["TopKK"]\n', "line 3: unknown policy 'TopKK'; did you mean 'TopK'?"),
+        ('[[series]]\npolicies = ["TopK(alpha=1)"]\n', "unknown parameter of TopK 'alpha'"),
+        ('settings = ["onlin"]\n[[series]]\npolicies = ["TopK"]\n', "line 1: .*'onlin'; did you mean 'online'?"),
+        ('settings = [{step = 3}]\n[[series]]\npolicies = ["TopK"]\n', "unknown argument of simulate 'step'"),
+        ('show = "pie"\n[[series]]\npolicies = ["TopK"]\n', "line 1: show: invalid enum value 'pie'"),
+        ('k_c = [6]\n[[series]]\npolicies = ["TopK"]\n', "k_c = .6,.: expected cutoffs from 1 to k_s = 5"),
+        ('compare_with = "Top"\n[[series]]\npolicies = ["TopK"]\n', "line 1: .*'Top'; did you mean 'TopK'?"),
+        ("title = \n", "not TOML: Invalid value .at line 1"),
+        ('title = "x"\n', "missing required field `series`"),
+        ("series = []\n", "series is empty"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_said_with_its_line(text, message):
+    with pytest.raises(mf.SettingError, match=rf"mine.toml.*{message}".replace("?", r"\?")):
+        parse_experiment(text, "mine.toml")
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(mf.SettingError, match=r"none.toml: No such file"):
+        read_experiment(tmp_path / "none.toml")
+    (tmp_path / "latin.toml").write_bytes("title = 'ä'".encode("latin-1"))
+    with pytest.raises(mf.SettingError, match=r"cannot read .*latin.toml"):
+        read_experiment(tmp_path / "latin.toml")
+    with pytest.raises(mf.SettingError, match="unknown experiment 'table2'; did you mean 'table1'"):
+        shipped_experiment("table2")
+
+
+def test_an_experiment_can_be_written_and_read_back():
+    experiment = Experiment(name="mine", series=(Series(policies=("TopK",)),), seeds=1)
+    assert msgspec.convert(msgspec.to_builtins(experiment), Experiment) == experiment

@@ -1,0 +1,176 @@
+import naive
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from real_data import FOLDS, needs_mq2008
+
+import mcfair as mf
+from mcfair.policies.base import EXAMPLE_DRAWS
+from mcfair.testing import views
+
+ALPHAS = [0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0]
+
+
+def random_view(seed, n, k, visits, tied):
+    """A query after some visits of which half were shown by relevance, so that the bound on DCG often binds."""
+    rng = np.random.default_rng(seed)
+    R = rng.choice([0.1, 0.4, 1.0], n) if tied else rng.random(n) * 1.5
+    F = np.zeros((n, k), np.int32)
+    for visit in range(visits):
+        shown = np.argsort(-R)[:k] if visit % 2 else rng.permutation(n)[:k]
+        F[shown, np.arange(shown.size)] += 1
+    p = naive.examination(k)
+    return mf.Query(R, np.array([naive.exposure(f, p) for f in F]), F, p, np.array(visits), 0.0, np.zeros(0))
+
+
+def cost_and_dcg(q, pi):
+    p = q.p[: len(pi)]
+    deficits = naive.ilp_deficits(q.R, q.E, int(q.visits), p)
+    return naive.ilp_cost(pi, deficits, p), sum(q.R[d] * p[j] for j, d in enumerate(pi))
+
+
+@pytest.mark.parametrize("ties", ["deviation", "index"])
+@given(
+    seed=st.integers(0, 10_000), n=st.integers(1, 7), k=st.integers(1, 5), visits=st.integers(0, 9), tied=st.booleans()
+)
+@settings(max_examples=60, deadline=None)
+def test_the_list_is_the_best_of_all_lists(ties, seed, n, k, visits, tied):
+    q = random_view(seed, n, min(k, n), visits, tied)
+    for alpha in ALPHAS:
+        pi = mf.ILP(alpha=alpha, ties=ties).rank(q, EXAMPLE_DRAWS)
+        assert tuple(pi) == naive.ilp(alpha, ties, q.R, q.E, visits, q.p)
+
+
+@pytest.mark.parametrize("ties", ["deviation", "index"])
+@given(seed=st.integers(0, 10_000), n=st.integers(3, 6), k=st.integers(2, 4))
+@settings(max_examples=80)
+def test_items_far_behind_do_not_hide_a_cheaper_list(ties, seed, n, k):
+    """A list can be cheaper and yet serve less of what is lacking, if one item lacks very much."""
+    rng = np.random.default_rng(seed)
+    R, E = rng.choice([0.2, 0.5, 0.6, 1.0], n), rng.choice([0.0, 3.0, 8.0, 20.0], n) + rng.random(n)
+    q = mf.Query(R, E, np.zeros((n, k), np.int32), naive.examination(min(k, n)), np.array(12), 0.0, np.zeros(0))
+    for alpha in ALPHAS:
+        best = naive.ilp(alpha, ties, R, E, 12, q.p)
+        assert tuple(mf.ILP(alpha=alpha, ties=ties).rank(q, EXAMPLE_DRAWS)) == best
+
+
+@pytest.mark.parametrize("ties", ["deviation", "index"])
+def test_short_lists_and_relevance_that_says_nothing(ties):
+    for q in (q for q in views() if q.R.size <= 7):
+        for alpha in ALPHAS:
+            k = min(q.p.size, q.R.size)
+            best = naive.ilp(alpha, ties, q.R, q.E, int(q.visits), q.p[:k])
+            assert tuple(mf.ILP(alpha=alpha, ties=ties).rank(q, EXAMPLE_DRAWS)) == best
+
+
+def assert_optimal(q, alpha, pi):
+    p = q.p[: len(pi)]
+    cost, dcg = cost_and_dcg(q, pi)
+    ideal = cost_and_dcg(q, np.argsort(-q.R, kind="stable")[: len(pi)])[1]
+    assert dcg >= (1 - alpha) * ideal - 1e-9
+    assert cost == pytest.approx(naive.ilp_optimum(alpha, q.R, q.E, int(q.visits), p), abs=2e-6)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_the_optimum_is_that_of_a_general_solver(alpha, tied):
+    for seed in range(4):
+        q = random_view(seed, 12 + 6 * seed, 5, 10 + 40 * seed, tied)
+        for ties in ("deviation", "index"):
+            assert_optimal(q, alpha, mf.ILP(alpha=alpha, ties=ties).rank(q, EXAMPLE_DRAWS))
+
+
+def assert_optimal_in_a_run(data, policy, mode, steps, every):
+    """Play a run, and hold every so-many-th of its lists against the general solver."""
+    trace = mf.simulate(data, policy, mode, steps=steps, record=True)
+    F, C, binding = np.zeros((data.items, 5), np.int32), np.zeros(data.items), 0
+    visits = np.zeros(data.queries, np.int64)
+    p = naive.examination(5)
+    for t, query in enumerate(trace.arrivals):
+        items = slice(data.offsets[query], data.offsets[query + 1])
+        k = min(5, items.stop - items.start)
+        E = np.array([naive.exposure(f, p) for f in F[items]])
+        R = naive.estimate(C[items], E) if mode == "online" else data.R[items]
+        if t % every == 0:
+            q = mf.Query(R, E, F[items], p, visits[query], 0.0, np.zeros(0))
+            pi = trace.lists[t, :k]
+            assert_optimal(q, policy.alpha, pi)
+            fairest = np.argsort(-naive.ilp_deficits(R, E, visits[query], p[:k]), kind="stable")[:k]
+            binding += sorted(pi) != sorted(fairest)
+        for j, d in enumerate(trace.lists[t, :k]):
+            F[items.start + d, j] += 1
+            C[items.start + d] += trace.clicks[t, j]
+        visits[query] += 1
+    assert binding > 0, "the bound on DCG was never felt"
+
+
+@pytest.mark.parametrize("mode", ["post-processing", "online"])
+def test_the_lists_of_a_run_are_optimal(mode):
+    data = mf.synthetic("mq2008-like", seed=3).take(range(10))
+    assert_optimal_in_a_run(data, mf.ILP(alpha=0.05), mode, steps=600, every=23)
+
+
+@needs_mq2008
+@pytest.mark.parametrize("mode", ["post-processing", "online"])
+def test_the_lists_of_a_real_run_are_optimal(mode):
+    data = mf.load_letor(FOLDS / "Fold1", preset="wsdm23").test.take(range(12))
+    assert_optimal_in_a_run(data, mf.ILP(alpha=0.02), mode, steps=900, every=31)
+
+
+@pytest.mark.parametrize("ties", ["deviation", "index"])
+def test_highs_takes_over_where_the_search_gives_up_and_is_counted(ties):
+    data = mf.synthetic("mq2008-like", seed=2).take(range(6))
+    policy = mf.ILP(alpha=0.2, ties=ties, nodes=0)
+    assert mf.simulate(data, policy, steps=40).provenance["given_up"] > 2
+    assert mf.simulate(data, mf.ILP(alpha=0.2, ties=ties), steps=40).provenance["given_up"] == 0
+    q = random_view(5, 14, 5, 30, tied=False)
+    by_search, by_highs = (mf.ILP(alpha=0.05, ties=ties, nodes=nodes).rank(q, EXAMPLE_DRAWS) for nodes in (10**6, 0))
+    assert cost_and_dcg(q, by_highs)[0] == pytest.approx(cost_and_dcg(q, by_search)[0], abs=1e-6)
+    assert mf.Policy.rank(policy, q, EXAMPLE_DRAWS)[0] == -1
+
+
+def test_handing_over_changes_neither_figures_nor_threads():
+    """A session that leaves the compiled loop and comes back is booked once, whatever the checkpoints."""
+    data = mf.synthetic("mq2008-like", seed=2).take(range(6))
+    policy = mf.ILP(alpha=0.1, nodes=40)
+    runs = [
+        mf.simulate(data, policy, "online", steps=120, checkpoints=checkpoints, threads=threads, record=True)
+        for checkpoints, threads in ((1, 1), (7, 1), (7, 2), (120, 1))
+    ]
+    assert 0 < runs[0].provenance["given_up"] < 120
+    for run in runs[1:]:
+        assert np.array_equal(run.lists, runs[0].lists)
+        assert run.unfairness == runs[0].unfairness
+        assert run.query_sessions.sum() == 120
+        for k in range(1, 6):
+            assert run.ndcg[k] == pytest.approx(runs[0].ndcg[k], rel=1e-12)
+            assert run.cndcg[k] == pytest.approx(runs[0].cndcg[k], rel=1e-12)
+    assert [runs[1].ndcg, runs[1].cndcg] == [runs[2].ndcg, runs[2].cndcg]
+    for run in runs:
+        assert run.unfairness_at == pytest.approx([unfairness_after(run, data, c) for c in run.checkpoints], rel=1e-9)
+
+
+def unfairness_after(run, data, sessions):
+    """Mean unfairness over the queries visited in the first so many sessions, from the lists themselves."""
+    E, p, visited = np.zeros(data.items), naive.examination(5), set()
+    for query, pi in zip(run.arrivals[:sessions], run.lists[:sessions], strict=True):
+        visited.add(query)
+        for j, d in enumerate(pi[pi >= 0]):
+            E[data.offsets[query] + d] += p[j]
+    return np.mean([naive.unfairness(E[a:b], data.R[a:b]) for a, b in (data.offsets[q : q + 2] for q in visited)])
+
+
+def test_the_rule_of_ties_decides_what_a_run_ends_with():
+    data = mf.synthetic("mq2008-like", seed=0)
+    unfair = {ties: mf.simulate(data, mf.ILP(ties=ties)).unfairness for ties in ("deviation", "index")}
+    assert unfair["deviation"] < 0.6 * unfair["index"]
+
+
+def test_bad_parameters_name_what_is_allowed():
+    with pytest.raises(mf.PolicyError, match=r"alpha = 1.5.*from 0 to 1"):
+        mf.ILP(alpha=1.5)
+    with pytest.raises(mf.PolicyError, match=r"ties = .random.*deviation.*index"):
+        mf.ILP(ties="random")
+    with pytest.raises(mf.PolicyError, match=r"nodes = -1.*at least 0"):
+        mf.ILP(nodes=-1)

@@ -1,0 +1,952 @@
+"""What the service promises, without a network."""
+
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import numpy as np
+import pytest
+
+import mcfair as mf
+from mcfair.errors import ConflictError, NotFoundError, PolicyError, RequestError, UnavailableError
+from mcfair.service import engine as engine_module
+from mcfair.service import wire
+from mcfair.service.engine import Engine
+from mcfair.service.history import replay, verify
+from mcfair.service.ranker import Ranker
+from mcfair.service.rules import make_rules
+from mcfair.service.stores import SQLiteStore
+from mcfair.users.examination import examination
+
+START = 1_700_000_000_000
+P = examination(10)
+
+
+class Clock:
+    """A clock that tests turn."""
+
+    def __init__(self):
+        self.now = START
+
+    def __call__(self):
+        return self.now
+
+    def wait(self, seconds):
+        self.now += round(seconds * 1000)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def open_ranker(clock):
+    opened = []
+
+    def make(store="memory:", **options):
+        opened.append(Ranker(store, clock=clock, warm=False, **{"policy": "TopK", "prior_strength": 1.0} | options))
+        return opened[-1]
+
+    yield make
+    for ranker in opened:
+        ranker.close()
+
+
+def ids(answer):
+    return [item.id for item in answer.items]
+
+
+def request(query, items=b'[{"id": "a"}]'):
+    """A request as it comes over the wire."""
+    return wire.UnreadRank(query=query, items=msgspec.Raw(items))
+
+
+def click(answer, item):
+    return {"impression": answer.impression, "item": item}
+
+
+def known(ranker, query="q"):
+    return {item.id: item for item in ranker.query_state(query).items}
+
+
+def sound(ranker):
+    """Base + impressions = counters, and every list is made again."""
+    with ranker.store.reader() as store:
+        assert verify(store) == []
+        _, lists, faults = replay(store)
+        assert faults == []
+        return lists
+
+
+# --- lists -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_prior_orders_the_first_list_and_clicks_take_over(open_ranker):
+    ranker = open_ranker()
+    items = [{"id": "a", "prior": 0.2}, {"id": "b", "prior": 0.9}, {"id": "c", "prior": 0.5}]
+    answer = ranker.rank("q", items, k=2)
+    assert ids(answer) == ["b", "c"]
+    assert [item.score for item in answer.items] == [0.9, 0.5]
+    ranker.feedback([click(answer, "c")])
+    state = known(ranker)
+    assert state["b"].relevance == pytest.approx((0 + 0.9) / (P[0] + 1))
+    assert state["c"].relevance == pytest.approx((1 + 0.5) / (P[1] + 1))
+    assert ids(ranker.rank("q", items, k=2)) == ["c", "b"]
+    assert sound(ranker) == 2
+
+
+def test_numbers_of_numpy_are_numbers(open_ranker):
+    answer = open_ranker().rank("q", [{"id": "a", "prior": np.float32(0.25)}, {"id": "b", "prior": np.float64(0.5)}])
+    assert [item.score for item in answer.items] == [0.5, 0.25]
+
+
+def test_without_priors_the_estimate_is_the_paper_s(open_ranker):
+    ranker = open_ranker()
+    answer = ranker.rank("q", ["a", "b"], k=2)
+    ranker.feedback([click(answer, "b")])
+    assert known(ranker)["a"].relevance == 0.0
+    assert known(ranker)["b"].relevance == 1 / P[1]
+
+
+def test_a_prior_mean_is_for_items_without_a_prior(open_ranker):
+    ranker = open_ranker(prior_mean=0.25)
+    answer = ranker.rank("q", ["a", {"id": "b", "prior": 0.75}], k=2)
+    assert {item.id: item.score for item in answer.items} == {"a": 0.25, "b": 0.75}
+
+
+@pytest.mark.parametrize("k", [1, 3, 50])
+def test_lists_are_as_long_as_asked_or_as_there_are_items(open_ranker, k):
+    answer = open_ranker().rank("q", ["a", "b", "c"], k=k)
+    assert [item.rank for item in answer.items] == list(range(1, min(k, 3) + 1))
+
+
+def test_one_candidate_is_fine(open_ranker):
+    ranker = open_ranker(policy="MCFair")
+    assert ids(ranker.rank("q", ["a"], k=10)) == ["a"]
+    assert ranker.query_state("q").unfairness == 0.0
+
+
+def test_a_request_can_name_its_policy(open_ranker):
+    ranker = open_ranker()
+    first = ranker.rank("q", ["a", "b"], k=1, policy="ExploreK")
+    second = ranker.rank("q", ["a", "b"], k=1, policy=mf.ExploreK())
+    assert ids(first) + ids(second) == ["a", "b"]
+    assert first.policy == repr(mf.ExploreK())
+    assert first.version == second.version != ranker.policy().version
+    assert sound(ranker) == 2
+
+
+@pytest.mark.parametrize("policy", ["ILP", "LP", "PLFair"])
+def test_policies_that_prepare_or_solve_are_refused(open_ranker, policy):
+    with pytest.raises(RequestError, match=f"{policy} cannot serve") as refusal:
+        open_ranker().rank("q", ["a"], policy=policy)
+    assert refusal.value.field == "policy"
+
+
+def test_an_unknown_policy_is_refused_with_a_suggestion(open_ranker):
+    with pytest.raises(RequestError, match="did you mean 'MCFair'") as refusal:
+        open_ranker().change_policy(policy="MCFiar")
+    assert refusal.value.field == "policy"
+
+
+def test_a_policy_of_ones_own_serves_and_may_fail_alone(open_ranker):
+    @mf.register
+    class Own(mf.Policy):
+        """Last first."""
+
+        fail: float = 0.0
+
+        def score(self, q):
+            if self.fail == 1.0:
+                raise ZeroDivisionError("oops")
+            return np.arange(q.R.size) * (np.nan if self.fail == 2.0 else 1.0)
+
+    ranker = open_ranker(policy="Own")
+    assert ids(ranker.rank("q", ["a", "b", "c"], k=2)) == ["c", "b"]
+    with pytest.raises(PolicyError, match=r"Own.*failed: ZeroDivisionError: oops"):
+        ranker.rank("q", ["a", "new"], policy="Own(fail=1)")
+    with pytest.raises(PolicyError, match="no number"):
+        ranker.rank("other", ["a", "b"], policy="Own(fail=2)")
+    assert set(known(ranker)) == {"a", "b", "c"}
+    with pytest.raises(NotFoundError):
+        ranker.query_state("other")
+    assert sound(ranker) == 1
+
+
+def test_mmf_gives_no_scores(open_ranker):
+    answer = open_ranker(policy="MMF").rank("q", ["a", "b"], k=2, explain=True)
+    assert all(item.score is None and item.terms == {} for item in answer.items)
+
+
+# --- exposure --------------------------------------------------------------------------------------------------------
+
+
+def test_deferred_exposure_waits_for_shown(open_ranker):
+    ranker = open_ranker()
+    answer = ranker.rank("q", ["a", "b", "c"], k=3, defer_exposure=True)
+    ranker.feedback([click(answer, "b")])
+    assert [(item.exposure, item.clicks) for item in known(ranker).values()] == [(0, 0)] * 3
+    shown = {"impression": answer.impression, "type": "shown", "ranks": [1, 2]}
+    assert [r.status for r in ranker.feedback([shown, shown])] == ["applied", "duplicate"]
+    state = known(ranker)
+    assert (state["a"].exposure, state["b"].exposure, state["c"].exposure) == (P[0], P[1], 0)
+    assert state["b"].clicks == 1
+    assert sound(ranker) == 1
+
+
+def test_shown_again_credits_nothing(open_ranker):
+    ranker = open_ranker()
+    answer = ranker.rank("q", ["a"], k=1)
+    assert ranker.shown(answer.impression).status == "duplicate"
+    assert known(ranker)["a"].exposure == 1.0
+
+
+def test_retracting_takes_back_for_good_in_any_order(open_ranker):
+    ranker = open_ranker()
+    answer = ranker.rank("q", ["a", "b"], k=2)
+    assert ranker.retract([click(answer, "a")])[0].status == "applied"
+    assert ranker.feedback([click(answer, "a"), click(answer, "b")])[1].status == "applied"
+    assert [known(ranker)[item].clicks for item in "ab"] == [0, 1]
+    assert ranker.retract([click(answer, "b"), click(answer, "b")])[1].status == "duplicate"
+    assert known(ranker)["b"].clicks == 0
+    ranker.retract([{"impression": answer.impression, "type": "shown", "ranks": [2]}])
+    assert [known(ranker)[item].exposure for item in "ab"] == [1.0, 0.0]
+    assert sound(ranker) == 1
+
+
+def test_shadow_shows_the_caller_s_order_and_remembers_the_policy_s(open_ranker):
+    ranker = open_ranker()
+    items = [{"id": "a", "prior": 0.1}, {"id": "b", "prior": 0.9}]
+    answer = ranker.rank("q", items, k=1, shadow=True)
+    assert ids(answer) == ["a"]
+    assert [item.exposure for item in known(ranker).values()] == [1.0, 0.0]
+    why = ranker.explain(answer.impression)
+    assert why.shadow
+    assert [item.id for item in why.items] == ["b"]
+    assert not why.items[0].shown
+    assert sound(ranker) == 1
+
+
+def test_examination_may_be_any_list_and_changes_only_what_comes(open_ranker):
+    ranker = open_ranker(examination=[0.9, 0.5])
+    ranker.rank("q", ["a", "b", "c"], k=3)
+    assert [item.exposure for item in known(ranker).values()] == [0.9, 0.5, 0.0]
+    before = ranker.policy()
+    after = ranker.change_policy(examination=0.0)
+    assert after.version == before.version + 1
+    ranker.rank("q", ["a", "b", "c"], k=3)
+    assert [item.exposure for item in known(ranker).values()] == [1.9, 1.5, 1.0]
+    ranker.change_policy(examination=[0.9, 0.5])
+    ranker.rank("q", ["a", "b", "c"], k=2)
+    assert [item.exposure for item in known(ranker).values()] == [2.8, 2.0, 1.0]
+    assert sound(ranker) == 3
+
+
+def test_mmf_sees_exposure_by_rank_whatever_the_examination_was(open_ranker):
+    ranker = open_ranker(policy="MMF", examination=[1.0, 0.5])
+    for _ in range(4):
+        ranker.rank("q", ["a", "b"], k=2)
+    ranker.change_policy(examination=[1.0, 0.25])
+    ranker.rank("q", ["a", "b"], k=2)
+    ledger = ranker.engine.known("q", None)
+    rows = np.arange(2)
+    p, F = ledger.by_rank(rows, 2)
+    expected = sum(block.F[rows] * block.weights for block in ledger.blocks.values())
+    assert len(ledger.blocks) == 2
+    np.testing.assert_allclose(F * p, expected, rtol=1e-8)
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+def test_exposure_matures_before_it_enters_the_estimate(open_ranker, clock):
+    ranker = open_ranker(maturing=60)
+    first = ranker.rank("q", ["a"], k=1)
+    ranker.feedback([click(first, "a")])
+    clock.wait(59)
+    ranker.rank("q", ["a"], k=1)
+    state = known(ranker)["a"]
+    assert (state.exposure, state.clicks, state.relevance) == (2.0, 1.0, 0.0)
+    clock.wait(1)
+    assert known(ranker)["a"].relevance == 1.0
+    clock.wait(60)
+    assert known(ranker)["a"].relevance == 0.5
+    ranker.change_policy(maturing=200)
+    assert known(ranker)["a"].relevance == 0.0
+    ranker.change_policy(maturing=0)
+    assert known(ranker)["a"].relevance == 0.5
+    assert sound(ranker) == 2
+
+
+def test_counts_decay_and_late_clicks_decay_with_their_impression(open_ranker, clock):
+    ranker = open_ranker(half_life=100)
+    answer = ranker.rank("q", ["a"], k=1)
+    clock.wait(100)
+    assert known(ranker)["a"].exposure == 0.5
+    ranker.feedback([click(answer, "a")])
+    assert known(ranker)["a"].clicks == 0.5
+    assert known(ranker)["a"].relevance == 1.0
+    ranker.rank("q", ["a"], k=1)
+    assert known(ranker)["a"].exposure == 1.5
+    clock.wait(1100)
+    ranker.rank("q", ["a"], k=1)
+    assert known(ranker)["a"].exposure == 1.0  # a thousandth is not worth a block
+    assert sound(ranker) == 3
+
+
+def test_a_half_life_can_come_later(open_ranker, clock):
+    ranker = open_ranker()
+    for _ in range(4):
+        ranker.rank("q", ["a"], k=1)
+    clock.wait(1000)
+    ranker.change_policy(half_life=100)
+    assert known(ranker)["a"].exposure == 4.0  # what had no age is as old as the rule
+    clock.wait(100)
+    ranker.rank("q", ["a"], k=1)
+    assert known(ranker)["a"].exposure == 3.0
+    ranker.change_policy(half_life=None)
+    assert known(ranker)["a"].exposure == 5.0
+    assert sound(ranker) == 5
+
+
+def lists_until_the_others_lead(ranker):
+    """How often a newcomer is first, when ten relevant items have been shown five hundred times."""
+    old = [f"old{i}" for i in range(10)]
+    for _ in range(500):
+        answer = ranker.rank("q", old, k=3)
+        ranker.feedback([click(answer, item) for item in ids(answer)])
+    first = 0
+    for _ in range(200):
+        answer = ranker.rank("q", [*old, "new"], k=3)
+        ranker.feedback([click(answer, item) for item in ids(answer)])
+        first += ids(answer)[0] == "new"
+    return first
+
+
+def test_a_newcomer_enters_with_its_share_if_asked(open_ranker):
+    zero = open_ranker(policy="MCFair(alpha=10, beta=1)", entry="zero")
+    fair = open_ranker(policy="MCFair(alpha=10, beta=1)", entry="fair")
+    catching_up, sharing = lists_until_the_others_lead(zero), lists_until_the_others_lead(fair)
+    assert catching_up > 80
+    assert 5 <= sharing <= 40  # a fair share of 200 among eleven is 18
+    assert sound(fair) == 700
+
+
+def test_a_clock_that_goes_back_does_no_harm(open_ranker, clock):
+    ranker = open_ranker(maturing=10)
+    ranker.rank("q", ["a"], k=1)
+    clock.wait(-3600)
+    answer = ranker.rank("q", ["a"], k=1)
+    assert ranker.feedback([click(answer, "a")])[0].status == "applied"
+    assert answer.expires_at.timestamp() * 1000 == START + 7 * 86_400_000
+    assert sound(ranker) == 2
+
+
+# --- repeats and forgeries -------------------------------------------------------------------------------------------
+
+
+def test_the_same_key_gives_the_same_answer(open_ranker):
+    ranker = open_ranker(policy="MCFair")
+    ranker.rank("q", ["a", "b", "c"], k=2)
+    answer = ranker.rank("q", ["a", "b", "c"], k=2, key="one", explain=True)
+    later = ranker.rank("q", ["c", "b", "a"], k=3)
+    ranker.feedback([click(answer, ids(answer)[0]), click(later, "b")])
+    before = ranker.query_state("q")
+    assert ranker.rank("q", ["a", "b", "c"], k=2, key="one", explain=True) == answer
+    assert ranker.query_state("q") == before
+    with pytest.raises(ConflictError, match="used for another request"):
+        ranker.rank("q", ["a", "b", "c"], k=1, key="one")
+    assert ranker.query_state("q") == before
+    assert sound(ranker) == 3
+
+
+def test_keys_are_forgotten_after_a_day(open_ranker, clock):
+    ranker = open_ranker()
+    first = ranker.rank("q", ["a"], key="one")
+    clock.wait(86_400)
+    assert ranker.rank("q", ["a", "b"], key="one").impression != first.impression
+
+
+def test_the_same_key_at_the_same_time_counts_once(open_ranker):
+    ranker = open_ranker()
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: ranker.rank("q", ["a", "b"], k=1, key="one"), range(40)))
+    assert all(answer == answers[0] for answer in answers)
+    assert ranker.query_state("q").visits == 1
+
+
+def test_events_that_cannot_be_are_told_apart(open_ranker, clock):
+    ranker, other = open_ranker(retention=100), open_ranker()
+    answer = ranker.rank("q", ["a", "b"], k=1)
+    foreign = other.rank("q", ["a", "b"], k=1)
+    events = [
+        click(answer, "b"), click(answer, "stranger"), click(foreign, "a"),
+        {"impression": "rubbish", "item": "a"}, {"impression": answer.impression},
+        {"impression": answer.impression, "type": "bought", "item": "a"},
+        {"impression": answer.impression, "type": "shown", "ranks": [2]},
+        {"impression": answer.impression, "type": "shown", "ranks": [0]},
+        {"impression": answer.impression, "type": "shown", "item": "a"},
+        {"impression": answer.impression, "item": "a", "ranks": [1]},
+    ]  # fmt: skip
+    statuses = [result.status for result in ranker.feedback(events)]
+    assert statuses == [
+        "not_in_impression", "not_in_impression", "unknown_impression", "unknown_impression", "invalid", "invalid",
+        "not_in_impression", "not_in_impression", "invalid", "invalid",
+    ]  # fmt: skip
+    clock.wait(100)
+    assert ranker.feedback([click(answer, "a")])[0].status == "expired"
+    assert known(ranker)["a"].clicks == 0
+
+
+def test_threads_share_one_query_without_losing_a_visit(open_ranker):
+    ranker = open_ranker(policy="MCFair")
+
+    def session(_):
+        answer = ranker.rank("q", ["a", "b", "c", "d"], k=2)
+        return ranker.feedback([click(answer, ids(answer)[0])])[0].status
+
+    with ThreadPoolExecutor(16) as pool:
+        assert set(pool.map(session, range(400))) == {"applied"}
+    state = ranker.query_state("q")
+    assert state.visits == 400
+    assert sum(item.exposure for item in state.items) == pytest.approx(400 * P[:2].sum())
+    assert sum(item.clicks for item in state.items) == 400
+    assert sound(ranker) == 400
+
+
+# --- explanations ----------------------------------------------------------------------------------------------------
+
+
+def test_an_explanation_is_exact_and_stays_as_it_was(open_ranker):
+    ranker = open_ranker(policy="MCFair(alpha=2, beta=5)")
+    rng = np.random.default_rng(0)
+    answers = []
+    for _ in range(30):
+        answers.append(ranker.rank("q", list("abcdefg"), k=3, explain=True))
+        ranker.feedback([click(answers[-1], item) for item in ids(answers[-1]) if rng.random() < 0.4])
+    for answer in answers:
+        why = ranker.explain(answer.impression)
+        assert [(item.id, item.score, item.terms) for item in why.items] == [
+            (item.id, item.score, item.terms) for item in answer.items
+        ]
+        for item in why.items:
+            assert sum(item.terms.values()) == pytest.approx(item.score, rel=1e-12)
+            assert item.inputs.relevance == item.terms["relevance"]
+            assert f"Rank {item.rank} of 7" in item.sentence
+    assert [why.visits for why in map(ranker.explain, (a.impression for a in answers))] == list(range(30))
+
+
+def test_counterfactual_ranks_are_those_of_the_policy_without_the_term(open_ranker):
+    ranker = open_ranker(policy="MCFair(alpha=2, beta=5)")
+    for _ in range(5):
+        answer = ranker.rank("q", list("abcdefg"), k=3)
+        ranker.click(answer.impression, ids(answer)[1])
+    ledger = ranker.engine.known("q", None)
+    candidates = next(iter(ledger.candidates.values()))
+    view = ledger.view(candidates, ranker.engine.version, ranker.engine.now(), 7)
+    why = ranker.explain(ranker.rank("q", list("abcdefg"), k=3).impression)
+    for name, policy in [("fairness", mf.MCFair(alpha=0, beta=5)), ("exploration", mf.MCFair(alpha=2, beta=0))]:
+        order = ["abcdefg"[i] for i in np.argsort(-policy.score(view), kind="stable")]
+        assert {item.id: item.without[name] for item in why.items} == {
+            item.id: order.index(item.id) + 1 for item in why.items
+        }
+
+
+def test_what_does_not_exist_cannot_be_explained(open_ranker):
+    with pytest.raises(NotFoundError, match="no such impression"):
+        open_ranker().explain("rubbish")
+    with pytest.raises(NotFoundError, match="no such query"):
+        open_ranker().query_state(query_id="zz")
+
+
+def test_a_query_s_floor_is_that_of_its_visits(open_ranker):
+    ranker = open_ranker(policy="MCFair(beta=1)")
+    for _ in range(40):
+        answer = ranker.rank("q", list("abcde"), k=3)
+        ranker.feedback([click(answer, item) for item in ids(answer) if item in "ab"])
+    state = ranker.query_state("q")
+    R = np.array([item.relevance for item in state.items])
+    scale = max(1.0, R.max())
+    floor = mf.fairness_floor(mf.Dataset(offsets=[0, 5], y=[0] * 5, R=R / scale), [40], P[:3]).unfairness * scale**2
+    assert state.floor == pytest.approx(floor)
+    assert 0 < state.floor <= state.unfairness
+    assert sum(item.exposure_share for item in state.items) == pytest.approx(1)
+    assert sum(item.merit_share for item in state.items) == pytest.approx(1)
+
+
+def test_fairness_by_group_over_all_queries(open_ranker):
+    ranker = open_ranker(policy="MCFair(beta=1)")
+    for query in ("p", "q"):
+        for _ in range(20):
+            items = [{"id": "a", "group": "A"}, {"id": "b", "group": "B"}, "c"]
+            answer = ranker.rank(query, items, k=2)
+            ranker.feedback([click(answer, item) for item in ids(answer) if item != "c"])
+    fair = ranker.fairness()
+    groups = {each.group: each for each in fair.groups}
+    assert (fair.queries, fair.visits, set(groups)) == (2, 40, {"A", "B", None})
+    assert sum(each.exposure_share for each in fair.groups) == pytest.approx(1)
+    assert groups["A"].merit_share == pytest.approx(groups["B"].merit_share, rel=0.2)
+    assert fair.unfairness == pytest.approx(np.mean([ranker.query_state(q).unfairness for q in "pq"]))
+
+
+# --- deleting and expiring -------------------------------------------------------------------------------------------
+
+
+def test_an_item_is_deleted_everywhere_and_may_come_back_anew(open_ranker):
+    ranker = open_ranker()
+    answers = [ranker.rank(query, ["a", "b"], k=2) for query in ("p", "q")]
+    ranker.feedback([click(answer, "a") for answer in answers])
+    assert ranker.delete_item("a") == 2
+    assert ranker.delete_item("a") == 0
+    assert set(known(ranker)) == {"b"}
+    assert ranker.feedback([click(answers[0], "a")])[0].status == "not_in_impression"
+    assert b'"a"' not in b"".join(ranker.export())
+    ranker.rank("q", ["b", "a"], k=1)
+    assert (known(ranker)["a"].exposure, known(ranker)["a"].clicks) == (0, 0)
+    assert sound(ranker) == 3
+
+
+def test_a_query_is_deleted_with_all_it_had(open_ranker):
+    ranker = open_ranker()
+    answer = ranker.rank("q", ["a"], k=1)
+    ranker.delete_query("q")
+    with pytest.raises(NotFoundError):
+        ranker.query_state("q")
+    assert ranker.feedback([click(answer, "a")])[0].status == "unknown_impression"
+    ranker.rank("q", ["a"], k=1)
+    assert ranker.feedback([click(answer, "a")])[0].status == "unknown_impression"
+    assert ranker.query_state("q").visits == 1
+
+
+def test_a_reset_leaves_rules_and_keys(open_ranker):
+    ranker = open_ranker(policy="FairK")
+    key = ranker.add_key("mine", ["read"]).key
+    ranker.rank("q", ["a"], k=1)
+    assert ranker.reset() == 1
+    assert ranker.usage().queries == ranker.usage().impressions == ranker.usage().items == 0
+    assert ranker.policy().policy == repr(mf.FairK())
+    assert ranker.authenticate(key) == {"read"}
+
+
+def test_an_export_has_everything(open_ranker):
+    ranker = open_ranker()
+    answer = ranker.rank("q", [{"id": "a", "group": "G"}, "b"], k=2)
+    ranker.feedback([click(answer, "b")])
+    rules, query, impression = [msgspec.json.decode(line) for line in ranker.export()]
+    assert rules["rules"]["policy"] == repr(mf.TopK())
+    assert query["query"] == answer.query_id
+    assert [(i["id"], i["group"], i["counts"][0]["ranks"], i["counts"][0]["clicks"]) for i in query["items"]] == [
+        ("a", "G", [1, 0], 0),
+        ("b", None, [0, 1], 1),
+    ]
+    assert impression["items"] == ["a", "b"]
+
+
+def test_expired_impressions_become_a_base_and_the_store_stays_small(open_ranker, clock):
+    ranker = open_ranker(policy="MCFair(beta=5)", retention=60)
+    for _ in range(20):
+        for _ in range(30):
+            answer = ranker.rank("q", list("abcd"), k=2)
+            ranker.feedback([click(answer, ids(answer)[0])])
+        clock.wait(61)
+        before = ranker.query_state("q")
+        ranker.submit(Engine.sweep).result()
+        assert ranker.query_state("q") == before
+        assert ranker.usage().impressions == ranker.usage().events == 0
+        assert ranker.usage().snapshots == 1
+    assert before.visits == 600
+    assert ranker.feedback([click(answer, "a")])[0].status == "expired"
+    with pytest.raises(NotFoundError, match="expired"):
+        ranker.explain(answer.impression)
+    ranker.rank("q", list("abcd"), k=2)
+    assert sound(ranker) == 1
+
+
+def test_what_is_still_explained_keeps_what_it_was_made_from(open_ranker, clock):
+    ranker = open_ranker(maturing=50, retention=60)
+    first = ranker.rank("q", ["a", "b"], k=1)
+    ranker.click(first.impression, "a")
+    clock.wait(40)
+    second = ranker.rank("q", ["a", "b"], k=1)
+    before = ranker.explain(second.impression)
+    clock.wait(21)  # the first has expired, but when the second was made it was too young to count
+    ranker.submit(Engine.sweep).result()
+    assert ranker.explain(second.impression) == before
+    assert before.items[0].inputs.relevance == 0.0
+    clock.wait(100)
+    ranker.submit(Engine.sweep).result()
+    assert ranker.usage().impressions == 0
+
+
+@pytest.fixture
+def engine(clock):
+    """An engine alone, so that nobody else sweeps."""
+    made = Engine(SQLiteStore(None), lambda stored: make_rules(stored, "TopK", {"retention": 100.0}), clock=clock)
+    yield made
+    made.store.close()
+
+
+def left(engine):
+    """Entries of all logs, and requests known by their keys."""
+    return engine.store.number("SELECT count(*) FROM log"), engine.store.number("SELECT count(*) FROM requests")
+
+
+def statements(engine):
+    """What a sweep asks of the store."""
+    asked = []
+    engine.store.db.set_trace_callback(asked.append)
+    engine.sweep()
+    engine.store.db.set_trace_callback(None)
+    return asked
+
+
+def test_a_sweep_leaves_the_store_alone_until_something_expires(engine, clock):
+    engine.sweep()
+    engine.rank(request("p"), "one")
+    assert statements(engine) == []  # nothing that came since can have expired
+    clock.wait(40)
+    answer = engine.rank(request("q"), "two")
+    engine.feedback([wire.Event(impression=answer.impression, item="a")])
+    clock.wait(59.999)
+    assert statements(engine) == []
+    clock.wait(0.001)
+    assert engine.sweep() == 1
+    assert left(engine) == (2, 2)
+    clock.wait(0.001)
+    engine.sweep()
+    assert left(engine) == (2, 1)
+    assert statements(engine) == []
+    clock.wait(39.998)
+    assert statements(engine) == []
+    clock.wait(0.001)
+    assert engine.sweep() == 2  # the list and the click on it
+    clock.wait(0.001)
+    engine.sweep()
+    assert left(engine) == (0, 0)
+    clock.wait(99)
+    assert statements(engine) == []
+
+
+def test_a_sweep_in_many_small_parts_misses_nothing(engine, clock):
+    for i in range(10):
+        engine.rank(request(f"q{i}"))
+        clock.wait(1)
+    for _ in range(4):
+        engine.sweep(0.0)  # a part of a round
+    engine.rank(request("q0"))
+    clock.wait(90)
+    for _ in range(30):
+        engine.sweep(0.0)
+    assert left(engine) == (10, 0)
+    clock.wait(200)
+    for _ in range(30):
+        engine.sweep(0.0)
+    assert left(engine) == (0, 0)
+
+
+def shorten(engine):
+    engine.change(wire.PolicyChange(retention=10.0))
+    engine.rank(request("q"))
+
+
+def delete(engine):
+    engine.delete_item("a")
+    assert left(engine) == (2, 0)
+
+
+def fail(engine):
+    engine.store.begin()
+    engine.rank(request("p"))
+    engine.store.rollback()
+    engine.forget()
+
+
+@pytest.mark.parametrize(("happens", "after", "rest"), [(shorten, 10, 1), (delete, 100, 0), (fail, 100, 0)])
+def test_what_happens_between_sweeps_does_not_delay_any(engine, clock, happens, after, rest):
+    engine.rank(request("p"))
+    for _ in range(2):
+        engine.sweep()
+    happens(engine)
+    engine.sweep()
+    clock.wait(after)
+    engine.sweep()
+    assert left(engine) == (rest, 0)
+
+
+def test_what_is_deleted_after_all_has_expired_goes_at_once(engine, clock):
+    engine.rank(request("p"))
+    clock.wait(100)
+    assert engine.sweep() == 1
+    engine.delete_item("a")
+    assert engine.sweep() == 1
+    assert left(engine) == (0, 0)
+
+
+def test_an_item_moves_to_another_group_and_back(open_ranker):
+    ranker = open_ranker()
+    for group in ("G", "H", "G"):
+        ranker.rank("q", [{"id": "a", "group": group}, "b"], k=1)
+        assert known(ranker)["a"].group == group
+    ranker.rank("q", ["a", "b"], k=1)
+    assert known(ranker)["a"].group == "G"
+
+
+def test_one_batch_of_feedback_for_more_queries_than_fit_into_memory(open_ranker):
+    ranker = open_ranker(cache=5_000)
+    answers = [ranker.rank(query, list("abcdef"), k=2) for query in "pqrpqrp"]
+    results = ranker.feedback([click(answer, ids(answer)[0]) for answer in answers])
+    assert [result.status for result in results] == ["applied"] * 7
+    assert [sum(item.clicks for item in known(ranker, query).values()) for query in "pqr"] == [3, 2, 2]
+    assert sound(ranker) == 7
+
+
+def test_what_does_not_fit_into_memory_is_read_back(open_ranker):
+    small, large = open_ranker(policy="MCFair(beta=5)", cache=20_000), open_ranker(policy="MCFair(beta=5)")
+    rng = np.random.default_rng(1)
+    for _ in range(400):
+        query, hit = f"q{rng.integers(30)}", rng.integers(2)
+        lists = []
+        for ranker in (small, large):
+            answer = ranker.rank(query, list("abcdef"), k=2)
+            ranker.feedback([click(answer, ids(answer)[hit])])
+            lists.append(ids(answer))
+        assert lists[0] == lists[1]
+    assert len(small.engine.ledgers) < 10 < len(large.engine.ledgers)
+
+
+def test_snapshots_shorten_the_way_back(open_ranker, monkeypatch):
+    monkeypatch.setattr(engine_module, "SNAPSHOT_EVERY", 10)
+    monkeypatch.setattr(engine_module, "KEPT_EVERY", 25)
+    ranker = open_ranker(policy="MCFair(beta=5)")
+    for _ in range(100):
+        ranker.rank("q", list("abc"), k=2)
+    with ranker.store.reader() as store:
+        assert [seq for seq, _ in store.snapshots(1)] == [20, 40, 70, 90, 100]
+    before = ranker.query_state("q")
+    ranker.submit(Engine.forget).result()
+    assert ranker.query_state("q") == before
+    assert sound(ranker) == 100
+
+
+# --- rules, limits, trouble ------------------------------------------------------------------------------------------
+
+
+def test_rules_outlive_the_process_and_only_changes_are_new_versions(open_ranker, tmp_path):
+    first = open_ranker(tmp_path / "s.db", policy="FairK")
+    assert first.policy().version == 1
+    assert first.change_policy(policy="FairK()").version == 1
+    assert first.change_policy(retention=3600).version == 2
+    first.close()
+    again = Ranker(tmp_path / "s.db", warm=False)
+    assert (again.policy().version, again.policy().policy, again.policy().retention) == (
+        2,
+        repr(mf.FairK()),
+        3600,
+    )
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"prior_mean": 1.5}, "prior_mean"), ({"prior_strength": -1}, "prior_strength"), ({"entry": "late"}, "entry"),
+        ({"examination": [0, 0]}, "examination"), ({"examination": []}, "examination"),
+        ({"examination": float("nan")}, "examination"), ({"half_life": 0}, "half_life"),
+        ({"retention": 0}, "retention"),
+        ({"maturing": 1e8}, "maturing"), ({"maturing": 20, "half_life": 10}, "maturing"), ({"colour": 1}, "colour"),
+        ({"seed": -1}, "seed"), ({"prior_strength": float("inf")}, "prior_strength"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_rules_that_cannot_be_are_refused_by_name(open_ranker, change, field):
+    ranker = open_ranker()
+    before = ranker.policy()
+    with pytest.raises(RequestError) as refusal:
+        ranker.change_policy(**change)
+    assert refusal.value.field == field
+    assert ranker.policy() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"query": ""}, "query"), ({"query": "é" * 2100}, "query"), ({"items": []}, "items"), ({"k": 0}, "k"),
+        ({"items": ["a", "b", "a"]}, "items[2].id"), ({"items": [{"id": "a", "prior": 1.1}]}, "prior"),
+        ({"items": ["é" * 129]}, "items[0].id"), ({"items": [str(i) for i in range(5001)]}, "items"),
+        ({"items": [str(i) for i in range(5000)], "k": 201}, "k"), ({"policy": "Nobody"}, "policy"),
+        ({"items": [{"id": "a", "colour": 1}]}, "colour"), ({"query": "half \ud800"}, "query"),
+        ({"items": [{"id": "a", "group": "é" * 129}]}, "items[0].group"), ({"items": ["\udfff"]}, "items[0].id"),
+    ],
+    ids=lambda value: str(value)[:40],
+)  # fmt: skip
+def test_requests_that_cannot_be_are_refused_by_field(open_ranker, arguments, field):
+    ranker = open_ranker()
+    with pytest.raises(RequestError) as refusal:
+        ranker.rank(**{"query": "q", "items": ["a", "b"]} | arguments)
+    assert refusal.value.field == field
+    assert ranker.usage().queries == 0
+
+
+@pytest.mark.parametrize(
+    ("items", "field"),
+    [
+        (b"null", "items"), (b"[]", "items"), (b'{"id": "a"}', "items"), (b"[1]", "items[0]"), (b'[{}]', "items[0].id"),
+        (b'[{"id": "a"}, {"id": "b", "prior": 2}]', "items[1].prior"), (b'[{"id": "a"}, {"id": "a"}]', "items[1].id"),
+        (b'[{"id": "\xff"}]', None), (b'[{"id": "\\ud800"}]', None), (b"[" * 100_000, "items[0]"),
+    ],
+    ids=lambda value: str(value)[:40],
+)  # fmt: skip
+def test_unread_items_are_refused_by_field(open_ranker, items, field):
+    ranker = open_ranker()
+    for _ in range(2):
+        with pytest.raises(RequestError) as refusal:
+            ranker.submit(Engine.rank, request("q", items)).result()
+        assert refusal.value.field == field
+    assert ranker.usage().queries == 0
+
+
+def test_items_are_read_only_when_they_are_new(open_ranker, monkeypatch):
+    read = []
+
+    def read_items(items):
+        read.append(bytes(items))
+        return wire.read_items(items)
+
+    monkeypatch.setattr(engine_module, "read_items", read_items)
+    ranker = open_ranker()
+    for query in ("q", "q", "other", "q"):
+        assert ids(ranker.rank(query, ["a", "b"])) == ["a", "b"]
+    assert len(read) == 2  # once for each query
+    ranker.rank("q", ["a", {"id": "b", "group": "G"}])
+    ranker.rank("q", ["a", "b"])
+    assert len(read) == 4  # since an item has moved to another group, nothing is taken to be as it was
+    ranker.submit(Engine.forget).result()
+    ranker.rank("q", ["a", "b"])
+    assert len(read) == 5
+    assert sound(ranker) == 7
+
+
+def test_a_query_has_room_for_so_many_items(open_ranker, monkeypatch):
+    monkeypatch.setattr(engine_module, "MAX_ROWS", 3)
+    ranker = open_ranker()
+    ranker.rank("q", ["a", "b"], k=1)
+    with pytest.raises(RequestError, match="more than 3 different items"):
+        ranker.rank("q", ["c", "d"], k=1)
+    assert set(known(ranker)) == {"a", "b"}
+
+
+def test_one_that_fails_by_surprise_does_not_take_the_others_with_it(open_ranker):
+    ranker = open_ranker()
+    gate = threading.Event()
+    ranker.submit(lambda engine: gate.wait(10))
+
+    def spoil(engine):
+        engine.rank(request("spoilt"))
+        raise KeyError("a bug")
+
+    futures = [ranker.submit(Engine.rank, request("q")) for _ in range(3)]
+    spoilt = ranker.submit(spoil)
+    gate.set()
+    assert len({future.result().impression for future in futures}) == 3
+    with pytest.raises(KeyError):
+        spoilt.result()
+    assert ranker.query_state("q").visits == 3
+    with pytest.raises(NotFoundError):
+        ranker.query_state("spoilt")
+    assert ranker.trouble is None
+    assert sound(ranker) == 3
+
+
+def test_too_many_waiting_are_refused(open_ranker):
+    ranker = open_ranker(most_waiting=2)
+    gate = threading.Event()
+    busy = ranker.submit(lambda engine: gate.wait(10))
+    while ranker.depth:
+        pass
+    waiting = [ranker.submit(Engine.now) for _ in range(2)]
+    with pytest.raises(UnavailableError, match="waiting already"):
+        ranker.submit(Engine.now)
+    gate.set()
+    assert all(future.result() for future in (busy, *waiting))
+
+
+def test_closing_does_what_is_queued_and_refuses_the_rest(open_ranker, tmp_path):
+    ranker = open_ranker(tmp_path / "s.db")
+    futures = [ranker.submit(Engine.rank, request("q")) for _ in range(50)]
+    ranker.close()
+    assert len({future.result().impression for future in futures}) == 50
+    with pytest.raises(UnavailableError, match="stopping"):
+        ranker.rank("q", ["a"])
+    assert open_ranker(tmp_path / "s.db").query_state("q").visits == 50
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+
+def test_keys_are_hashed_scoped_and_revocable(open_ranker, tmp_path):
+    ranker = open_ranker(tmp_path / "s.db")
+    assert not ranker.has_keys
+    added = ranker.add_key("shop", ["feedback", "rank"])
+    assert added.info.scopes == ["rank", "feedback"]
+    assert ranker.has_keys
+    assert ranker.authenticate(added.key) == {"rank", "feedback"}
+    secret = added.key.split("_", 2)[2]
+    for wrong in ("", "x", added.key[:-1], added.key + "x", added.key.upper(), f"mcfair_{'0' * 12}_{secret}", "é_é_é"):
+        assert ranker.authenticate(wrong) is None
+    assert secret.encode() not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    (listed,) = ranker.keys()
+    assert listed == added.info
+    assert ranker.revoke_key(added.info.id).revoked is not None
+    assert ranker.authenticate(added.key) is None
+    assert ranker.has_keys  # to revoke the last one does not open the door
+    with pytest.raises(NotFoundError):
+        ranker.revoke_key("nobody")
+    with pytest.raises(RequestError, match="unknown scope 'everything'"):
+        ranker.add_key("x", ["everything"])
+
+
+# --- proofs that can fail --------------------------------------------------------------------------------------------
+
+
+def tampered(ranker, sql, proof):
+    """What a proof says of a copy of a store that was changed behind its back."""
+    with ranker.store.reader() as store:
+        store.db.execute(sql)
+        return proof(store)
+
+
+@pytest.fixture
+def some_lists(open_ranker, monkeypatch):
+    monkeypatch.setattr(engine_module, "SNAPSHOT_EVERY", 10)
+    monkeypatch.setattr(engine_module, "KEPT_EVERY", 10)
+    ranker = open_ranker(policy="MCFair(beta=5)")
+    for _ in range(60):
+        answer = ranker.rank("q", list("abcde"), k=3)
+        ranker.feedback([click(answer, ids(answer)[0])])
+    assert sound(ranker) == 60
+    return ranker
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("UPDATE log SET bits = x'010101' WHERE seq = 1", "is not what its feedback made of it"),
+        ("DELETE FROM log WHERE seq = 7", "gap"),
+        ("UPDATE log SET body = (SELECT body FROM log WHERE seq = 4) WHERE seq = 2", "twice|not what its feedback"),
+        ("UPDATE snapshots SET body = (SELECT body FROM snapshots ORDER BY seq LIMIT 1)", "do not give the counters"),
+        ("DELETE FROM candidates", "lost its candidates"),
+        ("DELETE FROM items WHERE row = 4", "5 rows, but 4 items"),
+    ],
+    ids=["bits", "gap", "feedback", "counters", "candidates", "items"],
+)
+def test_verify_finds_what_was_changed(some_lists, sql, says):
+    faults = tampered(some_lists, sql, verify)
+    assert any(re.search(says, fault) for fault in faults), faults
+
+
+def test_replay_finds_a_list_that_was_another_one(some_lists):
+    first = "(SELECT body FROM log WHERE kind = 0 ORDER BY seq LIMIT 1)"
+    *_, faults = tampered(some_lists, f"UPDATE log SET body = {first} WHERE kind = 0 AND seq = 39", replay)
+    assert any("list 39 was another one" in fault for fault in faults)

@@ -1,0 +1,98 @@
+"""The service with simulated users makes the lists of the simulator, to the bit: in the library and over HTTP."""
+
+import numpy as np
+import pytest
+from service_process import ServerProcess, mcfair
+
+import mcfair as mf
+from mcfair.random import CLICKS, draws
+from mcfair.service.client import Client
+from mcfair.service.ranker import Ranker
+from mcfair.users.arrivals import arrivals
+from mcfair.users.clicking import clicked
+
+POLICIES = [
+    "MCFair(alpha=1, beta=100)",
+    "MCFair(alpha=10, beta=5, scale=mean, ties=random)",
+    "FairCo(alpha=1, beta=10)",
+    "MMF(alpha=0.8)",
+    "TopK(ties=least-exposed)",
+    "RandomK",
+]
+
+
+def scene(policy, sessions, **changes):
+    """Data whose draws belong to the numbers that the service will give queries, in the order they arrive."""
+    base = mf.synthetic("mq2008-like", seed=3).take(range(6))
+    stream = arrivals("uniform", sessions, base.queries, seed=7)
+    order = list(dict.fromkeys(stream.tolist()))
+    places = [1 + order.index(q) if q in order else 100 + q for q in range(base.queries)]
+    data = mf.Dataset(offsets=base.offsets, y=base.y, R=base.R, y_max=base.y_max, places=places)
+    trace = mf.simulate(data, policy, "online", steps=sessions, seed=7, record=True, **changes)
+    assert np.array_equal(trace.arrivals, stream)
+    return data, stream, trace
+
+
+def serve_users(service, data, stream, trace, prior=None):
+    """Play the sessions of a run against a service, and compare every list."""
+    p = trace.state.p
+    visits = np.zeros(data.queries, int)
+    for t, q in enumerate(stream.tolist()):
+        R = data.R[data.offsets[q] : data.offsets[q + 1]]
+        items = [{"id": str(d), **({} if prior is None else {"prior": prior})} for d in range(R.size)]
+        answer = service.rank(f"query {q}", items, k=p.size)
+        shown = [int(item.id) for item in answer.items]
+        assert shown == trace.lists[t, : len(shown)].tolist(), f"session {t}"
+        user = draws(7, CLICKS, query=int(data.places[q]), visit=int(visits[q]))
+        hits = [d for j, d in enumerate(shown) if clicked(user, d, p[j] * R[d])]
+        if hits:
+            events = [{"impression": answer.impression, "item": str(d)} for d in hits]
+            assert all(result.status == "applied" for result in service.feedback(events))
+        visits[q] += 1
+
+
+def check_counters(service, data, trace):
+    """Compare what the service knows at the end with what the simulator knows."""
+    R = trace.state.estimate()
+    for q in np.flatnonzero(trace.state.visits):
+        rows = slice(data.offsets[q], data.offsets[q + 1])
+        state = service.query_state(f"query {q}")
+        assert state.visits == trace.state.visits[q]
+        assert [item.exposure for item in state.items] == trace.state.E[rows].tolist()
+        assert [item.clicks for item in state.items] == trace.state.C[rows].tolist()
+        assert [item.relevance for item in state.items] == R[rows].tolist()
+        assert state.unfairness == mf.unfairness(trace.state.E[rows], R[rows])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_library_makes_the_lists_of_the_simulator(policy):
+    data, stream, trace = scene(policy, 600)
+    with Ranker("memory:", policy=policy, seed=7) as ranker:
+        serve_users(ranker, data, stream, trace)
+        check_counters(ranker, data, trace)
+
+
+def test_priors_are_those_of_the_simulator():
+    data, stream, trace = scene("MCFair(beta=20)", 400, prior_mean=0.3, prior_strength=2.5, k_s=3)
+    with Ranker("memory:", policy="MCFair(beta=20)", seed=7, prior_strength=2.5) as ranker:
+        serve_users(ranker, data, stream, trace, prior=0.3)
+    with Ranker("memory:", policy="MCFair(beta=20)", seed=7, prior_strength=2.5, prior_mean=0.3) as ranker:
+        serve_users(ranker, data, stream, trace)
+
+
+def test_a_severity_is_that_of_the_simulator():
+    data, stream, trace = scene("MCFair(beta=20)", 400, severity=0.5)
+    with Ranker("memory:", policy="MCFair(beta=20)", seed=7, examination=0.5) as ranker:
+        serve_users(ranker, data, stream, trace)
+
+
+def test_a_run_through_http_makes_the_lists_of_the_simulator(tmp_path):
+    policy = "MCFair(alpha=1, beta=100, ties=random)"
+    data, stream, trace = scene(policy, 250)
+    with ServerProcess(tmp_path / "store.db", "--policy", policy, "--seed", "7") as server:
+        with Client(f"http://127.0.0.1:{server.ready().port}") as client:
+            serve_users(client, data, stream, trace)
+            check_counters(client, data, trace)
+        assert server.terminate() == 0
+    replayed = mcfair("replay", "--store", tmp_path / "store.db")
+    assert "250 lists: all the same" in replayed.stdout
