@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import platformdirs
 
 from .errors import MCFairWarning
 
-__all__ = ["Kernel", "Signature", "compile_seconds", "kernel"]
+__all__ = ["AnyKernel", "Kernel", "Signature", "compile_seconds", "kernel"]
 
 PACKAGE = Path(__file__).parent
 
@@ -69,7 +69,11 @@ def writable(folder: Path) -> bool:
         return False
 
 
-class Kernel:
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+class Kernel(Generic[Arguments, Result]):
     """A function that Numba compiles on first use; write its body as loops over scalars.
 
     Parameters
@@ -84,7 +88,7 @@ class Kernel:
         which costs as much as the ranking itself; a user's kernels may always make arrays.
     """
 
-    def __init__(self, function: Callable[..., Any], *, inline: bool = True, allocates: bool = False) -> None:
+    def __init__(self, function: Callable[Arguments, Result], *, inline: bool = True, allocates: bool = False) -> None:
         self.interpreted = function
         self.inline, self.allocates = inline, allocates
         self.__name__, self.__module__, self.__doc__ = function.__name__, function.__module__, function.__doc__
@@ -120,8 +124,8 @@ class Kernel:
         # Numba asks any object for this attribute: with it, kernels can call kernels.
         return self.compiled._numba_type_
 
-    def __call__(self, *args: Any) -> Any:
-        return self.interpreted(*args) if INTERPRET else self.compiled(*args)
+    def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return self.interpreted(*args, **kwargs) if INTERPRET else self.compiled(*args, **kwargs)
 
     def compile(self, *examples: Any) -> tuple[Any, Callable[..., Any]]:
         """Compile, or load from the cache, for arguments of the types of these examples.
@@ -140,6 +144,10 @@ class Kernel:
         if types not in self.compiled.overloads:
             self.compiled.compile(types)
         return self.compiled, self.compiled.overloads[types].entry_point
+
+
+AnyKernel = Kernel[..., Any]
+"""A kernel whatever its arguments."""
 
 
 class Signature:
@@ -169,12 +177,12 @@ def compile_seconds() -> Iterator[list[float]]:
 
 
 @overload
-def kernel(function: Callable[..., Any], /) -> Kernel: ...
+def kernel(function: Callable[Arguments, Result], /) -> Kernel[Arguments, Result]: ...
 @overload
-def kernel(*, inline: bool = True, allocates: bool = False) -> Callable[[Callable[..., Any]], Kernel]: ...
 def kernel(
-    function: Callable[..., Any] | None = None, /, **options: bool
-) -> Kernel | Callable[[Callable[..., Any]], Kernel]:  # fmt: skip
+    *, inline: bool = True, allocates: bool = False
+) -> Callable[[Callable[Arguments, Result]], Kernel[Arguments, Result]]: ...
+def kernel(function: Callable[..., Any] | None = None, /, **options: bool) -> Any:
     """Make a function a kernel: compiled when first called, or as a part of the kernels that call it.
 
     See `Kernel` for the options.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FloatArray", "IntArray"]
+__all__ = ["BoolArray", "CountArray", "FloatArray", "IntArray"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+CountArray = npt.NDArray[np.int32]
+BoolArray = npt.NDArray[np.bool_]

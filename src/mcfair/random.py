@@ -51,7 +51,9 @@ def draws(seed: int, purpose: int, query: int = 0, visit: int = 0) -> Draws:
 
 
 @kernel
-def philox4x32(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
+def philox4x32(
+    c0: np.uint64, c1: np.uint64, c2: np.uint64, c3: np.uint64, k0: np.uint64, k1: np.uint64
+) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
     """Ten rounds of Philox on a counter of four and a key of two 32-bit words, each held in a uint64."""
     for _ in range(10):
         a = M0 * c0
@@ -63,14 +65,14 @@ def philox4x32(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def uniform(rng, slot):  # type: ignore[no-untyped-def]
+def uniform(rng: Draws, slot: int) -> float:
     """Draw the number in [0, 1) that belongs to a slot: 53 bits from the first two words of its Philox block."""
     x0, x1, _, _ = philox4x32(np.uint64(slot), rng.visit, rng.query, rng.purpose, rng.seed & LOW, rng.seed >> HALF)
     return ((x0 >> np.uint64(5)) * 67108864.0 + (x1 >> np.uint64(6))) * UNIT
 
 
 @kernel
-def fill_uniform(rng, out):  # type: ignore[no-untyped-def]
+def fill_uniform(rng: Draws, out: FloatArray) -> None:
     """Write the draws of slots 0, 1, … to an array."""
     for slot in range(out.shape[0]):
         out[slot] = uniform(rng, slot)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, datac
 import msgspec
 import numpy as np
 
-from .._jit import Kernel, Signature, kernel
+from .._jit import AnyKernel, Kernel, Signature, kernel
 from ..arrays import FloatArray, IntArray
 from ..data.dataset import Dataset
 from ..errors import PolicyError, checked, choices, unknown
@@ -69,7 +69,7 @@ class Policy:
     Newest(weight=2.0)
     """
 
-    kernel: ClassVar[Kernel | None] = None
+    kernel: ClassVar[AnyKernel | None] = None
     ranks: ClassVar[bool] = False
     fits: ClassVar[int] = 1
     needs_features: ClassVar[bool] = False

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._jit import INTERPRET, Kernel
+from .._jit import INTERPRET, AnyKernel
 from ..arrays import FloatArray, IntArray
 from ..errors import PolicyError
 from ..policies.base import BY_INDEX, EXAMPLE_DRAWS, OK, RANK, SCORE, Policy, Room, is_list, room_for, top_k
@@ -60,19 +60,19 @@ def decide(policy: Policy, q: Query, rng: Draws, k: int, theta: FloatArray, room
 # Numba's dispatcher looks at the type of every argument at every call, which takes longer than to score many items.
 
 
-def direct(kernel: Kernel, *examples: Any) -> Callable[..., Any]:
+def direct(kernel: AnyKernel, *examples: Any) -> Callable[..., Any]:
     """Give a kernel as it can be called past the dispatcher, with arguments of the types of these examples only."""
     return kernel.interpreted if INTERPRET else kernel.compile(*examples)[1]
 
 
 @cache
-def scorer(kernel: Kernel) -> Callable[..., Any]:
+def scorer(kernel: AnyKernel) -> Callable[..., Any]:
     """Give the kernel of a policy that scores."""
     return direct(kernel, *SCORE)
 
 
 @cache
-def lister(kernel: Kernel) -> Callable[..., Any]:
+def lister(kernel: AnyKernel) -> Callable[..., Any]:
     """Give the kernel of a policy that makes lists."""
     return direct(kernel, *RANK)
 

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from .._jit import INTERPRET, Kernel, compile_seconds
+from .._jit import INTERPRET, AnyKernel, compile_seconds
 from ..arrays import FloatArray, IntArray
 from ..data.dataset import Dataset, concatenate
 from ..data.folds import Fold, check_preset
@@ -106,7 +106,7 @@ class Setting:
 
 # --- a run -----------------------------------------------------------------------------------------------------------
 
-LOOPS: WeakKeyDictionary[Kernel, Callable[..., tuple[int, int]]] = WeakKeyDictionary()
+LOOPS: WeakKeyDictionary[AnyKernel, Callable[..., tuple[int, int]]] = WeakKeyDictionary()
 """The compiled loop for each kernel: the types of its arguments are the same in every run."""
 
 NO_ANSWER = (-1, -1)
