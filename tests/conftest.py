@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import settings
 
-from mcfair.policies.base import REGISTRY
+import mcfair as mf
 
 # The first call of a kernel compiles it, which no deadline foresees.
 settings.register_profile("mcfair", deadline=None)
@@ -18,9 +18,11 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(autouse=True)
-def registry():
-    """Forget the policies that a test registers."""
-    before = dict(REGISTRY)
+def registries():
+    """Remove the parts that a test registers."""
+    kinds = [base.kind for base in (mf.Policy, mf.ClickModel, mf.Estimator, mf.Metric)]
+    before = [dict(kind.registry) for kind in kinds]
     yield
-    REGISTRY.clear()
-    REGISTRY.update(before)
+    for kind, parts in zip(kinds, before, strict=True):
+        kind.registry.clear()
+        kind.registry.update(parts)

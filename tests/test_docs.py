@@ -10,7 +10,7 @@ from service_process import ServerProcess
 import mcfair as mf
 from mcfair.cli.app import app
 from mcfair.experiments.experiment import parse_experiment
-from mcfair.testing import check_policy
+from mcfair.testing import check_part
 
 ROOT = Path(__file__).parent.parent
 USAGE = (ROOT / "docs" / "usage.md").read_text()
@@ -81,13 +81,13 @@ def test_the_policies_of_the_usage_page_run_and_agree():
     for block in own:
         exec(block, space)
     plain, compiled = space["Damped"](), space["FastDamped"]()
-    check_policy(compiled)
+    check_part(compiled)
     traces = [mf.simulate(space["data"], each, "online", steps=500) for each in (plain, compiled)]
     assert traces[0].unfairness == traces[1].unfairness
 
 
 def test_every_policy_is_documented():
-    for name in mf.policies():
+    for name in mf.registered(mf.Policy):
         assert f"| {name} |" in USAGE
 
 

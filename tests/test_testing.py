@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mcfair as mf
-from mcfair.testing import check_policy
+from mcfair.testing import check_part
 
 counter = itertools.count()
 
@@ -34,7 +34,7 @@ def meddling(self, q):
 )
 def test_a_broken_policy_is_caught(methods, message):
     with pytest.raises(AssertionError, match=message):
-        check_policy(type("Broken", (mf.Policy,), methods)())
+        check_part(type("Broken", (mf.Policy,), methods)())
 
 
 def test_a_kernel_that_differs_when_compiled_is_caught():
@@ -48,7 +48,7 @@ def test_a_kernel_that_differs_when_compiled_is_caught():
         kernel = wrapping
 
     with pytest.raises(AssertionError, match="compiled and interpreted scores differ"):
-        check_policy(Wrapping())
+        check_part(Wrapping())
 
 
 def test_a_good_policy_passes():
@@ -59,4 +59,4 @@ def test_a_good_policy_passes():
         def terms(self, q):
             return {"relevance": q.R, "exposure": -q.E}
 
-    check_policy(Good())
+    check_part(Good())

@@ -4,7 +4,7 @@ Examples
 --------
 >>> import mcfair as mf
 >>> data = mf.synthetic("mq2008-like", seed=0)
->>> trace = mf.simulate(data, mf.MCFair(alpha=1.0, beta=0.0), steps=1000)
+>>> trace = mf.simulate(data, mf.MCFair(alpha=1.0), steps=1000)
 >>> trace.sessions
 1000
 """
@@ -12,16 +12,19 @@ Examples
 from typing import TYPE_CHECKING, Any
 
 from ._jit import Kernel, kernel
-from .analysis.limits import Floor, Frontier, fairness_floor, frontier
 from .data.dataset import Dataset
-from .data.folds import Fold, load_letor, open_data, synthetic
+from .data.folds import Fold, load_fold, load_letor
 from .data.grades import relevance
+from .data.profiles import synthetic
+from .data.protocols import Protocol
+from .data.sources import open_data
 from .errors import (
     ConflictError,
     DataError,
     MCFairError,
     MCFairWarning,
     NotFoundError,
+    PartError,
     PolicyError,
     RequestError,
     SettingError,
@@ -29,16 +32,23 @@ from .errors import (
     TraceError,
     UnavailableError,
 )
-from .metrics.exposure import cndcg, ideal_dcg, ndcg, unfairness, unfairness_per_query
+from .estimators import IPS, Estimator, parse_estimator
+from .metrics import CNDCG, NDCG, Gini, GroupUnfairness, Metric, RelativeUnfairness, Unfairness, parse_metric
+from .metrics.effectiveness import cndcg, ideal_dcg, ndcg
+from .metrics.exposure import unfairness, unfairness_per_query
+from .parts import Part, register, registered
 from .policies import ILP, LP, MMF, ExploreK, FairCo, FairK, MCFair, PLFair, RandomK, TopK
-from .policies.base import Policy, parse_policies, parse_policy, policies, register
+from .policies.base import Policy, parse_policies, parse_policy
 from .random import Draws, uniform
-from .simulation.run import Setting, simulate
+from .simulation.setting import Setting
+from .simulation.simulate import simulate
 from .simulation.trace import Trace
 from .state import Query, State
+from .users import DBN, Cascade, ClickModel, PositionBased, TrustBias, parse_click_model
 from .users.examination import examination
 
 if TYPE_CHECKING:
+    from .analysis.limits import Floor, Frontier, fairness_floor, frontier
     from .analysis.significance import fisher, holm
     from .analysis.tuning import Tuning, tune
     from .experiments.execute import run_experiments
@@ -48,16 +58,45 @@ if TYPE_CHECKING:
     from .service.client import AsyncClient, Client
     from .service.ranker import Ranker
 
+LATER = {
+    "AsyncClient": "service.client",
+    "Client": "service.client",
+    "Experiment": "experiments.experiment",
+    "Floor": "analysis.limits",
+    "Frontier": "analysis.limits",
+    "Ranker": "service.ranker",
+    "Results": "experiments.results",
+    "Series": "experiments.experiment",
+    "Tuning": "analysis.tuning",
+    "fairness_floor": "analysis.limits",
+    "fisher": "analysis.significance",
+    "frontier": "analysis.limits",
+    "holm": "analysis.significance",
+    "read_experiment": "experiments.experiment",
+    "run_experiments": "experiments.execute",
+    "shipped_experiment": "experiments.experiment",
+    "tune": "analysis.tuning",
+    "write_report": "report",
+}
+"""Names that are imported on first use, so that ranking and simulating need not load what reports and serves."""
+
 __all__ = [
+    "CNDCG",
+    "DBN",
     "ILP",
+    "IPS",
     "LP",
     "MMF",
+    "NDCG",
     "AsyncClient",
+    "Cascade",
+    "ClickModel",
     "Client",
     "ConflictError",
     "DataError",
     "Dataset",
     "Draws",
+    "Estimator",
     "Experiment",
     "ExploreK",
     "FairCo",
@@ -65,17 +104,25 @@ __all__ = [
     "Floor",
     "Fold",
     "Frontier",
+    "Gini",
+    "GroupUnfairness",
     "Kernel",
     "MCFair",
     "MCFairError",
     "MCFairWarning",
+    "Metric",
     "NotFoundError",
     "PLFair",
+    "Part",
+    "PartError",
     "Policy",
     "PolicyError",
+    "PositionBased",
+    "Protocol",
     "Query",
     "RandomK",
     "Ranker",
+    "RelativeUnfairness",
     "RequestError",
     "Results",
     "Series",
@@ -86,8 +133,10 @@ __all__ = [
     "TopK",
     "Trace",
     "TraceError",
+    "TrustBias",
     "Tuning",
     "UnavailableError",
+    "Unfairness",
     "cndcg",
     "examination",
     "fairness_floor",
@@ -96,14 +145,18 @@ __all__ = [
     "holm",
     "ideal_dcg",
     "kernel",
+    "load_fold",
     "load_letor",
     "ndcg",
     "open_data",
+    "parse_click_model",
+    "parse_estimator",
+    "parse_metric",
     "parse_policies",
     "parse_policy",
-    "policies",
     "read_experiment",
     "register",
+    "registered",
     "relevance",
     "run_experiments",
     "shipped_experiment",
@@ -117,28 +170,9 @@ __all__ = [
 ]
 
 
-LATER = {
-    "Experiment": "experiments.experiment",
-    "Series": "experiments.experiment",
-    "read_experiment": "experiments.experiment",
-    "shipped_experiment": "experiments.experiment",
-    "run_experiments": "experiments.execute",
-    "Results": "experiments.results",
-    "write_report": "report",
-    "fisher": "analysis.significance",
-    "holm": "analysis.significance",
-    "Tuning": "analysis.tuning",
-    "tune": "analysis.tuning",
-    "Ranker": "service.ranker",
-    "Client": "service.client",
-    "AsyncClient": "service.client",
-}
-"""Names that are imported when first asked for: who ranks or simulates does not wait for what reports."""
-
-
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version  # slow to import, and seldom asked for
+        from importlib.metadata import version  # slow to import, and seldom needed
 
         return version("mcfair")
     if name in LATER:
@@ -146,3 +180,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(import_module(f".{LATER[name]}", __name__), name)
     raise AttributeError(f"module 'mcfair' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, "__version__"})

@@ -1,9 +1,9 @@
-"""Compilation in one place: flags, the cache folder, and functions that are compiled when first used.
+"""Compilation: flags, the cache folder, and functions that Numba compiles on first use.
 
-A kernel is a plain Python function made of explicit loops. Called, it runs compiled by Numba; its `.interpreted` is the
-plain function, which gives the same bits. Numba is imported at the first call, never before, and everything compiled
-from this package is cached across processes in a folder named after a hash of every file that holds a kernel: Numba
-itself looks only at the file of the function it compiles and would miss an edit in a helper.
+A kernel is a plain Python function made of explicit loops. A call runs it compiled; its `.interpreted` is the plain
+function, which returns the same bits. Numba is imported at the first call, never before. Compiled code of this package
+is cached across processes in a folder named after a hash of every file that holds a kernel, because Numba itself checks
+only the file of the function it compiles and would miss an edit in a helper.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import sys
 import tempfile
 import warnings
@@ -22,9 +23,9 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import platformdirs
 
-from .errors import MCFairWarning
+from .errors import MCFairError, MCFairWarning, unknown
 
-__all__ = ["AnyKernel", "Kernel", "Signature", "compile_seconds", "kernel"]
+__all__ = ["AnyKernel", "Kernel", "Signature", "compile_kernel", "compile_seconds", "kernel"]
 
 PACKAGE = Path(__file__).parent
 
@@ -38,7 +39,7 @@ FLAGS = {"nopython": True, "nogil": True, "error_model": "numpy"}
 
 @cache
 def cache_folder() -> Path:
-    """Return the folder of compiled code for exactly these sources and versions; make it if need be."""
+    """Return the folder of compiled code for exactly these sources and versions; create it if it is missing."""
     from importlib.metadata import version
 
     digest = hashlib.sha256()
@@ -60,7 +61,7 @@ def cache_folder() -> Path:
 
 
 def writable(folder: Path) -> bool:
-    """Whether files can be made in a folder, which is made if it does not exist and must not be someone else's."""
+    """Return whether files can be created in a folder that this user owns; create the folder if it is missing."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryFile(dir=folder):
@@ -74,23 +75,39 @@ Result = TypeVar("Result")
 
 
 class Kernel(Generic[Arguments, Result]):
-    """A function that Numba compiles on first use; write its body as loops over scalars.
+    """A function that Numba compiles on first use; its body is made of loops over scalars.
 
     Parameters
     ----------
     function
-        The plain function. It may call other kernels. For the same bits compiled and interpreted it uses no `**`, no
-        `sum` and no `mean`.
+        The plain function. It may call other kernels. It uses no `**`, no `sum` and no `mean`, whose compiled results
+        differ from the interpreted ones in the last bit.
     inline
-        Whether it becomes part of the kernels that call it.
+        Whether it is inlined into the kernels that call it.
     allocates
-        Whether it makes arrays. Kernels of this package that do not are compiled without the counting of references,
-        which costs as much as the ranking itself; a user's kernels may always make arrays.
+        Whether it allocates arrays. Kernels of this package that do not are compiled without reference counting, which
+        would cost as much as the ranking itself; a user's kernels may always allocate.
+    cached
+        Whether compiled code is kept across processes; by default if the function is part of this package. A user's
+        helper files are invisible to any cache key, and most kernels compile in half a second.
+    driver
+        Whether it takes functions as arguments. A driver is compiled for kernels by `compile`; a plain call runs it
+        interpreted, because its functions may be plain Python.
     """
 
-    def __init__(self, function: Callable[Arguments, Result], *, inline: bool = True, allocates: bool = False) -> None:
+    def __init__(
+        self,
+        function: Callable[Arguments, Result],
+        *,
+        inline: bool = True,
+        allocates: bool = False,
+        driver: bool = False,
+        cached: bool | None = None,
+    ) -> None:
         self.interpreted = function
-        self.inline, self.allocates = inline, allocates
+        self.inline, self.allocates, self.driver = inline, allocates, driver
+        self.cached = PACKAGE in Path(function.__code__.co_filename).parents if cached is None else cached
+        self.examples: tuple[Any, ...] | None = None
         self.__name__, self.__module__, self.__doc__ = function.__name__, function.__module__, function.__doc__
 
     def __repr__(self) -> str:
@@ -100,7 +117,9 @@ class Kernel(Generic[Arguments, Result]):
         cloudpickle = sys.modules.get("cloudpickle")
         travelling = cloudpickle.list_registry_pickle_by_value() if cloudpickle else ()
         if self.__module__ in ("__main__", *travelling):  # where it goes has no such module: the function must travel
-            return partial(Kernel, inline=self.inline, allocates=self.allocates), (self.interpreted,)
+            return partial(Kernel, inline=self.inline, allocates=self.allocates, driver=self.driver), (
+                self.interpreted,
+            )
         return self.__name__
 
     @cached_property
@@ -108,9 +127,8 @@ class Kernel(Generic[Arguments, Result]):
         """Numba's dispatcher for this function."""
         import numba
 
-        ours = PACKAGE in Path(self.interpreted.__code__.co_filename).parents
         flags = FLAGS | {"forceinline": self.inline}
-        if not ours:  # a user's helper files are invisible to any cache key, and a kernel compiles in half a second
+        if not self.cached:
             return numba.jit(**flags)(self.interpreted)
         before = numba.config.CACHE_DIR
         numba.config.CACHE_DIR = str(cache_folder())
@@ -125,7 +143,23 @@ class Kernel(Generic[Arguments, Result]):
         return self.compiled._numba_type_
 
     def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        return self.interpreted(*args, **kwargs) if INTERPRET else self.compiled(*args, **kwargs)
+        if INTERPRET or self.driver:
+            return self.interpreted(*args, **kwargs)
+        called: Callable[Arguments, Result] = self.compiled if self.examples is None else self.entry_point
+        return called(*args, **kwargs)
+
+    def pin(self, *examples: Any) -> None:
+        """Fix the argument types for calls from Python, which then bypass Numba's dispatcher.
+
+        The dispatcher inspects the type of every argument at every call, which takes longer than to rank many items.
+        """
+        self.examples = examples
+
+    @cached_property
+    def entry_point(self) -> Callable[..., Any]:
+        """The compiled function for the pinned argument types."""
+        assert self.examples is not None
+        return self.compile(*self.examples)[1]
 
     def compile(self, *examples: Any) -> tuple[Any, Callable[..., Any]]:
         """Compile, or load from the cache, for arguments of the types of these examples.
@@ -135,8 +169,9 @@ class Kernel(Generic[Arguments, Result]):
 
         Returns
         -------
-        What can be passed to a kernel as a function, and what can be called: past Numba's dispatcher, which would look
-        at the type of every argument again.
+        function, entry point
+            What can be passed to a kernel as a function, and what can be called without Numba's dispatcher, which would
+            inspect the type of every argument again.
         """
         import numba
 
@@ -151,21 +186,56 @@ AnyKernel = Kernel[..., Any]
 
 
 class Signature:
-    """The argument types of a kernel that is passed to another kernel, given by example values; it returns nothing."""
+    """The argument types of a kernel that is passed to another kernel, given by example values.
+
+    Parameters
+    ----------
+    *examples
+        A value of each argument. The kernel returns nothing.
+    """
 
     def __init__(self, *examples: Any) -> None:
         self.examples = examples
 
     def numba_type(self) -> Any:
-        """Numba's type of such a function."""
+        """Return Numba's type of such a function."""
         import numba
 
         return numba.types.FunctionType(numba.types.void(*map(numba.typeof, self.examples)))
 
 
+def compile_kernel(
+    kernel: AnyKernel, owner: str, error: type[MCFairError], *examples: Any
+) -> tuple[Any, Callable[..., Any]]:
+    """Compile a kernel; see `Kernel.compile`. If it does not compile, raise an error of one line that says why."""
+    from numba.core.errors import NumbaError
+
+    try:
+        return kernel.compile(*examples)
+    except NumbaError as failure:
+        raise error(f"the kernel of {owner} does not compile: {explained(str(failure), examples)}") from None
+
+
+def explained(message: str, examples: tuple[Any, ...]) -> str:
+    """Shorten Numba's message to one line; an unknown attribute of a view is answered by what the view has."""
+    attribute = re.search(r"Unknown attribute '(\w+)' of type (\w+)", message)
+    line = re.search(r'File "([^"]+)", line (\d+)', message)
+    where = f" ({Path(line[1]).name}, line {line[2]})" if line else ""
+    if attribute:
+        named = {type(each).__name__: each._fields for each in examples if hasattr(each, "_fields")}
+        fields = next((each for name, each in named.items() if attribute[2].startswith(name)), None)
+        if fields:
+            return f"{unknown(f'attribute of {attribute[2]}', attribute[1], fields)}{where}"
+    lines = [each.strip() for each in message.splitlines() if each.strip()]
+    useful = [
+        each for each in lines if re.match(r"(NameError|Untyped global name|No implementation|Invalid use)", each)
+    ]
+    return f"{(useful or lines[1:] or lines)[0]}{where}"
+
+
 @contextmanager
 def compile_seconds() -> Iterator[list[float]]:
-    """Give a list that afterwards holds the seconds that were spent compiling, if any were."""
+    """Yield a list that afterwards holds the seconds that were spent compiling, if any were."""
     spent: list[float] = []
     if INTERPRET:
         yield spent
@@ -180,10 +250,10 @@ def compile_seconds() -> Iterator[list[float]]:
 def kernel(function: Callable[Arguments, Result], /) -> Kernel[Arguments, Result]: ...
 @overload
 def kernel(
-    *, inline: bool = True, allocates: bool = False
+    *, inline: bool = True, allocates: bool = False, driver: bool = False
 ) -> Callable[[Callable[Arguments, Result]], Kernel[Arguments, Result]]: ...
 def kernel(function: Callable[..., Any] | None = None, /, **options: bool) -> Any:
-    """Make a function a kernel: compiled when first called, or as a part of the kernels that call it.
+    """Decorate a function as a kernel: compiled when first called, or as a part of the kernels that call it.
 
     See `Kernel` for the options.
 

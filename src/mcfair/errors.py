@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -15,6 +16,7 @@ __all__ = [
     "MCFairError",
     "MCFairWarning",
     "NotFoundError",
+    "PartError",
     "PolicyError",
     "RequestError",
     "SettingError",
@@ -35,8 +37,12 @@ class DataError(MCFairError):
     """A dataset cannot be found, read or used."""
 
 
-class PolicyError(MCFairError):
-    """A policy is unknown, has a wrong parameter, or gave something that is not a ranking."""
+class PartError(MCFairError):
+    """A policy, click model, estimator or metric is unknown, has an invalid parameter, or failed."""
+
+
+class PolicyError(PartError):
+    """A policy is unknown, has an invalid parameter, or returned something that is not a ranking."""
 
 
 class SettingError(MCFairError):
@@ -80,7 +86,7 @@ class MCFairWarning(UserWarning):
 
 
 def unknown(what: str, name: str, available: Iterable[str]) -> str:
-    """Say that a name is unknown, which one was probably meant and which ones there are.
+    """Describe an unknown name: which one was probably meant and which ones there are.
 
     Examples
     --------
@@ -95,31 +101,54 @@ def unknown(what: str, name: str, available: Iterable[str]) -> str:
 
 
 def choices(hint: Any) -> tuple[Any, ...]:
-    """Return the words a parameter may be, none if it is not a choice."""
-    return get_args(hint) if get_origin(hint) is Literal else ()
+    """Return the words that a parameter may be, also beside numbers; empty if it is not a choice."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        return tuple(word for each in get_args(hint) for word in choices(each))
+    return ()
 
 
 def checked(what: str, hint: Any, value: Any, error: type[MCFairError]) -> Any:
-    """Convert a value to its annotated type, or raise an error that says what is allowed.
+    """Convert a value to its annotated type.
 
     A number must be finite if its annotation carries bounds, and is never nan.
+
+    Parameters
+    ----------
+    what
+        Name of the value in the message.
+    hint
+        Its annotation: a type, an `Annotated` type with bounds, a choice among words, or a union of these.
+    error
+        Exception to raise if the value is not allowed; the message says what is.
 
     Examples
     --------
     >>> checked("steps", int, "10", SettingError)
     10
     """
-    if options := choices(hint):
-        if value not in options:
-            raise error(unknown(f"{what} =", str(value), map(str, options)))
+    options = choices(hint)
+    if isinstance(value, str) and value in options:
         return value
-    bounds = [each for each in get_args(hint) if isinstance(each, msgspec.Meta)]
+    rest = hint
+    if get_origin(hint) in (Union, UnionType):
+        others = [each for each in get_args(hint) if get_origin(each) is not Literal]
+        if value is None and type(None) in others:
+            return None
+        rest = next(each for each in others if each is not type(None))
+    elif options:
+        raise error(unknown(f"{what} =", str(value), map(str, options)))
+    bounds = [each for each in get_args(rest) if isinstance(each, msgspec.Meta)]
     allowed = bounds[0].description if bounds else None
     try:
-        converted = msgspec.convert(value, hint, strict=False)
+        converted = msgspec.convert(value, rest, strict=False)
     except msgspec.ValidationError as refusal:
         allowed = allowed or str(refusal).split("`")[1]
     else:
         if not isinstance(converted, float) or math.isfinite(converted) or (math.isinf(converted) and not bounds):
             return converted
-    raise error(f"{what} = {value!r} is not allowed: expected {allowed or 'a number'}")
+    allowed = allowed or "a number"
+    if options:
+        allowed = f"{allowed}, or {' or '.join(map(repr, options))}"
+    raise error(f"{what} = {value!r} is not allowed: expected {allowed}")

@@ -1,55 +1,68 @@
-"""What was observed: how often each item stood at each rank, its clicks, and what a policy may see of that."""
+"""What was observed, and the view of one query that a policy ranks from."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ._jit import kernel
-from .arrays import FloatArray, IntArray
+from .arrays import BoolArray, CountArray, Counter, FloatArray, IntArray
 from .data.dataset import Dataset
 from .errors import SettingError
-from .users.clicking import clicked
+from .estimators import IPS, Estimator
 
-__all__ = ["Query", "State", "estimate"]
+__all__ = ["Query", "State", "exposure"]
 
 
 class Query(NamedTuple):
-    """The read-only view of one query that a policy may see; n items, k ranks.
+    """The read-only view of one query that a policy ranks from; n items, k_s ranks.
 
     Attributes
     ----------
     R : (n,) float array
-        Relevance: the truth or the estimate; a policy cannot tell.
+        Relevance, true or estimated.
+    uncertainty : (n,) float array
+        Uncertainty of R as the estimator reports it; 0 if relevance is given.
     E : (n,) float array
         Exposure so far.
     F : (n, k_s) int array
-        How often each item stood at each rank.
+        How often each item was shown at each rank.
     p : (k_s,) float array
         Examination probability of each rank.
     visits : () int array
-        Sessions of this query before the one at hand; in a kernel read it as `q.visits[()]`.
+        Sessions of this query before the current one; a kernel reads it as `q.visits[()]`.
+    groups : (n,) int array
+        Group (provider) of each item, counted from 0 within the query; without groups each item is its own.
     prior_strength : float
-        Pseudo-exposure s behind the estimate of R; 0 is the paper.
+        Exposure that the estimator's prior is worth; 0 is the paper.
     memory
-        What the policy's `prepare` made for this query; in a kernel a float array.
+        What the policy's `prepare` returned for this query; a float array for a kernel.
     """
 
     R: FloatArray
+    uncertainty: FloatArray
     E: FloatArray
-    F: npt.NDArray[np.int32]
+    F: CountArray
     p: FloatArray
-    visits: IntArray
+    visits: Counter
+    groups: IntArray
     prior_strength: float
     memory: FloatArray
+
+    def read_only(self) -> Query:
+        """Return the same view with arrays that cannot be written to; the memory stays mutable."""
+        arrays = {name: getattr(self, name).view() for name in ("R", "uncertainty", "E", "F", "p", "visits", "groups")}
+        for array in arrays.values():
+            array.flags.writeable = False
+        return self._replace(**arrays)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class State:
-    """What was observed over all queries: integers only, so it is exact and does not depend on order.
+    """What was observed over all queries: whole numbers only, so that it is exact and independent of order.
 
     Parameters
     ----------
@@ -58,7 +71,7 @@ class State:
     p : (k_s,) float array
         Examination probability of each rank.
     F : (items, k_s) int array
-        How often each item stood at each rank.
+        How often each item was shown at each rank.
     C : (items,) int array
         Clicks.
     visits : (queries,) int array
@@ -67,13 +80,13 @@ class State:
 
     offsets: IntArray
     p: FloatArray
-    F: npt.NDArray[np.int32]
-    C: npt.NDArray[np.int32]
+    F: CountArray
+    C: CountArray
     visits: IntArray
 
     @classmethod
     def empty(cls, data: Dataset, p: FloatArray) -> State:
-        """Nothing observed yet."""
+        """Return the state before the first session."""
         return cls(
             offsets=data.offsets,
             p=p,
@@ -83,7 +96,7 @@ class State:
         )
 
     def copy(self, data: Dataset, p: FloatArray) -> State:
-        """Return a copy to go on from with this data and examination; refuse data of another shape."""
+        """Return a copy to continue from with this data and examination; refuse data of another shape."""
         if not np.array_equal(self.offsets, data.offsets):
             raise SettingError(
                 f"the state to continue from has {self.visits.size} queries and {self.C.size} items, which are not "
@@ -106,58 +119,77 @@ class State:
         """Sessions of all queries together."""
         return int(self.visits.sum())
 
-    def estimate(self, prior_mean: float = 0.0, prior_strength: float = 0.0) -> FloatArray:
-        """Relevance as estimated from the clicks (Eq. 25), shape (items,)."""
-        weight = self.E + prior_strength
-        out = np.zeros(weight.size)
-        np.divide(self.C + prior_strength * prior_mean, weight, out=out, where=weight > 0)
-        return out
+    def estimate(self, estimator: Estimator | None = None) -> FloatArray:
+        """Return the relevance that an estimator computes from the clicks, shape (items,).
+
+        Parameters
+        ----------
+        estimator
+            By default `IPS()`, the paper's (Eq. 25).
+        """
+        return (estimator or IPS()).estimates(self.C, self.E, self.F, self.p)[0]
 
     def __repr__(self) -> str:
-        return (f"State({self.visits.size:,} queries, {self.C.size:,} items, {self.sessions:,} sessions, "
-                f"{int(self.C.sum()):,} clicks)")  # fmt: skip
+        return (
+            f"State({self.visits.size:,} queries, {self.C.size:,} items, {self.sessions:,} sessions, "
+            f"{int(self.C.sum()):,} clicks)"
+        )
 
 
 @kernel
-def estimate(clicks, exposure, prior_mean, prior_strength):  # type: ignore[no-untyped-def]
-    """Estimate of one item's relevance (Eq. 25): `(C + s m) / (E + s)`; 0 before any exposure. It may exceed 1."""
-    weight = exposure + prior_strength
-    if weight == 0.0:
-        return 0.0
-    return (clicks + prior_strength * prior_mean) / weight
-
-
-@kernel
-def exposure(F, p, item):  # type: ignore[no-untyped-def]
-    """Exposure of one item (Eq. 7), summed in rank order."""
+def exposure(F: CountArray, p: FloatArray, item: int) -> float:
+    """Return the exposure of one item (Eq. 7), summed in rank order."""
     e = 0.0
     for j in range(p.shape[0]):
         e += F[item, j] * p[j]
     return e
 
 
-@kernel
-def fill_view(F, C, p, given, online, prior_mean, prior_strength, E, R):  # type: ignore[no-untyped-def]
-    """Write the exposure and the relevance, given or estimated, of every item of one query."""
-    for d in range(E.shape[0]):
-        E[d] = exposure(F, p, d)
-        R[d] = estimate(C[d], E[d], prior_mean, prior_strength) if online else given[d]
+@kernel(driver=True)
+def fill_view(
+    estimate: Callable[..., None],
+    theta: FloatArray,
+    online: bool,
+    given: FloatArray,
+    C: CountArray,
+    q: Query,
+    out: FloatArray,
+) -> None:
+    """Write the exposure and the relevance, given or estimated, of every item of one query to its view."""
+    for d in range(q.E.shape[0]):
+        q.E[d] = exposure(q.F, q.p, d)
+        if online:
+            estimate(C[d], q.E[d], q.F[d], q.p, theta, out)
+            q.R[d] = out[0]
+            q.uncertainty[d] = out[1]
+        else:
+            q.R[d] = given[d]
+            q.uncertainty[d] = 0.0
 
 
 @kernel
-def observe(pi, F, p, E):  # type: ignore[no-untyped-def]
-    """Count a list in F and bring E up to date."""
+def observe_list(pi: IntArray, q: Query) -> None:
+    """Count a list in F and update E."""
     for j in range(pi.shape[0]):
         d = pi[j]
-        F[d, j] += 1
-        E[d] = exposure(F, p, d)
+        q.F[d, j] += 1
+        q.E[d] = exposure(q.F, q.p, d)
 
 
-@kernel
-def observe_clicks(pi, truth, p, rng, prior_mean, prior_strength, E, C, R, hits):  # type: ignore[no-untyped-def]
-    """Let the user of this session click on a shown list, count it in C and bring the estimate R up to date."""
+@kernel(driver=True)
+def observe_clicks(
+    estimate: Callable[..., None],
+    theta: FloatArray,
+    pi: IntArray,
+    hits: BoolArray,
+    C: CountArray,
+    q: Query,
+    out: FloatArray,
+) -> None:
+    """Count the clicks on a list in C and update the estimates of the items shown."""
     for j in range(pi.shape[0]):
         d = pi[j]
-        hits[j] = clicked(rng, d, p[j] * truth[d])
         C[d] += hits[j]
-        R[d] = estimate(C[d], E[d], prior_mean, prior_strength)
+        estimate(C[d], q.E[d], q.F[d], q.p, theta, out)
+        q.R[d] = out[0]
+        q.uncertainty[d] = out[1]

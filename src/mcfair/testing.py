@@ -1,23 +1,42 @@
-"""The contract every policy keeps, as one function: run it on policies of your own."""
+"""The contract that every part keeps, as one function: run it on parts of your own."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from .arrays import BoolArray, IntArray
 from .data.dataset import Dataset
-from .policies.base import EXAMPLE_DRAWS, GIVEN_UP, Policy, parse_policy, policies
-from .random import POLICY, draws
-from .simulation.run import read_only, simulate
+from .estimators import Estimator
+from .metrics import Metric
+from .parts import Part, parse_part, registered
+from .policies.base import Policy
+from .policies.selection import FALLBACK, choose
+from .random import CLICKS, POLICY, draws
+from .simulation.simulate import simulate
+from .simulation.trace import Trace
 from .state import Query
+from .users import ClickModel
 
-__all__ = ["check_policy", "views"]
+__all__ = ["check_part", "views"]
 
 
 def views(seed: int = 0) -> Iterator[Query]:
-    """Give views a policy must cope with: one item, fewer items than ranks, nothing seen yet, ties, many items."""
+    """Yield views that a policy must handle: one item, fewer items than ranks, nothing seen yet, ties, many items.
+
+    Parameters
+    ----------
+    seed
+        Seed of what is random in them.
+
+    Examples
+    --------
+    >>> sorted({q.R.size for q in views()})
+    [1, 2, 5, 7, 12, 33, 104]
+    """
     rng = np.random.default_rng(seed)
     for n, k_s, visits in ((1, 1, 0), (2, 5, 3), (5, 5, 1), (7, 3, 0), (12, 5, 40), (33, 8, 9), (104, 5, 300)):
         p = 1.0 / np.log2(np.arange(2, k_s + 2))
@@ -29,55 +48,95 @@ def views(seed: int = 0) -> Iterator[Query]:
             E = np.zeros(n)
             for j in range(k_s):
                 E += F[:, j] * p[j]
-            yield Query(relevance, E, F, p, np.array(visits), float(rng.choice([0.0, 5.0])), np.zeros(0))
+            yield Query(
+                R=relevance,
+                uncertainty=1.0 / (E + 1.0),
+                E=E,
+                F=F,
+                p=p,
+                visits=np.array(visits),
+                groups=np.arange(n) // 2,
+                prior_strength=float(rng.choice([0.0, 5.0])),
+                memory=np.zeros(0),
+            )
 
 
-def check_policy(policy: Policy) -> None:
-    """Raise AssertionError, saying what is wrong, if a policy breaks the contract.
+def check_part(part: Part) -> None:
+    """Check that a policy, click model, estimator or metric keeps the contract of its kind.
 
-    Its repr reads back as itself; it cannot be changed; it gives distinct items for every view, the same for the same
-    view, and changes nothing in it; a kernel gives the same bits compiled and interpreted; the terms add up to the
-    score; and it plays in both settings with the same result on any number of threads. A policy that needs what its
-    `prepare` makes is judged by playing alone.
+    Of every part: its repr parses back to itself if it is registered; it is immutable and hashable; a kernel returns
+    the same bits compiled and interpreted; it runs in both settings, with the same result on any number of threads and
+    on each run. Of a policy: it returns distinct items for every view, the same for the same view and draws whether it
+    is called alone or in a run, and changes nothing in the view; its terms add up to its score. Of a click model: its
+    clicks depend on nothing but its arguments. Of an estimator: estimates are numbers, and items are independent. Of a
+    metric: its values are numbers or nan.
+
+    Parameters
+    ----------
+    part
+        The part, such as `MCFair(alpha=10.0)`.
+
+    Raises
+    ------
+    AssertionError
+        If the part breaks the contract; the message says how.
 
     Examples
     --------
-    >>> from mcfair import MCFair
-    >>> check_policy(MCFair(alpha=10.0))
+    >>> from mcfair import Cascade, MCFair
+    >>> check_part(MCFair(alpha=10.0))
+    >>> check_part(Cascade(stop=0.5))
     """
-    if type(policy).__name__ in policies():
-        assert parse_policy(repr(policy)) == policy, f"{policy!r} does not read back as itself"
-    assert hash(policy) == hash(type(policy)(**vars(policy))), f"{policy!r}: equal policies have different hashes"
-    try:
-        policy.surprise = 1  # type: ignore[attr-defined]
-    except AttributeError:
-        pass
+    check_value(part)
+    if isinstance(part, Policy):
+        check_policy(part)
+    elif isinstance(part, ClickModel):
+        check_click_model(part)
+    elif isinstance(part, Estimator):
+        check_estimator(part)
+    elif isinstance(part, Metric):
+        check_metric(part)
     else:
-        raise AssertionError(f"{policy!r} can be changed")
+        raise AssertionError(f"{part!r} is not a policy, click model, estimator or metric")
+    check_runs(part)
+
+
+def check_value(part: Part) -> None:
+    """Check that a part is an immutable value whose text identifies it."""
+    base = next(each for each in (Policy, ClickModel, Estimator, Metric, Part) if isinstance(part, each))
+    if base is not Part and registered(base).get(part.name()) is type(part):
+        assert parse_part(base, repr(part)) == part, f"{part!r} does not parse back to itself"
+    fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}  # type: ignore[arg-type]
+    twin = type(part)(**fields)
+    assert twin == part, f"{part!r} does not equal a part with the same parameters"
+    assert hash(twin) == hash(part), f"{part!r}: equal parts have different hashes"
+    try:
+        part.surprise = 1  # type: ignore[attr-defined]
+    except AttributeError:
+        return
+    raise AssertionError(f"{part!r} can be changed")
+
+
+# --- the four kinds --------------------------------------------------------------------------------------------------
+
+
+def check_policy(policy: Policy) -> None:
+    """Check what a policy does with single views; one that prepares is checked by running it alone."""
     if type(policy).prepare is Policy.prepare:
         for visit, q in enumerate(views()):
             check_view(policy, q, visit)
-    rng = np.random.default_rng(0)
-    y, X = rng.integers(0, 3, 29, np.int16), rng.random((29, 4), np.float32)
-    data = Dataset(offsets=np.array([0, 2, 9, 29]), y=y, X=X, name="check")
-    for mode in ("post-processing", "online"):
-        one, two = (simulate(data, policy, mode, steps=300, threads=threads, record=True) for threads in (1, 2))
-        assert one.lists is not None
-        assert two.lists is not None
-        assert np.array_equal(one.lists, two.lists), f"{policy!r}: lists depend on the number of threads"
-        assert one.unfairness == two.unfairness, f"{policy!r}: unfairness depends on the number of threads"
 
 
 def check_view(policy: Policy, q: Query, visit: int) -> None:
-    """Check what a policy makes of one view."""
+    """Check what a policy does with one view."""
     n, rng = q.R.size, draws(seed=1, purpose=POLICY, query=2, visit=visit)
     before: list[Any] = [np.copy(part) for part in q]
-    pi = policy.rank(q, rng)
+    pi, scores = choose(policy, q, rng)
     where = f"{policy!r} on a view of {n} items and {q.p.size} ranks"
     assert len(pi) == min(n, q.p.size), f"{where}: a list of {len(pi)}"
-    assert len(set(pi)) == len(pi), f"{where}: an item twice in {pi}"
+    assert len(set(pi.tolist())) == len(pi), f"{where}: an item twice in {pi}"
     assert all(0 <= d < n for d in pi), f"{where}: positions outside the query in {pi}"
-    assert np.array_equal(pi, policy.rank(read_only(q), rng)), f"{where}: two lists for one session"
+    assert np.array_equal(pi, policy.rank(q, rng)), f"{where}: two lists for one session"
     after: list[Any] = list(q)
     same = all(np.array_equal(old, new) for old, new in zip(before, after, strict=True))
     assert same, f"{where}: the view was changed"
@@ -85,14 +144,14 @@ def check_view(policy: Policy, q: Query, visit: int) -> None:
         if policy.kernel is not None:
             out = np.empty(len(pi), np.int64)
             policy.kernel.interpreted(q, policy.theta, rng, out)
-            given_up = out[0] == GIVEN_UP
-            assert given_up or np.array_equal(out, pi), f"{where}: compiled and interpreted lists differ"
+            handed_over = out[0] == FALLBACK
+            assert handed_over or np.array_equal(out, pi), f"{where}: compiled and interpreted lists differ"
         return
-    scores = policy.score(q)
-    assert scores.shape == (n,), f"{where}: scores of shape {scores.shape}"
+    assert scores is not None
+    assert np.array_equal(scores, policy.score(q, rng)), f"{where}: two scores for one session"
     if policy.kernel is not None:
         interpreted = np.empty(n)
-        policy.kernel.interpreted(q, policy.theta, EXAMPLE_DRAWS, interpreted)
+        policy.kernel.interpreted(q, policy.theta, rng, interpreted)
         assert np.array_equal(scores, interpreted), f"{where}: compiled and interpreted scores differ"
     terms = list(policy.terms(q).values())
     if terms:
@@ -100,3 +159,116 @@ def check_view(policy: Policy, q: Query, visit: int) -> None:
         for term in terms[1:]:
             total = total + term
         assert np.array_equal(total, scores), f"{where}: the terms do not add up to the score"
+
+
+def check_click_model(model: ClickModel) -> None:
+    """Check the clicks on single lists."""
+    generator = np.random.default_rng(0)
+    for visit, (n, k) in enumerate([(1, 1), (3, 3), (5, 5), (12, 5), (40, 8)] * 4):
+        pi, truth = generator.permutation(n)[:k], generator.random(n)
+        p = model.examined(1.0 / np.log2(np.arange(2, k + 2)))
+        rng = draws(seed=3, purpose=CLICKS, query=1, visit=visit)
+        hits = model.clicks(pi, truth, p, rng)
+        where = f"{model!r} on a list of {k}"
+        assert hits.shape == (k,), f"{where}: clicks of shape {hits.shape}"
+        assert hits.dtype == np.bool_, f"{where}: clicks of type {hits.dtype}"
+        assert p.shape == (k,), f"{where}: examined returned shape {p.shape}"
+        assert np.array_equal(hits, model.clicks(pi, truth, p, rng)), f"{where}: two answers for one session"
+        if model.kernel is not None:
+            interpreted: BoolArray = np.zeros(k, np.bool_)
+            model.kernel.interpreted(pi, truth, p, model.theta, rng, interpreted)
+            assert np.array_equal(hits, interpreted), f"{where}: compiled and interpreted clicks differ"
+
+
+def check_estimator(estimator: Estimator) -> None:
+    """Check the estimates of single items."""
+    generator = np.random.default_rng(0)
+    F = generator.integers(0, 9, (20, 5)).astype(np.int32)
+    F[:3] = 0
+    p = 1.0 / np.log2(np.arange(2, 7))
+    E = np.array([sum(int(F[d, j]) * p[j] for j in range(5)) for d in range(20)])
+    C = np.minimum(generator.integers(0, 5, 20), F.sum(axis=1)).astype(np.int32)
+    R, uncertainty = estimator.estimates(C, E, F, p)
+    for d in range(20):
+        where = f"{estimator!r} for {C[d]} clicks and an exposure of {E[d]:.3f}"
+        alone = estimator.estimate(int(C[d]), float(E[d]), F[d], p)
+        assert not np.isnan(alone).any(), f"{where}: {alone} is not a number"
+        assert alone == (R[d], uncertainty[d]), f"{where}: alone {alone}, among others {R[d], uncertainty[d]}"
+        assert uncertainty[d] >= 0.0, f"{where}: an uncertainty of {uncertainty[d]}"
+        if estimator.kernel is not None:
+            out = np.empty(2)
+            estimator.kernel.interpreted(int(C[d]), float(E[d]), F[d], p, estimator.theta, out)
+            assert tuple(out) == alone, f"{where}: compiled and interpreted estimates differ"
+
+
+def check_metric(metric: Metric) -> None:
+    """Check the values of single queries or lists."""
+    for visit, q in enumerate(views()):
+        truth = np.minimum(q.R, 1.0)
+        pi: IntArray = np.random.default_rng(visit).permutation(truth.size)[: q.p.size]
+        arrays: tuple[Any, ...] = (pi, truth, q.p) if metric.per_list else (q.E, truth, q.groups, int(q.visits) + 1)
+        if metric.per_list and getattr(metric, "k", 1) > q.p.size:
+            continue
+        value = metric.value(*arrays)
+        where = f"{metric!r} on a view of {truth.size} items"
+        assert isinstance(value, float), f"{where}: {value!r} is not a float"
+        assert not np.isinf(value), f"{where}: {value} is infinite"
+        if metric.kernel is not None:
+            interpreted = metric.kernel.interpreted(*arrays, metric.theta)
+            assert np.array_equal(value, interpreted, equal_nan=True), (
+                f"{where}: compiled and interpreted values differ"
+            )
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+def check_runs(part: Part) -> None:
+    """Check that a part runs in both settings, with the same result on any number of threads and for every caller."""
+    rng = np.random.default_rng(0)
+    groups: Any = [f"g{i % 4}" for i in range(29)]
+    y, X = rng.integers(0, 3, 29).astype(np.int16), rng.random((29, 4), np.float32)
+    data = Dataset(offsets=np.array([0, 2, 9, 29]), y=y, X=X, groups=groups, name="check")
+    policy = part if isinstance(part, Policy) else "MCFair"
+    options: Any = {}
+    if isinstance(part, ClickModel):
+        options["clicks"] = part
+    elif isinstance(part, Estimator):
+        options["estimator"] = part
+    elif isinstance(part, Metric):
+        options["metrics"] = (part,)
+    for mode in ("post-processing", "online"):
+        one, two = (simulate(data, policy, mode, steps=300, threads=n, record=True, **options) for n in (1, 2))
+        where = f"{part!r}, {mode}"
+        assert np.array_equal(one.lists, two.lists), f"{where}: lists depend on the number of threads"  # type: ignore[arg-type]
+        assert np.array_equal(one.clicks, two.clicks), f"{where}: clicks depend on the number of threads"  # type: ignore[arg-type]
+        for text, values in one.values.items():
+            same = np.array_equal(values, two.values[text], equal_nan=True)
+            assert same, f"{where}: {text} depends on the number of threads"
+        if isinstance(part, Policy) and type(part).prepare is Policy.prepare:
+            check_first_lists(part.in_mode(mode), mode, data, one)
+
+
+def check_first_lists(policy: Policy, mode: str, data: Dataset, trace: Trace) -> None:
+    """Check that a call outside of a run returns the first list of every query: the same view and draws, one list."""
+    assert trace.lists is not None
+    p = trace.state.p
+    for q in range(data.queries):
+        (first,) = np.flatnonzero(trace.arrivals == q)[:1]
+        items = slice(data.offsets[q], data.offsets[q + 1])
+        n = items.stop - items.start
+        given = mode == "post-processing"
+        view = Query(
+            R=data.R[items].copy() if given else np.zeros(n),
+            uncertainty=np.zeros(n) if given else np.full(n, np.inf),
+            E=np.zeros(n),
+            F=np.zeros((n, p.size), np.int32),
+            p=p,
+            visits=np.array(0),
+            groups=data.query_groups[items].copy(),
+            prior_strength=0.0,
+            memory=np.zeros(0),
+        )
+        pi = choose(policy, view, draws(0, POLICY, query=int(data.places[q]), visit=0)).pi
+        played = trace.lists[first, : pi.size]
+        assert np.array_equal(pi, played), f"{policy!r}, {mode}: a run shows {played}, a single call returns {pi}"

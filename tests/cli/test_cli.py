@@ -117,7 +117,7 @@ def test_a_policy_of_ones_own(tmp_path):
 
 def test_lists_of_policies_and_data():
     text = run("policies").stdout
-    for name in mf.policies():
+    for name in mf.registered(mf.Policy):
         assert name in text
     assert "least-exposed" in text
     text = run("datasets", MCFAIR_DATA="").stdout
@@ -202,7 +202,7 @@ def test_the_demo_shows_all_policies_and_where_the_report_is(tmp_path, monkeypat
     whole = Experiment.reduced  # the demo itself takes a minute; this is its smallest version
     monkeypatch.setattr(Experiment, "reduced", lambda self, **_: whole(self, seeds=1, points=2, shorter=200))
     text = CliRunner().invoke(app, ["demo", "--out", str(tmp_path), "--jobs", "1"], catch_exceptions=False).stdout
-    for name in mf.policies():
+    for name in mf.registered(mf.Policy):
         assert name in text
     assert f"Report: {tmp_path / 'index.html'}" in text
     page = (tmp_path / "index.html").read_text()

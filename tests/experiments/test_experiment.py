@@ -84,7 +84,7 @@ def test_all_ten_policies_are_in_the_papers_experiments():
     played = {
         type(policy).__name__ for name in shipped_experiments() for _, _, policy in shipped_experiment(name).played()
     }
-    assert played == set(mf.policies())
+    assert played == set(mf.registered(mf.Policy))
 
 
 def test_a_quick_version_keeps_the_ends_of_every_curve():

@@ -104,7 +104,7 @@ def test_words_need_no_quotes_and_spaces_do_not_matter():
 
 def test_a_registered_policy_is_known_by_name(registered):
     assert mf.parse_policy("Weighted(weight=0.5)") == Weighted(weight=0.5)
-    assert "Weighted" in mf.policies()
+    assert "Weighted" in mf.registered(mf.Policy)
     assert described_parameters(Weighted)[0] == "weight = required  (a number from 0 to 1)"
     assert mf.register(Weighted) is Weighted  # again, as a reloaded notebook does
 

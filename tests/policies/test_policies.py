@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import mcfair as mf
 from mcfair.random import POLICY, draws
-from mcfair.testing import check_policy, views
+from mcfair.testing import check_part, views
 
 VARIANTS = [
     "TopK", "TopK(ties=random)", "TopK(ties=least-exposed)", "RandomK", "ExploreK", "ExploreK(mc_floor=0)",
@@ -24,19 +24,19 @@ VARIANTS = [
 
 @pytest.mark.parametrize("text", VARIANTS)
 def test_contract(text):
-    check_policy(mf.parse_policy(text))
+    check_part(mf.parse_policy(text))
 
 
 def test_every_registered_policy_is_under_contract():
-    assert {text.split("(")[0] for text in VARIANTS} == set(mf.policies())
+    assert {text.split("(")[0] for text in VARIANTS} == set(mf.registered(mf.Policy))
 
 
 def test_every_policy_with_a_score_can_explore():
     """ExploreK is exploration itself; RandomK, ILP and LP have no score that certainty could be added to."""
-    without = {name for name, cls in mf.policies().items() if not hasattr(cls, "beta")}
+    without = {name for name, cls in mf.registered(mf.Policy).items() if not hasattr(cls, "beta")}
     assert without == {"ExploreK", "RandomK", "ILP", "LP"}
     data = mf.synthetic("mq2008-like", seed=1)
-    for name in set(mf.policies()) - without:
+    for name in set(mf.registered(mf.Policy)) - without:
         least = {}  # how often the item shown least of its query was shown, averaged over queries
         for beta in (0, 1e6):
             trace = mf.simulate(data, mf.parse_policy(f"{name}(beta={beta})"), "online", steps=4000)

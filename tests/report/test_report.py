@@ -414,7 +414,7 @@ def curve(label: str, text: str) -> Curve:
 
 
 def test_each_policy_has_its_own_style():
-    assert set(POLICY_STYLES) == set(mf.policies())
+    assert set(POLICY_STYLES) == set(mf.registered(mf.Policy))
     assert len(set(POLICY_STYLES.values())) == len(POLICY_STYLES)
 
 

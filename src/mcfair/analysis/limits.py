@@ -1,4 +1,4 @@
-"""What no policy can beat: the least unfairness for given visits, and the frontier of NDCG against unfairness.
+"""Limits: the lowest possible unfairness for given visits, and the frontier of NDCG against unfairness.
 
 When a query is visited v times, the exposures E that lists can share out, mixed in any proportions, fill a polytope:
 the permutahedron of `w = v·p`, p padded with zeros to the query's n items. Unfairness (Eq. 8) is a convex function of
@@ -17,7 +17,8 @@ from .._jit import kernel
 from ..arrays import FloatArray, IntArray
 from ..data.dataset import Dataset
 from ..errors import DataError, SettingError
-from ..metrics.exposure import dots, ideal_dcg, query_unfairness
+from ..metrics.effectiveness import ideal_dcg
+from ..metrics.exposure import dots, query_unfairness
 
 __all__ = ["Floor", "Frontier", "fairness_floor", "frontier"]
 
@@ -29,7 +30,7 @@ ROUNDING = 1e-10
 
 
 @kernel
-def project(c, R, w, pools, E):  # type: ignore[no-untyped-def]
+def project(c: float, R: FloatArray, w: FloatArray, pools: FloatArray, E: FloatArray) -> tuple[float, float]:
     """Write to E the point nearest to cR in the permutahedron of w, with R and w descending, in O(n).
 
     That is `cR - m`, where m is the descending sequence nearest to `cR - w`: pool adjacent items while they rise. In a
@@ -60,7 +61,7 @@ def project(c, R, w, pools, E):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def balance(push, c, R, w, pools, E):  # type: ignore[no-untyped-def]
+def balance(push: float, c: float, R: FloatArray, w: FloatArray, pools: FloatArray, E: FloatArray) -> float:
     """Find the c with `c |R|² - R·E(c) = push`, beginning at any c; write E(c) = `project(c)` and return c.
 
     Pools only split when c grows, so the left side is convex and made of straight pieces: Newton's first step does not
@@ -77,7 +78,17 @@ def balance(push, c, R, w, pools, E):  # type: ignore[no-untyped-def]
 
 
 @kernel(allocates=True)
-def fill_optima(R, p, offsets, visits, prices, lambdas, E, unfair, gain):  # type: ignore[no-untyped-def]
+def fill_optima(
+    R: FloatArray,
+    p: FloatArray,
+    offsets: IntArray,
+    visits: FloatArray,
+    prices: FloatArray,
+    lambdas: FloatArray,
+    E: FloatArray,
+    unfair: FloatArray,
+    gain: FloatArray,
+) -> None:
     """Write unfairness and R·E of every query at the optimum for each λ, which rise, and E at the last of them."""
     largest = 1
     for q in range(visits.shape[0]):
@@ -99,7 +110,7 @@ def fill_optima(R, p, offsets, visits, prices, lambdas, E, unfair, gain):  # typ
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Problem:
-    """Data, visits and examination, checked; `order` has the items of each query by falling relevance."""
+    """Data, visits and examination, validated; `order` has the items of each query by falling relevance."""
 
     data: Dataset
     visits: FloatArray
@@ -110,7 +121,7 @@ class Problem:
 
     @classmethod
     def of(cls, data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike) -> Problem:
-        """Check the input; the rest follows from it."""
+        """Validate the input and derive the rest."""
         v, weights = np.ascontiguousarray(visits, dtype=np.float64), np.ascontiguousarray(p, dtype=np.float64)
         if v.shape != (data.queries,):
             raise DataError(
@@ -129,11 +140,11 @@ class Problem:
 
     @property
     def counted(self) -> npt.NDArray[np.bool_]:
-        """Which queries the mean of unfairness is over: those visited in which any item is relevant."""
+        """Queries that the mean of unfairness covers: those visited in which any item is relevant."""
         return (self.visits > 0) & (self.ideal > 0)
 
     def mean(self, values: FloatArray) -> FloatArray:
-        """Mean over these queries along the last axis; 0 if there are none."""
+        """Return the mean over these queries along the last axis; 0 if there are none."""
         return np.asarray(values[..., self.counted].sum(axis=-1) / max(self.counted.sum(), 1))
 
     def optima(self, lambdas: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -150,7 +161,7 @@ class Problem:
         return unfair, gain / ideal, E
 
     def certify(self, E: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
-        """Bound how far the unfairness of each query at E is above its minimum; say whether E ∝ R but for rounding.
+        """Return a bound on the unfairness of each query at E above its minimum, and whether E ∝ R up to rounding.
 
         Unfairness is convex, so it lies above its tangent at E, and the tangent is lowest where the most exposed rank
         goes to the item of the least slope: the bound is the height of E above that point of the tangent.
@@ -172,15 +183,14 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Floor:
-    """The least unfairness that lists can reach.
+    """The lowest unfairness that lists can reach.
 
     Attributes
     ----------
     unfairness : float
         Mean over the queries visited in which any item is relevant.
     gap : float
-        How far it could be above the true minimum, at most: `unfairness - gap` is a proven lower bound, but for
-        rounding.
+        Largest distance to the true minimum: `unfairness - gap` is a proven lower bound, up to rounding.
     query_unfairness, query_gap : (queries,) arrays
         The same for each query.
     reachable : (queries,) bool array
@@ -197,12 +207,23 @@ class Floor:
     E: FloatArray
 
     def __repr__(self) -> str:
-        return (f"Floor(unfairness {self.unfairness:.6g}, gap {self.gap:.1g}, E ∝ R is out of reach for "
-                f"{np.sum(~self.reachable):,} of {self.reachable.size:,} queries)")  # fmt: skip
+        return (
+            f"Floor(unfairness {self.unfairness:.6g}, gap {self.gap:.1g}, E ∝ R is out of reach for "
+            f"{np.sum(~self.reachable):,} of {self.reachable.size:,} queries)"
+        )
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "lowest possible unfairness": f"{self.unfairness:.6g}",
+            "gap": f"{self.gap:.1g}",
+            "queries that cannot reach E ∝ R": f"{np.sum(~self.reachable):,} of {self.reachable.size:,}",
+        }
+        rows = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in facts.items())
+        return f"<table><caption>Fairness floor</caption><tbody>{rows}</tbody></table>"
 
 
 def fairness_floor(data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike) -> Floor:
-    """Find the least unfairness (Eq. 8) that any policy can reach, with R known and for the given visits.
+    """Compute the lowest unfairness (Eq. 8) that any policy can reach, with R known and for the given visits.
 
     `min 2/(n(n-1)) |R|² min_c |E - cR|²` over the exposures E that lists mixed in any proportions reach. Exact: the gap
     is the distance to the lowest point of the tangent at E, below which no unfairness lies since it is convex.
@@ -215,6 +236,15 @@ def fairness_floor(data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike) -> Fl
         Sessions of each query, such as `trace.state.visits`; queries of 0 visits do not count in any mean.
     p : (k_s,) array
         Examination probability of each rank; it never rises.
+
+    Returns
+    -------
+    Floor
+
+    Raises
+    ------
+    DataError, SettingError
+        If visits or p are not allowed.
 
     Examples
     --------
@@ -242,7 +272,7 @@ def fairness_floor(data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike) -> Fl
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Frontier:
-    """The most NDCG for its unfairness and the least unfairness for its NDCG, from the fairest to the most effective.
+    """The highest NDCG at each unfairness, from the fairest to the most effective point.
 
     Attributes
     ----------
@@ -266,8 +296,16 @@ class Frontier:
         (u0, u1), (e0, e1) = self.unfairness[[0, -1]], self.ndcg[[0, -1]]
         return f"Frontier({self.lambdas.size} points: unfairness {u0:.4g} to {u1:.4g}, NDCG {e0:.4g} to {e1:.4g})"
 
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{unfairness:.5g}</td><td>{ndcg:.5g}</td></tr>"
+            for unfairness, ndcg in zip(self.unfairness, self.ndcg, strict=True)
+        )
+        head = "<tr><th>unfairness</th><th>NDCG</th></tr>"
+        return f"<table><caption>Frontier</caption><thead>{head}</thead><tbody>{rows}</tbody></table>"
+
     def unfairness_at(self, ndcg: float) -> float:
-        """Least unfairness at an NDCG, by the highest tangent there; infinite if no policy has so much NDCG.
+        """Return the lowest unfairness at an NDCG, by the highest tangent there; inf if no policy reaches that NDCG.
 
         The frontier is convex and lies above its tangents: this is never too high, and exact at the points.
         """
@@ -276,7 +314,7 @@ class Frontier:
         return float(np.max(self.unfairness[:-1] + self.lambdas[:-1] * (ndcg - self.ndcg[:-1])))
 
     def ndcg_at(self, unfairness: float) -> float:
-        """Most NDCG at an unfairness, by the lowest tangent there; -infinite if no policy is so fair.
+        """Return the highest NDCG at an unfairness, by the lowest tangent there; -inf if no policy is so fair.
 
         Never too low, and exact at the points but the first: at the floor NDCG is gained for nothing, so it rises too
         steeply for tangents, and more points bring the bound closer.
@@ -287,7 +325,7 @@ class Frontier:
 
 
 def frontier(data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike, *, points: int = 40) -> Frontier:
-    """Trace the frontier of mean NDCG@k_s against mean unfairness that no policy gets past, with R known.
+    """Compute the frontier of mean NDCG@k_s against mean unfairness that no policy can pass, with R known.
 
     Point by point the exact minimum of `unfairness - λ NDCG` over the exposures E that lists mixed in any proportions
     reach, with one λ for all queries: `NDCG = Σ R·E / ideal DCG` over queries, divided by the sessions. At λ = 0 this
@@ -300,6 +338,15 @@ def frontier(data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike, *, points: 
         As for `fairness_floor`.
     points
         How many points, with both ends.
+
+    Returns
+    -------
+    Frontier
+
+    Raises
+    ------
+    DataError, SettingError
+        If visits, p or points are not allowed.
 
     Examples
     --------

@@ -6,17 +6,20 @@ import numpy as np
 
 from .._jit import kernel
 from ..arrays import FloatArray
+from ..parts import NonNegative, register
+from ..random import Draws
 from ..state import Query
-from .base import NonNegative, Policy, Ties, register
-from .gradient import add_certainty, certainty_term
+from .gradient import EXPLORATION, FAIRNESS, RELEVANCE, WeightedSum, add_certainty
+from .selection import Ties
 
 __all__ = ["FairCo"]
 
-LEAST_RELEVANCE = 0.01  # exposure is divided by relevance, which an estimate may give as 0
+LEAST_RELEVANCE = 0.01  # exposure is divided by relevance, which an estimate may report as 0
+MC_FLOOR = 3  # of theta, after the weights
 
 
 @kernel
-def lag(E, R, out):  # type: ignore[no-untyped-def]
+def write_lag(E: FloatArray, R: FloatArray, out: FloatArray) -> None:
     """Write err(d) = max_x E(x)/R⁺(x) - E(d)/R⁺(d) with R⁺ = max(R, 0.01)."""
     n = out.shape[0]
     most = 0.0
@@ -28,18 +31,29 @@ def lag(E, R, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def fairco_score(q, theta, rng, out):  # type: ignore[no-untyped-def]
-    """R + α err + β MC."""
-    alpha, beta, mc_floor = theta[0], theta[1], theta[2]
-    lag(q.E, q.R, out)
+def fairco_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:
+    """Write w_R R + α err + β MC."""
+    write_lag(q.E, q.R, out)
     for d in range(out.shape[0]):
-        out[d] = q.R[d] + alpha * out[d]
-    add_certainty(q.E, q.prior_strength, beta, mc_floor, out)
+        out[d] = theta[RELEVANCE] * q.R[d] + theta[FAIRNESS] * out[d]
+    add_certainty(q.E, q.prior_strength, theta[EXPLORATION], theta[MC_FLOOR], out)
 
 
 @register
-class FairCo(Policy):
-    """Rank by relevance plus α times the lag in exposure per relevance; β > 0 adds marginal certainty."""
+class FairCo(WeightedSum):
+    """Rank by relevance plus α times the lag in exposure per relevance; β > 0 adds marginal certainty.
+
+    Parameters
+    ----------
+    alpha
+        Weight of the lag.
+    beta
+        Weight of exploration.
+    mc_floor
+        Smallest squared exposure in MC = 1/E², so that MC is at most 1/mc_floor.
+    ties
+        Order of items of equal score.
+    """
 
     alpha: NonNegative = 1.0
     beta: NonNegative = 0.0
@@ -48,12 +62,12 @@ class FairCo(Policy):
 
     kernel = fairco_score
 
-    def terms(self, q: Query) -> dict[str, FloatArray]:
-        """R, α err and β MC."""
-        out = np.empty(q.R.size)
-        lag(q.E, q.R, out)
-        return {
-            "relevance": q.R.copy(),
-            "fairness": self.alpha * out,
-            "exploration": certainty_term(q, self.beta, self.mc_floor),
-        }
+    @property
+    def weights(self) -> tuple[float, float, float]:
+        """Relevance, α and β."""
+        return 1.0, self.alpha, self.beta
+
+    @property
+    def theta(self) -> FloatArray:
+        """The weights, then mc_floor."""
+        return np.array([*self.weights, self.mc_floor])

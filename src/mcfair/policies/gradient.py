@@ -1,17 +1,22 @@
-"""The paper's own family: rank by relevance, by the gradient of fairness, by marginal certainty, or by their sum."""
+"""The paper's own family: rank by relevance, by the gradient of fairness, by marginal certainty, or by their sum.
+
+All of them are one kernel, `w_R R + w_B B + w_MC MC`, with weights that are fixed or parameters.
+"""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
 from .._jit import kernel
-from ..arrays import FloatArray
+from ..arrays import FloatArray, IntArray
 from ..metrics.exposure import dots
-from ..random import uniform
+from ..parts import NonNegative, register
+from ..random import Draws, uniform
 from ..state import Query
-from .base import NonNegative, Policy, Ties, register
+from .base import Mode, Policy
+from .selection import EXAMPLE_DRAWS, Ties, policy_calls
 
 __all__ = ["ExploreK", "FairK", "MCFair", "RandomK", "TopK"]
 
@@ -21,9 +26,12 @@ Scale = Literal["max", "raw", "mean"]
 MAX, RAW, MEAN = range(3)  # the order of Scale
 
 
+# --- terms -----------------------------------------------------------------------------------------------------------
+
+
 @kernel
-def gradient_weight(E, R, er, rr, visits, scale):  # type: ignore[no-untyped-def]
-    """Give w such that `w (R(d) er - E(d) rr)` is B(d) of Eq. 16, divided as `scale` says."""
+def gradient_weight(E: FloatArray, R: FloatArray, er: float, rr: float, visits: int, scale: float) -> float:
+    """Return w such that `w (R(d) er - E(d) rr)` is B(d) of Eq. 16, divided as `scale` says."""
     n = E.shape[0]
     factor = 4.0 / (n * (n - 1.0)) if n > 1 else 0.0
     divisor = 1.0
@@ -35,8 +43,8 @@ def gradient_weight(E, R, er, rr, visits, scale):  # type: ignore[no-untyped-def
 
 
 @kernel
-def largest_gap(E, R, er, rr):  # type: ignore[no-untyped-def]
-    """Largest |R(d) er - E(d) rr|, of two halves side by side: neither waits for the other's comparison."""
+def largest_gap(E: FloatArray, R: FloatArray, er: float, rr: float) -> float:
+    """Return the largest |R(d) er - E(d) rr|, over two halves side by side, so that comparisons overlap."""
     n = E.shape[0]
     half = n // 2
     first = second = 0.0
@@ -49,62 +57,198 @@ def largest_gap(E, R, er, rr):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def marginal_certainty(E, prior_strength, mc_floor):  # type: ignore[no-untyped-def]
-    """Marginal certainty of one item (Eq. 29), `MC = 1/(E + s)²`, capped at 1/mc_floor, and inf if that is 1/0."""
+def marginal_certainty(E: float, prior_strength: float, mc_floor: float) -> float:
+    """Return the marginal certainty of one item (Eq. 29), `1/(E + s)²`, at most 1/mc_floor; inf if that is 1/0."""
     weight = E + prior_strength
     square = max(weight * weight, mc_floor)
     return 1.0 / square if square > 0.0 else np.inf
 
 
 @kernel
-def add_certainty(E, prior_strength, beta, mc_floor, out):  # type: ignore[no-untyped-def]
+def add_certainty(E: FloatArray, prior_strength: float, beta: float, mc_floor: float, out: FloatArray) -> None:
     """Add β MC to scores; nothing for β = 0, so that 0·inf never reaches a score."""
     if beta != 0.0:
         for d in range(out.shape[0]):
             out[d] += beta * marginal_certainty(E[d], prior_strength, mc_floor)
 
 
-def certainty_term(q: Query, beta: float, mc_floor: float) -> FloatArray:
-    """β MC for every item."""
-    out = np.zeros(q.R.size)
-    add_certainty(q.E, q.prior_strength, beta, mc_floor, out)
-    return out
+# --- the family ------------------------------------------------------------------------------------------------------
 
-
-def gradient_term(q: Query, alpha: float, scale: str) -> FloatArray:
-    """α B for every item, B divided as `scale` says."""
-    er, rr = dots(q.E, q.R)
-    weight = alpha * gradient_weight(q.E, q.R, er, rr, q.visits[()], get_args(Scale).index(scale))
-    term: FloatArray = weight * (q.R * er - q.E * rr)
-    return term
+RELEVANCE, FAIRNESS, EXPLORATION, SCALE, MC_FLOOR = range(5)  # of theta
 
 
 @kernel
-def topk_score(q, theta, rng, out):  # type: ignore[no-untyped-def]
-    """R + β MC."""
+def gradient_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:
+    """Write `w_R R + w_B B + w_MC MC` (Eq. 24); a term without weight is not computed."""
+    E, R = q.E, q.R
+    er = rr = weight = 0.0
+    if theta[FAIRNESS] != 0.0:
+        er, rr = dots(E, R)
+        weight = theta[FAIRNESS] * gradient_weight(E, R, er, rr, q.visits[()], theta[SCALE])
     for d in range(out.shape[0]):
-        out[d] = q.R[d]
-    add_certainty(q.E, q.prior_strength, theta[0], theta[1], out)
+        out[d] = theta[RELEVANCE] * R[d] + weight * (R[d] * er - E[d] * rr)
+    add_certainty(E, q.prior_strength, theta[EXPLORATION], theta[MC_FLOOR], out)
+
+
+class WeightedSum(Policy):
+    """Base of policies whose score is a sum of weighted terms: relevance, fairness and exploration.
+
+    The first entries of `theta` are the weights. A term is the score with every other weight set to 0, so that the
+    terms add up to the score by construction.
+    """
+
+    TERMS: ClassVar[tuple[str, ...]] = ("relevance", "fairness", "exploration")
+
+    @property
+    def weights(self) -> tuple[float, float, float]:
+        """Weights of relevance, fairness and exploration."""
+        raise NotImplementedError
+
+    @property
+    def theta(self) -> FloatArray:
+        """The weights, then what the terms depend on."""
+        scale = get_args(Scale).index(getattr(self, "scale", "max"))
+        return np.array([*self.weights, scale, getattr(self, "mc_floor")])  # noqa: B009
+
+    def terms(self, q: Query) -> dict[str, FloatArray]:
+        """Return the weighted terms of the score, those without weight included."""
+        terms = {}
+        for i, name in enumerate(self.TERMS):
+            theta = self.theta
+            weight = theta[i]
+            theta[: len(self.TERMS)] = 0.0
+            theta[i] = weight
+            terms[name] = np.empty(q.R.size)
+            policy_calls(self)[0](q, theta, EXAMPLE_DRAWS, terms[name])
+        return terms
 
 
 @register
-class TopK(Policy):
-    """Rank by relevance alone; with β > 0 also by marginal certainty."""
+class TopK(WeightedSum):
+    """Rank by relevance alone; with β > 0 also by marginal certainty.
+
+    Parameters
+    ----------
+    beta
+        Weight of exploration.
+    mc_floor
+        Smallest squared exposure in MC = 1/E², so that MC is at most 1/mc_floor.
+    ties
+        Order of items of equal score.
+    """
 
     beta: NonNegative = 0.0
     mc_floor: NonNegative = 0.1
     ties: Ties = "index"
 
-    kernel = topk_score
+    kernel = gradient_score
 
-    def terms(self, q: Query) -> dict[str, FloatArray]:
-        """R and β MC."""
-        return {"relevance": q.R.copy(), "exploration": certainty_term(q, self.beta, self.mc_floor)}
+    @property
+    def weights(self) -> tuple[float, float, float]:
+        """Relevance and β."""
+        return 1.0, 0.0, self.beta
+
+
+@register
+class FairK(WeightedSum):
+    """Rank by the gradient of fairness B (Eq. 16); with β > 0 also by marginal certainty.
+
+    Parameters
+    ----------
+    beta
+        Weight of exploration.
+    scale
+        What B is divided by, see `MCFair`.
+    mc_floor
+        Smallest squared exposure in MC = 1/E², so that MC is at most 1/mc_floor.
+    ties
+        Order of items of equal score.
+    """
+
+    beta: NonNegative = 0.0
+    scale: Scale = "max"
+    mc_floor: NonNegative = 0.1
+    ties: Ties = "index"
+
+    kernel = gradient_score
+
+    @property
+    def weights(self) -> tuple[float, float, float]:
+        """Fairness and β."""
+        return 0.0, 1.0, self.beta
+
+
+@register
+class ExploreK(WeightedSum):
+    """Rank by marginal certainty (Eq. 29): the least exposed first.
+
+    Parameters
+    ----------
+    mc_floor
+        Smallest squared exposure in MC = 1/E², so that MC is at most 1/mc_floor.
+    ties
+        Order of items of equal score.
+    """
+
+    mc_floor: NonNegative = 0.1
+    ties: Ties = "index"
+
+    kernel = gradient_score
+
+    @property
+    def weights(self) -> tuple[float, float, float]:
+        """Exploration alone."""
+        return 0.0, 0.0, 1.0
+
+
+@register
+class MCFair(WeightedSum):
+    """Rank by the gradient of the uncertainty-aware objective (Eq. 24): relevance + α fairness + β certainty.
+
+    Parameters
+    ----------
+    alpha
+        Weight of fairness.
+    beta
+        Weight of exploration. "auto" is what the paper uses: 0 when relevance is given, 100 online.
+    scale
+        "max" divides B by its largest entry, which is what the paper's α from 0 to 1000 means; "raw" is Eq. 16 as
+        printed, in which B grows with time; "mean" divides by the visits, so that α keeps one point of the trade-off.
+    mc_floor
+        Smallest squared exposure in MC = 1/E², so that MC is at most 1/mc_floor.
+    ties
+        Order of items of equal score.
+
+    Examples
+    --------
+    >>> MCFair(alpha=10)
+    MCFair(alpha=10.0, beta='auto', scale='max', mc_floor=0.1, ties='index')
+    >>> MCFair().in_mode("post-processing").beta, MCFair().in_mode("online").beta
+    (0.0, 100.0)
+    """
+
+    alpha: NonNegative = 1.0
+    beta: NonNegative | Literal["auto"] = "auto"
+    scale: Scale = "max"
+    mc_floor: NonNegative = 0.1
+    ties: Ties = "index"
+
+    kernel = gradient_score
+    auto: ClassVar[dict[str, dict[Mode, float]]] = {"beta": {"post-processing": 0.0, "online": 100.0}}
+
+    @property
+    def weights(self) -> tuple[float, float, float]:
+        """Relevance, α and β; "auto" counts as online, where it is not known that relevance is given."""
+        beta = self.auto["beta"]["online"] if self.beta == "auto" else self.beta
+        return 1.0, self.alpha, float(beta)
+
+
+# --- at random -------------------------------------------------------------------------------------------------------
 
 
 @kernel(allocates=True)
-def randomk_rank(q, theta, rng, out):  # type: ignore[no-untyped-def]
-    """Take, for each rank, one of the items not yet taken."""
+def randomk_rank(q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> None:
+    """Draw, for each rank, one of the items that are left."""
     n, k = q.R.shape[0], out.shape[0]
     taken = np.empty(k, np.int64)  # in ascending order
     for j in range(k):
@@ -125,103 +269,3 @@ class RandomK(Policy):
 
     kernel = randomk_rank
     ranks = True
-
-
-@kernel
-def fairk_score(q, theta, rng, out):  # type: ignore[no-untyped-def]
-    """B + β MC."""
-    beta, scale, mc_floor = theta[0], theta[1], theta[2]
-    E, R = q.E, q.R
-    er, rr = dots(E, R)
-    weight = gradient_weight(E, R, er, rr, q.visits[()], scale)
-    for d in range(out.shape[0]):
-        out[d] = weight * (R[d] * er - E[d] * rr)
-    add_certainty(E, q.prior_strength, beta, mc_floor, out)
-
-
-@register
-class FairK(Policy):
-    """Rank by the gradient of fairness B (Eq. 16); with β > 0 also by marginal certainty."""
-
-    beta: NonNegative = 0.0
-    scale: Scale = "max"
-    mc_floor: NonNegative = 0.1
-    ties: Ties = "index"
-
-    kernel = fairk_score
-
-    def terms(self, q: Query) -> dict[str, FloatArray]:
-        """B and β MC."""
-        return {
-            "fairness": gradient_term(q, 1.0, self.scale),
-            "exploration": certainty_term(q, self.beta, self.mc_floor),
-        }
-
-
-@kernel
-def explorek_score(q, theta, rng, out):  # type: ignore[no-untyped-def]
-    """MC."""
-    for d in range(out.shape[0]):
-        out[d] = marginal_certainty(q.E[d], q.prior_strength, theta[0])
-
-
-@register
-class ExploreK(Policy):
-    """Rank by marginal certainty (Eq. 29): the least exposed first."""
-
-    mc_floor: NonNegative = 0.1
-    ties: Ties = "index"
-
-    kernel = explorek_score
-
-    def terms(self, q: Query) -> dict[str, FloatArray]:
-        """MC."""
-        return {"exploration": certainty_term(q, 1.0, self.mc_floor)}
-
-
-@kernel
-def mcfair_score(q, theta, rng, out):  # type: ignore[no-untyped-def]
-    """R + α B + β MC (Eq. 24)."""
-    alpha, beta, scale, mc_floor = theta[0], theta[1], theta[2], theta[3]
-    E, R = q.E, q.R
-    er, rr = dots(E, R)
-    weight = alpha * gradient_weight(E, R, er, rr, q.visits[()], scale)
-    for d in range(out.shape[0]):
-        out[d] = R[d] + weight * (R[d] * er - E[d] * rr)
-    add_certainty(E, q.prior_strength, beta, mc_floor, out)
-
-
-@register
-class MCFair(Policy):
-    """Rank by the gradient of the uncertainty-aware objective (Eq. 24): relevance + α fairness + β certainty.
-
-    Parameters
-    ----------
-    alpha
-        Weight of fairness.
-    beta
-        Weight of exploration; the paper takes 100 online and 0 when relevance is given.
-    scale
-        "max" divides B by its largest entry, which is what the paper's α from 0 to 1000 means; "raw" is Eq. 16 as
-        printed, in which B grows with time; "mean" divides by the visits, so that α keeps one point of the trade-off.
-    mc_floor
-        Smallest squared exposure in MC = 1/E², so that MC is at most 1/mc_floor.
-    ties
-        Order of items of equal score.
-    """
-
-    alpha: NonNegative = 1.0
-    beta: NonNegative = 100.0
-    scale: Scale = "max"
-    mc_floor: NonNegative = 0.1
-    ties: Ties = "index"
-
-    kernel = mcfair_score
-
-    def terms(self, q: Query) -> dict[str, FloatArray]:
-        """R, α B and β MC."""
-        return {
-            "relevance": q.R.copy(),
-            "fairness": gradient_term(q, self.alpha, self.scale),
-            "exploration": certainty_term(q, self.beta, self.mc_floor),
-        }

@@ -1,4 +1,4 @@
-"""ILP (Biega et al. 2018): the list that leaves exposure closest to relevance, among those of enough effectiveness.
+"""ILP (Biega et al. 2018): the list that brings exposure closest to relevance among those of enough effectiveness.
 
 Each list is an integer program, solved exactly. With the shares of exposure `w = p/S` and of relevance `r = R/ΣR`, and
 the deficit `δ = (N+1) r - E/S` of each item after N visits, the list y minimises
@@ -17,10 +17,12 @@ import msgspec
 import numpy as np
 
 from .._jit import kernel
-from ..arrays import FloatArray, IntArray
+from ..arrays import BoolArray, FloatArray, IntArray
+from ..parts import Share, register
 from ..random import Draws
 from ..state import Query
-from .base import GIVEN_UP, Policy, Share, register
+from .base import Policy
+from .selection import FALLBACK
 
 __all__ = ["ILP"]
 
@@ -36,7 +38,7 @@ ENOUGH = 1e-9  # by which the effectiveness of a list may fall short of its boun
 
 
 @kernel
-def deficits(R, E, visits, S, out):  # type: ignore[no-untyped-def]
+def deficits(R: FloatArray, E: FloatArray, visits: int, S: float, out: FloatArray) -> None:
     """Write δ(d) = (N+1) R(d)/ΣR - E(d)/S; without any relevance all items deserve the same."""
     n = out.shape[0]
     total = 0.0
@@ -48,14 +50,14 @@ def deficits(R, E, visits, S, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def list_cost(share, deficit):  # type: ignore[no-untyped-def]
-    """Give what an item adds to the objective at a rank with this share of exposure."""
+def list_cost(share: float, deficit: float) -> float:
+    """Return what an item adds to the objective at a rank with this share of exposure."""
     return abs(share - deficit) - abs(deficit)
 
 
 @kernel
-def insert(values, items, d, value):  # type: ignore[no-untyped-def]
-    """Keep the highest values, and their items, in order: an equal value stands behind those before it."""
+def insert(values: FloatArray, items: IntArray, d: int, value: float) -> None:
+    """Insert a value into the highest values, and its item, in order; an equal value goes after those before it."""
     j = values.shape[0]
     while j > 0 and not values[j - 1] >= value:
         j -= 1
@@ -68,7 +70,7 @@ def insert(values, items, d, value):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline=False)
-def falling(values, order):  # type: ignore[no-untyped-def]
+def falling(values: FloatArray, order: IntArray) -> None:
     """Write the items by falling value, lowest index first if equal; NumPy's own sort takes seconds to compile."""
     for i in range(values.shape[0]):
         j = i
@@ -79,8 +81,8 @@ def falling(values, order):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline=False, allocates=True)
-def undominated(R, deficit, k):  # type: ignore[no-untyped-def]
-    """List the items worth a rank: those that fewer than k others equal in relevance and surpass in deficit."""
+def undominated(R: FloatArray, deficit: FloatArray, k: int) -> IntArray:
+    """Return the items that an optimal list may hold: fewer than k others match them in relevance and deficit."""
     n = R.shape[0]
     order, worth = np.empty(n, np.int64), np.zeros(n, np.bool_)
     falling(deficit, order)
@@ -102,8 +104,8 @@ def undominated(R, deficit, k):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline=False, allocates=True)
-def price_of_relevance(cost, gain, need):  # type: ignore[no-untyped-def]
-    """Give the λ ≥ 0 with about the highest bound `Σ_j min_i (cost - λ gain) + λ need`; any λ gives a valid one."""
+def price_of_relevance(cost: FloatArray, gain: FloatArray, need: float) -> float:
+    """Return a λ ≥ 0 with about the highest bound `Σ_j min_i (cost - λ gain) + λ need`; any λ is a valid one."""
     low, high = 0.0, 1.0
     for _ in range(40):
         if gain_at_price(cost, gain, high) >= need:
@@ -119,7 +121,7 @@ def price_of_relevance(cost, gain, need):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def gain_at_price(cost, gain, price):  # type: ignore[no-untyped-def]
+def gain_at_price(cost: FloatArray, gain: FloatArray, price: float) -> float:
     """Sum the gain of the cheapest item of every rank, an item as often as it is the cheapest."""
     total = 0.0
     for j in range(cost.shape[0]):
@@ -133,7 +135,7 @@ def gain_at_price(cost, gain, price):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def unused_sum(values, order, used, begin):  # type: ignore[no-untyped-def]
+def unused_sum(values: FloatArray, order: IntArray, used: BoolArray, begin: int) -> float:
     """Sum, over the ranks from `begin` on, the first value in each rank's order whose item is not used."""
     total = 0.0
     for j in range(begin, values.shape[0]):
@@ -145,8 +147,8 @@ def unused_sum(values, order, used, begin):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def unused_product(weights, values, order, used, begin):  # type: ignore[no-untyped-def]
-    """Highest Σ_j weights(j) values(y_j) of lists of unused items for the ranks from `begin` on, given their order."""
+def unused_product(weights: FloatArray, values: FloatArray, order: IntArray, used: BoolArray, begin: int) -> float:
+    """Return the highest Σ_j weights(j) values(y_j) of unused items at the ranks from `begin` on, given their order."""
     total, i = 0.0, 0
     for j in range(begin, weights.shape[0]):
         while used[order[i]]:
@@ -157,11 +159,20 @@ def unused_product(weights, values, order, used, begin):  # type: ignore[no-unty
 
 
 @kernel(inline=False, allocates=True)
-def search(R, deficit, shares, p, need, limit, nodes, best):  # type: ignore[no-untyped-def]
+def search(
+    R: FloatArray,
+    deficit: FloatArray,
+    shares: FloatArray,
+    p: FloatArray,
+    need: float,
+    limit: float,
+    nodes: float,
+    best: IntArray,
+) -> float:
     """Find the best list of items 0 to m-1 by depth-first search; write it and return its cost, or inf.
 
     The best list has the least cost, then the least deviation, then the lowest items; given a finite limit, it is the
-    first in the order of items that costs no more. The answer is no number if there were too few nodes.
+    first in the order of items that costs no more. The result is nan if the search needs more nodes.
     """
     m, k, first = R.shape[0], best.shape[0], limit < np.inf
     cost, gain, value = np.empty((k, m)), np.empty((k, m)), np.empty((k, m))
@@ -214,11 +225,11 @@ def search(R, deficit, shares, p, need, limit, nodes, best):  # type: ignore[no-
             if earned[k] >= need and spent[k] <= least + SAME:
                 better = spent[k] < least - SAME or served[k] > most + SAME
                 if first or better or (served[k] >= most - SAME and precedes(chosen, best)):
-                    least, most, found = min(spent[k], least), served[k], True
+                    least, most, found = min(float(spent[k]), least), float(served[k]), True
                     for rank in range(k):
                         best[rank] = chosen[rank]
                     if first:
-                        return spent[k]
+                        return float(spent[k])
             used[i] = False
             continue
         promising = earned[j + 1] + unused_product(p, R, by_relevance, used, j + 1) >= need
@@ -237,17 +248,17 @@ def search(R, deficit, shares, p, need, limit, nodes, best):  # type: ignore[no-
 
 
 @kernel
-def precedes(a, b):  # type: ignore[no-untyped-def]
-    """Whether list a stands before list b in the order of their items."""
+def precedes(a: IntArray, b: IntArray) -> bool:
+    """Return whether list a precedes list b in lexicographic order."""
     for j in range(a.shape[0]):
         if a[j] != b[j]:
-            return a[j] < b[j]
+            return bool(a[j] < b[j])
     return False
 
 
 @kernel(allocates=True)
-def ilp_rank(q, theta, rng, out):  # type: ignore[no-untyped-def]
-    """Write the optimal list, or GIVEN_UP if the search takes too many nodes."""
+def ilp_rank(q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> None:
+    """Write the optimal list, or FALLBACK if the search needs too many nodes."""
     alpha, ties, nodes = theta[0], theta[1], theta[2]
     n, k = q.R.shape[0], out.shape[0]
     R, p = q.R, q.p[:k]
@@ -270,14 +281,14 @@ def ilp_rank(q, theta, rng, out):  # type: ignore[no-untyped-def]
     if ties == INDEX and least < np.inf:
         least = search(R, deficit, shares, p, need, least, nodes, best)
     for j in range(k):
-        out[j] = GIVEN_UP
+        out[j] = FALLBACK
         if least < np.inf:
             out[j] = best[j] if ties == INDEX else items[best[j]]
 
 
 @kernel(inline=False, allocates=True)
-def top_sum(values, p, R, items):  # type: ignore[no-untyped-def]
-    """Write the items of the highest values in order and give their DCG."""
+def top_sum(values: FloatArray, p: FloatArray, R: FloatArray, items: IntArray) -> float:
+    """Write the items of the highest values in order and return their DCG."""
     k = items.shape[0]
     highest = np.empty(k)
     for j in range(k):
@@ -310,16 +321,15 @@ class ILP(Policy):
 
     kernel = ilp_rank
     ranks = True
+    cost = 5.0
 
-    def rank(self, q: Query, rng: Draws) -> IntArray:
-        """Return the optimal list, of HiGHS if the search gives up."""
-        pi = super().rank(q, rng)
-        if pi[0] == GIVEN_UP:
-            shares = q.p[: pi.size] / q.p[: pi.size].sum()
-            deficit = np.empty(q.R.size)
-            deficits(q.R, q.E, q.visits[()], q.p[: pi.size].sum(), deficit)
-            pi = solve_by_highs(q.R, deficit, shares, q.p[: pi.size], self.alpha, self.ties)
-        return pi
+    def solve(self, q: Query, rng: Draws) -> IntArray:
+        """Return the optimal list by HiGHS."""
+        k = min(q.p.size, q.R.size)
+        S = float(q.p[:k].sum())
+        deficit = np.empty(q.R.size)
+        deficits(q.R, q.E, int(q.visits), S, deficit)
+        return solve_by_highs(q.R, deficit, q.p[:k] / S, q.p[:k], self.alpha, self.ties)
 
 
 def solve_by_highs(

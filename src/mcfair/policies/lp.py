@@ -1,32 +1,35 @@
 """LP (Singh and Joachims 2018): the best mixture of lists by a linear program, delivered one list at a time.
 
 The probabilities P of item i at rank j maximise `Σ_ij R_i P_ij p_j - α Σ_ab ξ_ab`, where ξ_ab ≥ 0 is what the exposure
-per relevance of item a exceeds that of an item b of no more relevance by. What was shown before does not count.
+per relevance of item a exceeds that of an item b of no more relevance by. Past exposure does not count.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import msgspec
 import numpy as np
 
 from .._jit import kernel
-from ..arrays import FloatArray, IntArray
+from ..arrays import BoolArray, FloatArray, IntArray
 from ..data.dataset import Dataset
+from ..parts import register
 from ..random import Draws, uniform
 from ..state import Query, State
-from .base import GIVEN_UP, Policy, register
+from .base import Policy
+from .selection import FALLBACK
 
 __all__ = ["LP", "decompose", "placement"]
 
-LEAST_RELEVANCE = 0.01  # exposure is divided by relevance, which an estimate may give as 0
-WHOLE = 2**46  # probabilities become whole numbers of so many parts, so that a mixture is taken apart without rounding
+LEAST_RELEVANCE = 0.01  # exposure is divided by relevance, which an estimate may report as 0
+WHOLE = 2**46  # probabilities become whole numbers of so many parts, so that a mixture is decomposed without rounding
 
 Delivery = Literal["iid", "balanced"]
 """Which list of the mixture comes next: one drawn by the weights, or the one furthest behind its weight."""
 
-IID, BALANCED = range(2)  # the order of Delivery
+DELIVERIES = get_args(Delivery)
+IID = 0  # its index there
 
 
 # --- the linear program ----------------------------------------------------------------------------------------------
@@ -73,15 +76,13 @@ def placement(R: FloatArray, p: FloatArray, alpha: float) -> FloatArray:
         np.repeat([1.0, 0.0, 1.0, 0.0], [k, classes, classes, pairs]),
     )
     loss = np.concatenate([-np.outer(count * relevance, p).ravel(), np.zeros(classes), alpha * count[a] * count[b]])
-    answer = milp(
-        loss, constraints=rules
-    )  # without whole unknowns it is a linear program, by the shortest way to HiGHS
+    answer = milp(loss, constraints=rules)  # without integers: a linear program, with the least overhead above HiGHS
     P = answer.x[:cells].reshape(classes, k) if answer.success else in_order(count, k)
     return np.asarray(P[member])
 
 
 def in_order(count: IntArray, k: int) -> FloatArray:
-    """Give the placement by falling relevance of classes of so many items, which share their ranks, (classes, k)."""
+    """Return the placement by falling relevance of classes of so many items, which share their ranks, (classes, k)."""
     ranks = np.repeat(np.arange(count.size), count)[:k]
     return np.asarray((ranks == np.arange(count.size)[:, None]) / count[:, None])
 
@@ -90,7 +91,7 @@ def in_order(count: IntArray, k: int) -> FloatArray:
 
 
 def decompose(X: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Take placement probabilities apart into lists and their weights: `X = Σ_l weight_l [item i at rank j of list l]`.
+    """Decompose placement probabilities into lists and weights: `X = Σ_l weight_l [item i at rank j of list l]`.
 
     Parameters
     ----------
@@ -136,8 +137,8 @@ def whole_parts(X: FloatArray) -> IntArray:
 
 
 @kernel(allocates=True)
-def peel(parts, rows, lists, weights):  # type: ignore[no-untyped-def]
-    """Take off list after list, each for as many parts as it can last; return how many lists there are.
+def peel(parts: IntArray, rows: IntArray, lists: IntArray, weights: IntArray) -> int:
+    """Remove list after list, each for as many parts as it can last; return how many lists there are.
 
     An item that is due in every list to come must be in this one; such a list exists because parts, filled up to a
     square whose rows and columns sum to what is left, would be a mixture of permutations (Birkhoff).
@@ -171,8 +172,16 @@ def peel(parts, rows, lists, weights):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline=False)
-def match(start, parts, partner, other, via, seen, queue):  # type: ignore[no-untyped-def]
-    """Find a partner for row `start` of parts among its columns; rows in the way move on, and none loses its own."""
+def match(
+    start: int,
+    parts: IntArray,
+    partner: IntArray,
+    other: IntArray,
+    via: IntArray,
+    seen: BoolArray,
+    queue: IntArray,
+) -> None:
+    """Find a partner for row `start` of parts among its columns along an augmenting path."""
     for b in range(parts.shape[1]):
         seen[b] = False
     queue[0] = start
@@ -197,61 +206,108 @@ def match(start, parts, partner, other, via, seen, queue):  # type: ignore[no-un
 
 # --- the policy ------------------------------------------------------------------------------------------------------
 
-# What is remembered of a query: how many lists, since which visit, R, the weight of each list, how often each was
-# shown, and the lists one after the other.
-SIZE, SINCE, HEAD = range(3)
+
+class Mixture(NamedTuple):
+    """The mixture of one query, as views of its memory: writing to them changes the memory.
+
+    Attributes
+    ----------
+    head : (2,) array
+        Number of lists, 0 before the first solve; and the visit at which the mixture was solved for.
+    R : (n,) array
+        Relevance that it was solved for.
+    weights : (lists,) array
+        Share of the visits that each list is shown in.
+    shown : (lists,) array
+        How often each list was shown.
+    items : (lists * k,) array
+        The lists, one after the other.
+    """
+
+    head: FloatArray
+    R: FloatArray
+    weights: FloatArray
+    shown: FloatArray
+    items: FloatArray
+
+
+HEAD = 2
+
+
+def mixture_length(n: int, k: int) -> int:
+    """Return the length of a memory that holds any mixture of lists of k of n items."""
+    return HEAD + n + ((n - 1) * k + 1) * (2 + k)
 
 
 @kernel
-def lp_rank(q, theta, rng, out):  # type: ignore[no-untyped-def]
-    """Deliver a list of the mixture; give up if there is none or it is out of date."""
-    refresh, delivery = theta[1], theta[2]
-    n, k, memory = q.R.shape[0], out.shape[0], q.memory
-    size = int(memory[SIZE]) if memory.shape[0] > 0 else 0
-    visits = q.visits[()]
-    changed = False
-    if size > 0 and visits - memory[SINCE] >= refresh:
-        for d in range(n):
-            changed = changed or memory[HEAD + d] != q.R[d]
-    if size == 0 or changed:
-        out[0] = GIVEN_UP
+def mixture_of(memory: FloatArray, n: int, k: int) -> Mixture:
+    """Return the mixture that a memory holds."""
+    size = int(memory[0])
+    weights = HEAD + n
+    shown, items = weights + size, weights + 2 * size
+    return Mixture(
+        memory[:HEAD],
+        memory[HEAD:weights],
+        memory[weights:shown],
+        memory[shown:items],
+        memory[items : items + size * k],
+    )
+
+
+@kernel
+def deliver(mixture: Mixture, delivery: float, visits: int, rng: Draws, out: IntArray) -> None:
+    """Write the list of a mixture that is shown next, and count it."""
+    size, k = mixture.weights.shape[0], out.shape[0]
+    chosen = size - 1
+    if delivery == IID:
+        draw, total = uniform(rng, 0), 0.0
+        for i in range(size):
+            total += mixture.weights[i]
+            if draw < total:
+                chosen = i
+                break
     else:
-        weights = HEAD + n
-        counts, lists = weights + size, weights + 2 * size
-        chosen = size - 1
-        if delivery == IID:
-            luck, total = uniform(rng, 0), 0.0
-            for i in range(size):
-                total += memory[weights + i]
-                if luck < total:
-                    chosen = i
-                    break
-        else:
-            furthest = -np.inf
-            for i in range(size):
-                behind = memory[weights + i] * (visits - memory[SINCE] + 1.0) - memory[counts + i]
-                if behind > furthest:
-                    furthest, chosen = behind, i
-            memory[counts + chosen] += 1.0
-        for j in range(k):
-            out[j] = int(memory[lists + chosen * k + j])
+        furthest = -np.inf
+        for i in range(size):
+            behind = mixture.weights[i] * (visits - mixture.head[1] + 1.0) - mixture.shown[i]
+            if behind > furthest:
+                furthest, chosen = behind, i
+    mixture.shown[chosen] += 1.0
+    for j in range(k):
+        out[j] = int(mixture.items[chosen * k + j])
+
+
+@kernel
+def lp_rank(q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> None:
+    """Write a list of the mixture; hand the session over if there is no mixture or it is out of date."""
+    refresh, delivery = theta[1], theta[2]
+    n, visits = q.R.shape[0], q.visits[()]
+    out[0] = FALLBACK
+    if q.memory.shape[0] > 0 and q.memory[0] > 0.0:
+        mixture = mixture_of(q.memory, n, out.shape[0])
+        changed = False
+        if visits - mixture.head[1] >= refresh:
+            for d in range(n):
+                changed = changed or mixture.R[d] != q.R[d]
+        if not changed:
+            deliver(mixture, delivery, visits, rng, out)
 
 
 @register
 class LP(Policy):
     """Show lists of the mixture with the most relevance less α times the unfairness between all pairs of items.
 
-    The mixture ignores what was shown before. It is found at the first visit of a query, and again when relevance has
-    changed and `refresh` visits have passed.
+    The mixture ignores past exposure. It is solved for at the first visit of a query, and again when relevance has
+    changed and `refresh` visits have passed. The memory of a query is its `Mixture`.
 
     Parameters
     ----------
     alpha
-        Weight of fairness; what there is to trade off lies between 0.001 and 0.05.
+        Weight of fairness; the whole trade-off lies between 0.001 and 0.05.
     refresh
-        After how many visits of a query its mixture is brought up to date.
+        Visits of a query after which its mixture is updated.
     delivery
-        "iid" draws every list by its weight; "balanced" takes the one furthest behind its weight, without luck.
+        "iid" samples every list by its weight; "balanced" shows the list furthest behind its weight.
     """
 
     alpha: Annotated[float, msgspec.Meta(ge=0.0, le=1000.0, description="a number from 0 to 1000")] = 1000.0
@@ -260,22 +316,20 @@ class LP(Policy):
 
     kernel = lp_rank
     ranks = True
+    cost = 200.0
 
     def prepare(self, data: Dataset, state: State, rng: Draws) -> FloatArray:
-        """Make room for the mixture of each query."""
+        """Return room for the mixture of each query."""
         n = int(data.sizes.max(initial=1))
-        k = min(n, state.p.size)
-        return np.zeros((data.queries, HEAD + n + ((n - 1) * k + 1) * (2 + k)))
+        return np.zeros((data.queries, mixture_length(n, min(n, state.p.size))))
 
-    def rank(self, q: Query, rng: Draws) -> IntArray:
-        """Deliver a list, of a new mixture if there is none or it is out of date."""
-        pi = super().rank(q, rng)
-        if pi[0] == GIVEN_UP:
-            lists, weights = decompose(placement(q.R, q.p[: pi.size], self.alpha))
-            size, since = weights.size, int(q.visits)
-            mixture = np.concatenate([[size, since], q.R, weights, np.zeros(size), lists.ravel()])
-            if q.memory.size > 0:
-                q.memory[: mixture.size] = mixture
-                mixture = q.memory
-            pi = super().rank(q._replace(memory=mixture), rng)
+    def solve(self, q: Query, rng: Draws) -> IntArray:
+        """Solve for a new mixture, keep it in the memory, and return its first list."""
+        n, pi = q.R.size, np.empty(min(q.p.size, q.R.size), np.int64)
+        lists, weights = decompose(placement(q.R, q.p[: pi.size], self.alpha))
+        memory = q.memory if q.memory.size else np.zeros(mixture_length(n, pi.size))
+        memory[:HEAD] = weights.size, int(q.visits)
+        mixture = mixture_of.interpreted(memory, n, pi.size)  # compiled code returns no views to Python
+        mixture.R[:], mixture.weights[:], mixture.shown[:], mixture.items[:] = q.R, weights, 0.0, lists.ravel()
+        deliver(mixture, float(DELIVERIES.index(self.delivery)), int(q.visits), rng, pi)
         return pi

@@ -1,44 +1,47 @@
-"""MMF (Yang and Ai 2021): fairness at every prefix of the list, or relevance, as a coin decides at each rank."""
+"""MMF (Yang and Ai 2021): each rank is filled for fairness at every prefix or for relevance, by a random draw."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from .._jit import kernel
-from ..random import uniform
-from .base import NonNegative, Policy, Share, register
+from ..arrays import BoolArray, FloatArray, IntArray
+from ..parts import NonNegative, Share, register
+from ..random import Draws, uniform
+from ..state import Query
+from .base import Policy
 from .gradient import add_certainty
 
 __all__ = ["MMF"]
 
-LEAST_RELEVANCE = 0.001  # exposure is divided by relevance, which an estimate may give as 0
-NOISE = 0.001  # breaks ties, and decides between items that are served almost alike
+LEAST_RELEVANCE = 0.001  # exposure is divided by relevance, which an estimate may report as 0
+NOISE = 0.001  # breaks ties, also between items whose exposure per relevance is almost equal
 
 
 @kernel(allocates=True)
-def mmf_rank(q, theta, rng, out):  # type: ignore[no-untyped-def]
-    """For each rank toss a coin: the item least served so far at this and higher ranks, or the most relevant one.
+def mmf_rank(q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> None:
+    """For each rank draw a coin: the item least exposed per relevance up to this rank, or the most relevant one.
 
-    β MC makes an item more relevant, and less served.
+    β MC counts as relevance in the one case and as missing exposure in the other.
     """
     R, F, p = q.R, q.F, q.p
     n, k = R.shape[0], out.shape[0]
-    E, left = np.zeros(n), np.ones(n, np.bool_)  # exposure at the ranks so far, and who is not in the list yet
+    E, left = np.zeros(n), np.ones(n, np.bool_)  # exposure at the ranks so far; not in the list yet
     bonus = np.zeros(n)
     add_certainty(q.E, q.prior_strength, theta[1], theta[2], bonus)
     for i in range(k):
         for d in range(n):
             E[d] += F[d, i] * p[i]
         fairly = uniform(rng, i) < theta[0]
-        out[i] = least_served(E, R, bonus, left, rng, k + i * n) if fairly else most_relevant(R, bonus, left)
+        out[i] = least_exposed(E, R, bonus, left, rng, k + i * n) if fairly else most_relevant(R, bonus, left)
         left[out[i]] = False
 
 
 @kernel
-def least_served(E, R, bonus, left, rng, slot):  # type: ignore[no-untyped-def]
-    """Among the items left, the one with the lowest exposure per relevance, less its bonus, plus noise.
+def least_exposed(E: FloatArray, R: FloatArray, bonus: FloatArray, left: BoolArray, rng: Draws, slot: int) -> int:
+    """Return the item left with the lowest exposure per relevance, less its bonus, plus noise.
 
-    Noise is drawn only for the items within its reach: the others cannot win.
+    Noise is drawn only for the items within its reach: the others cannot be chosen.
     """
     lowest = np.inf
     for d in range(R.shape[0]):
@@ -55,8 +58,8 @@ def least_served(E, R, bonus, left, rng, slot):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def most_relevant(R, bonus, left):  # type: ignore[no-untyped-def]
-    """Among the items left, the one with the most relevance and bonus, lowest index first."""
+def most_relevant(R: FloatArray, bonus: FloatArray, left: BoolArray) -> int:
+    """Return the item left with the most relevance and bonus, lowest index first."""
     best, chosen = -np.inf, -1
     for d in range(R.shape[0]):
         if left[d] and R[d] + bonus[d] > best:
@@ -66,9 +69,16 @@ def most_relevant(R, bonus, left):  # type: ignore[no-untyped-def]
 
 @register
 class MMF(Policy):
-    """Fill each rank with the item that all prefixes served least with probability α, else with the most relevant.
+    """Fill each rank with the item least exposed up to that rank with probability α, else with the most relevant.
 
-    With β > 0 marginal certainty counts as relevance at the one and as service that is lacking at the other.
+    Parameters
+    ----------
+    alpha
+        Probability that a rank is filled for fairness.
+    beta
+        Weight of exploration: marginal certainty counts as relevance, and as missing exposure.
+    mc_floor
+        Smallest squared exposure in MC = 1/E², so that MC is at most 1/mc_floor.
     """
 
     alpha: Share = 1.0

@@ -9,14 +9,16 @@ import msgspec
 import numpy as np
 
 from .._jit import kernel
-from ..arrays import FloatArray
+from ..arrays import FloatArray, IntArray
 from ..data.dataset import Dataset
 from ..errors import PolicyError
 from ..metrics.exposure import dots
+from ..parts import NonNegative, Share, register
 from ..random import Draws, uniform, uniforms
-from ..state import State
-from .base import BY_INDEX, NonNegative, Policy, Share, register, sort_by_insertion
+from ..state import Query, State
+from .base import Policy
 from .gradient import RAW, add_certainty, gradient_weight
+from .selection import BY_INDEX, sort_by_insertion
 
 __all__ = ["PLFair"]
 
@@ -30,7 +32,7 @@ LEAST_EXPONENT = -600.0  # of an item's weight against the largest: sums and quo
 
 
 @kernel
-def sample_list(s, rng, slot, keys, items, pi):  # type: ignore[no-untyped-def]
+def sample_list(s: FloatArray, rng: Draws, slot: int, keys: FloatArray, items: IntArray, pi: IntArray) -> None:
     """Draw the top of a Plackett–Luce list: the highest `s(d) - log(-log u(d))`, u(d) having slot + d."""
     for d in range(s.shape[0]):
         items[d] = d
@@ -39,7 +41,7 @@ def sample_list(s, rng, slot, keys, items, pi):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def fill_weights(s, w):  # type: ignore[no-untyped-def]
+def fill_weights(s: FloatArray, w: FloatArray) -> None:
     """Write `w(d) = exp(s(d) - max s)`: the chance of an item at a rank is its share of w among the items left."""
     top = -np.inf
     for d in range(s.shape[0]):
@@ -49,7 +51,7 @@ def fill_weights(s, w):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def fill_exposure(lists, w, p, e):  # type: ignore[no-untyped-def]
+def fill_exposure(lists: IntArray, w: FloatArray, p: FloatArray, e: FloatArray) -> None:
     """Write the expected exposure `e(d) = Σ_j p_j P(y_j = d)`: rank 1 exactly, the others from sampled lists y."""
     total = 0.0
     for d in range(w.shape[0]):
@@ -62,7 +64,7 @@ def fill_exposure(lists, w, p, e):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def fill_labels(R, e, alpha, labels):  # type: ignore[no-untyped-def]
+def fill_labels(R: FloatArray, e: FloatArray, alpha: float, labels: FloatArray) -> None:
     """Write what exposing an item is worth, `(1 - α) R + α B` with B of Eq. 16 at the expected exposure."""
     er, rr = dots(e, R)
     weight = alpha * gradient_weight(e, R, er, rr, 0, RAW)
@@ -71,7 +73,7 @@ def fill_labels(R, e, alpha, labels):  # type: ignore[no-untyped-def]
 
 
 @kernel(allocates=True)
-def pl_rank_3(lists, w, labels, p, g):  # type: ignore[no-untyped-def]
+def pl_rank_3(lists: IntArray, w: FloatArray, labels: FloatArray, p: FloatArray, g: FloatArray) -> None:
     """Estimate the gradient in s of the expected `Σ_j p_j l(y_j)` from sampled lists y (PL-Rank-3, Oosterhuis 2022).
 
     With `c_j = Σ_{x≥j} p_x l(y_x)` and D_j the sum of w over the items not placed before rank j, it is the mean over
@@ -136,7 +138,7 @@ def initial_network(features: int, rng: Draws) -> Network:
 
 
 @kernel
-def scale_features(X, offsets):  # type: ignore[no-untyped-def]
+def scale_features(X: FloatArray, offsets: IntArray) -> None:
     """Map each feature of each query to [0, 1], its lowest value to 0 and its highest to 1; a constant one to 0."""
     for q in range(offsets.shape[0] - 1):
         for f in range(X.shape[1]):
@@ -148,7 +150,7 @@ def scale_features(X, offsets):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def fill_layer(X, W, b, H):  # type: ignore[no-untyped-def]
+def fill_layer(X: FloatArray, W: FloatArray, b: FloatArray, H: FloatArray) -> None:
     """Write `σ(X W + b)`."""
     for d in range(X.shape[0]):
         out = H[d]
@@ -163,7 +165,7 @@ def fill_layer(X, W, b, H):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def forward(net, X, H1, H2, s):  # type: ignore[no-untyped-def]
+def forward(net: Network, X: FloatArray, H1: FloatArray, H2: FloatArray, s: FloatArray) -> bool:
     """Write the hidden units and the scores of some items; return whether the scores are finite."""
     fill_layer(X, net.W1, net.b1, H1)
     fill_layer(H1, net.W2, net.b2, H2)
@@ -177,7 +179,7 @@ def forward(net, X, H1, H2, s):  # type: ignore[no-untyped-def]
 
 
 @kernel(allocates=True)
-def ascend(net, X, H1, H2, g, lr):  # type: ignore[no-untyped-def]
+def ascend(net: Network, X: FloatArray, H1: FloatArray, H2: FloatArray, g: FloatArray, lr: float) -> None:
     """Add `lr Σ_d g(d) ∂s(d)/∂θ` to every weight θ."""
     D1, D2 = np.empty(H1.shape), np.empty(H2.shape)  # the same sum's summands for the inputs of the hidden units
     for d in range(X.shape[0]):
@@ -196,7 +198,7 @@ def ascend(net, X, H1, H2, g, lr):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def add_product(X, D, lr, W, b):  # type: ignore[no-untyped-def]
+def add_product(X: FloatArray, D: FloatArray, lr: float, W: FloatArray, b: FloatArray) -> None:
     """Add `lr Xᵀ D` to W, and to b the same for an input that is always 1."""
     for d in range(X.shape[0]):
         delta = D[d]
@@ -212,7 +214,16 @@ def add_product(X, D, lr, W, b):  # type: ignore[no-untyped-def]
 
 
 @kernel(allocates=True)
-def step(net, X, R, p, alpha, lr, samples, rng):  # type: ignore[no-untyped-def]
+def step(
+    net: Network,
+    X: FloatArray,
+    R: FloatArray,
+    p: FloatArray,
+    alpha: float,
+    lr: float,
+    samples: int,
+    rng: Draws,
+) -> bool:
     """Sample lists of one query and improve the network by them; return whether its scores were finite."""
     n = R.shape[0]
     H1, H2 = np.empty((n, HIDDEN)), np.empty((n, HIDDEN))
@@ -232,25 +243,37 @@ def step(net, X, R, p, alpha, lr, samples, rng):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def draw_turns(places, rng, turns):  # type: ignore[no-untyped-def]
-    """Write one random number per query; they take turns in its order."""
+def draw_turns(places: IntArray, rng: Draws, turns: FloatArray) -> None:
+    """Write one random number per query; training visits the queries in its order."""
     for q in range(places.shape[0]):
         turns[q] = uniform(Draws(rng.seed, rng.purpose, np.uint64(places[q]), rng.visit), LAST)
 
 
 @kernel(allocates=True)
-def train_epoch(net, X, R, offsets, places, order, p, alpha, lr, samples, rng):  # type: ignore[no-untyped-def]
+def train_epoch(
+    net: Network,
+    X: FloatArray,
+    R: FloatArray,
+    offsets: IntArray,
+    places: IntArray,
+    order: IntArray,
+    p: FloatArray,
+    alpha: float,
+    lr: float,
+    samples: int,
+    rng: Draws,
+) -> bool:
     """Take one step for each query in turn; return whether scores stayed finite."""
     for q in order:
         low, high = offsets[q], offsets[q + 1]
-        luck = Draws(rng.seed, rng.purpose, np.uint64(places[q]), rng.visit)
-        if not step(net, X[low:high], R[low:high], p, alpha, lr, samples, luck):
+        draw_rng = Draws(rng.seed, rng.purpose, np.uint64(places[q]), rng.visit)
+        if not step(net, X[low:high], R[low:high], p, alpha, lr, samples, draw_rng):
             return False
     return True
 
 
 @kernel(allocates=True)
-def fill_scores(net, X, offsets, scores):  # type: ignore[no-untyped-def]
+def fill_scores(net: Network, X: FloatArray, offsets: IntArray, scores: FloatArray) -> bool:
     """Write the scores of each query to the beginning of its row; return whether all are finite."""
     finite = True
     H1, H2 = np.empty((scores.shape[1], HIDDEN)), np.empty((scores.shape[1], HIDDEN))
@@ -263,7 +286,7 @@ def fill_scores(net, X, offsets, scores):  # type: ignore[no-untyped-def]
 
 
 @kernel(allocates=True)
-def plfair_rank(q, theta, rng, out):  # type: ignore[no-untyped-def]
+def plfair_rank(q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> None:
     """Sample one list by the learnt scores + β MC; an item without a learnt score has 0."""
     n = q.R.shape[0]
     s = np.zeros(n)
@@ -304,10 +327,11 @@ class PLFair(Policy):
     kernel = plfair_rank
     ranks = True
     fits = 10
+    cost = 80.0
     needs_features = True
 
     def prepare(self, data: Dataset, state: State, rng: Draws) -> FloatArray | None:
-        """Train, and give the scores of each query, filled up with 0; None if there is nothing new to learn from.
+        """Train, and return the scores of each query, padded with 0; None if there is nothing new to learn from.
 
         Draws belong to a query's place and an epoch: the order of the queries does not matter.
         """
@@ -323,13 +347,13 @@ class PLFair(Policy):
         net = initial_network(X.shape[1], rng)
         informative = R.size > 0 and R.min() < R.max()
         for epoch in range(self.epochs if informative else 0):
-            luck = rng._replace(visit=np.uint64(int(rng.visit) * self.epochs + epoch))
-            draw_turns(data.places, luck, turns)
+            draw_rng = rng._replace(visit=np.uint64(int(rng.visit) * self.epochs + epoch))
+            draw_turns(data.places, draw_rng, turns)
             order = np.argsort(turns, kind="stable")
-            rules = state.p, self.alpha, self.lr, self.samples, luck
+            rules = state.p, self.alpha, self.lr, self.samples, draw_rng
             if not train_epoch(net, X, R, data.offsets, data.places, order, *rules):
                 break  # the weights stay as they are, so the scores below are not finite either
         scores = np.zeros((data.queries, int(data.sizes.max(initial=0))))
         if not fill_scores(net, X, data.offsets, scores):
-            raise PolicyError(f"{self!r}: training went astray, scores are no longer finite; a lower lr may help")
+            raise PolicyError(f"{self!r}: training diverged, scores are no longer finite; a lower lr may help")
         return scores

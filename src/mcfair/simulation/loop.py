@@ -1,49 +1,66 @@
-"""The compiled loop over queries and their sessions: rank, judge, show, click, count.
+"""The compiled loop over queries and their sessions: rank, evaluate, show, click, count.
 
-What one query learns does not depend on the other queries, so each is played to the end before the next, and its state
-stays in the processor's cache; only the time stamps of its sessions tie it to the common stream.
+What one query learns does not depend on the other queries, so each is simulated to the end before the next and its
+state stays in the processor's cache; only the time stamps of its sessions tie it to the common stream.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from .._jit import kernel
-from ..arrays import FloatArray, IntArray
-from ..metrics.exposure import query_unfairness
-from ..policies.base import NOT_A_LIST, OK, Room, is_list, top_k
+from ..arrays import BoolArray, CountArray, FloatArray, IntArray
+from ..estimators.ips import ips_estimate
+from ..policies.selection import OK, TopKScratch, choose_list
 from ..random import CLICKS, POLICY, TIES, Draws
-from ..state import Query, fill_view, observe, observe_clicks
+from ..state import Query, fill_view, observe_clicks, observe_list
+from ..users.position_based import position_based_clicks
 
-__all__ = ["Counts", "Desk", "Log", "Rules", "Stream", "Table", "Tally", "group", "no_rank", "no_score", "play"]
+__all__ = [
+    "Accumulators",
+    "Counts",
+    "Log",
+    "QueryTable",
+    "RunConfig",
+    "Scratch",
+    "Snapshots",
+    "Stream",
+    "group_sessions",
+    "play",
+    "play_as_paper",
+]
 
 FOR_POLICY, FOR_TIES, FOR_CLICKS = np.uint64(POLICY), np.uint64(TIES), np.uint64(CLICKS)
 
 
-class Rules(NamedTuple):
-    """What holds for every session."""
+class RunConfig(NamedTuple):
+    """What holds for every session; `p` is what exposure assumes, `users_p` how users examine."""
 
     p: FloatArray
+    users_p: FloatArray
     online: bool
-    prior_mean: float
     prior_strength: float
     seed: np.uint64
     ranks: bool  # the policy's kernel writes lists, not scores
     ties: int
+    theta: FloatArray
+    click_theta: FloatArray
+    estimate_theta: FloatArray
 
 
-class Table(NamedTuple):
-    """The data: `seen` is what the policy takes for R when relevance is given, `judged` which queries count."""
+class QueryTable(NamedTuple):
+    """The data: `seen` is what the policy sees as R when relevance is given, `judged` tells which queries count."""
 
     offsets: IntArray
     R: FloatArray
     seen: FloatArray
+    groups: IntArray
     ideal: FloatArray
     places: IntArray
-    judged: npt.NDArray[np.bool_]
+    judged: BoolArray
 
 
 class Stream(NamedTuple):
@@ -54,8 +71,8 @@ class Stream(NamedTuple):
     """
 
     starts: IntArray
-    when: npt.NDArray[np.int32]
-    ticks: npt.NDArray[np.int32]
+    when: CountArray
+    ticks: CountArray
     ends: IntArray
     tick_ends: IntArray
     weights: FloatArray
@@ -64,47 +81,64 @@ class Stream(NamedTuple):
 class Counts(NamedTuple):
     """The state, and how many of its sessions each query has played in this run."""
 
-    F: npt.NDArray[np.int32]
-    C: npt.NDArray[np.int32]
+    F: CountArray
+    C: CountArray
     visits: IntArray
     played: IntArray
 
 
-class Tally(NamedTuple):
+class Accumulators(NamedTuple):
     """Sums by block of queries and checkpoint. Blocks depend on the data alone, so threads change no bit of a sum."""
 
     cndcg: FloatArray
     ndcg: FloatArray
-    unfairness: FloatArray
-    relative: FloatArray
-    visited: IntArray
     query_ndcg: FloatArray
 
 
+class Snapshots(NamedTuple):
+    """Exposure and visits at each checkpoint of a call, for the metrics; the first query, item and checkpoint in it."""
+
+    E: FloatArray
+    visits: IntArray
+    first_query: int
+    first_item: int
+    first_mark: int
+
+
 class Log(NamedTuple):
-    """Every list and click, by session; of length 0 if nobody asked for them."""
+    """Every list and click, by session; of length 0 if they are not recorded."""
 
-    lists: npt.NDArray[np.int32]
-    clicks: npt.NDArray[np.bool_]
+    lists: CountArray
+    clicks: BoolArray
 
 
-class Desk(NamedTuple):
-    """Room for one query at a time."""
+class Scratch(NamedTuple):
+    """Scratch arrays for one query at a time."""
 
     R: FloatArray
+    uncertainty: FloatArray
     E: FloatArray
     scores: FloatArray
-    room: Room
+    top_k: TopKScratch
     pi: IntArray
-    hits: npt.NDArray[np.bool_]
+    hits: BoolArray
     visits: IntArray
+    estimate: FloatArray
     ndcg: FloatArray
     cndcg: FloatArray
 
 
 @kernel
-def judge(pi, R, p, ideal, weight, ndcg, cndcg):  # type: ignore[no-untyped-def]
-    """Add the NDCG@1..k_s of a list to two sums, plain and weighted; past the end of the list it stays."""
+def add_ndcg(
+    pi: IntArray,
+    R: FloatArray,
+    p: FloatArray,
+    ideal: FloatArray,
+    weight: float,
+    ndcg: FloatArray,
+    cndcg: FloatArray,
+) -> None:
+    """Add the NDCG@1..k_s of a list to two sums, plain and weighted; past the end of the list it stays constant."""
     dcg = 0.0
     value = 0.0
     for j in range(pi.shape[0]):
@@ -118,40 +152,38 @@ def judge(pi, R, p, ideal, weight, ndcg, cndcg):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline=False)
-def settle(block, m, q, E, R, visits, judged, ndcg, cndcg, tally):  # type: ignore[no-untyped-def]
-    """Book one query at checkpoint m: hand over its sums since the checkpoint before, add its unfairness."""
-    if not judged:
-        return
-    hand_over(block, m, q, ndcg, cndcg, tally)
-    if visits > 0 and is_relevant(R):
-        value = query_unfairness(E, R)
-        tally.unfairness[block, m] += value
-        tally.relative[block, m] += value / (float(visits) * float(visits))
-        tally.visited[block, m] += 1
+def record_checkpoint(
+    block: int,
+    m: int,
+    q: int,
+    E: FloatArray,
+    visits: int,
+    first_item: int,
+    scratch: Scratch,
+    accumulators: Accumulators,
+    snapshots: Snapshots,
+) -> None:
+    """Record one judged query at checkpoint m: flush its sums, copy its exposure and visits."""
+    flush(block, m, q, scratch, accumulators)
+    mark, offset = m - snapshots.first_mark, first_item - snapshots.first_item
+    for d in range(E.shape[0]):
+        snapshots.E[mark, offset + d] = E[d]
+    snapshots.visits[mark, q - snapshots.first_query] = visits
 
 
 @kernel(inline=False)
-def hand_over(block, m, q, ndcg, cndcg, tally):  # type: ignore[no-untyped-def]
-    """Add the sums of one query to those of its block at checkpoint m, and begin new ones."""
-    for j in range(ndcg.shape[0]):
-        tally.ndcg[block, m, j] += ndcg[j]
-        tally.cndcg[block, m, j] += cndcg[j]
-        tally.query_ndcg[q, j] += ndcg[j]
-        ndcg[j] = 0.0
-        cndcg[j] = 0.0
-
-
-@kernel
-def is_relevant(R):  # type: ignore[no-untyped-def]
-    """Whether any item has any relevance."""
-    highest = 0.0
-    for d in range(R.shape[0]):
-        highest = max(highest, R[d])
-    return highest > 0.0
+def flush(block: int, m: int, q: int, scratch: Scratch, accumulators: Accumulators) -> None:
+    """Add the sums of one query to those of its block at checkpoint m, and reset them."""
+    for j in range(scratch.ndcg.shape[0]):
+        accumulators.ndcg[block, m, j] += scratch.ndcg[j]
+        accumulators.cndcg[block, m, j] += scratch.cndcg[j]
+        accumulators.query_ndcg[q, j] += scratch.ndcg[j]
+        scratch.ndcg[j] = 0.0
+        scratch.cndcg[j] = 0.0
 
 
 @kernel(allocates=True)
-def group(queries, starts, when):  # type: ignore[no-untyped-def]
+def group_sessions(queries: CountArray, starts: IntArray, when: CountArray) -> None:
     """Sort sessions by query, keeping the order of time: count, add up, place."""
     for t in range(queries.shape[0]):
         starts[queries[t] + 1] += 1
@@ -163,19 +195,35 @@ def group(queries, starts, when):  # type: ignore[no-untyped-def]
         free[queries[t]] += 1
 
 
-@kernel
-def play(score, rank, theta, memory, rules, table, stream, counts, tally, log, desk, bounds, blocks, span, answer):  # type: ignore[no-untyped-def]
+# One function: its arrays stay in registers, and a call for every session would cost as much as ranking a short
+# query. Its arguments are what a run consists of; each is documented by its class above.
+@kernel(driver=True)
+def play(
+    click: Callable[..., None],
+    estimate: Callable[..., None],
+    score: Callable[..., None],
+    rank: Callable[..., None],
+    memory: FloatArray,
+    config: RunConfig,
+    table: QueryTable,
+    stream: Stream,
+    counts: Counts,
+    accumulators: Accumulators,
+    snapshots: Snapshots,
+    log: Log,
+    scratch: Scratch,
+    bounds: IntArray,
+    blocks: tuple[int, int],
+    span: tuple[int, int],
+    answer: tuple[int, int],
+) -> tuple[int, int]:
     """Play the sessions of blocks[0] to blocks[1] that lie between the times span[0] and span[1].
 
-    Returns what is wrong with the policy, if anything, and for which query; everything before is booked. If the list
-    for that session is then put on the desk, `answer`, the query and the time, makes the call go on from there.
+    Returns the verdict on the policy, and for which query; everything before is counted. If the list of that
+    session is then written to `scratch.pi`, `answer`, the query and the time, makes the call continue from there.
     """
-    p, online, prior_mean, prior_strength, seed, ranks, ties = rules
-    starts, when, ticks, ends, tick_ends, weights = stream
-    lists, clicks = log
-    clock, hits, ndcg, cndcg = desk.visits, desk.hits, desk.ndcg, desk.cndcg
-    items, short, places, order = desk.room
-    begin, until = span
+    p, ends, when = config.p, stream.ends, stream.when
+    clock, ndcg, cndcg, hits = scratch.visits, scratch.ndcg, scratch.cndcg, scratch.hits
     answered, answer_time = answer
     for block in range(blocks[0], blocks[1]):
         for q in range(max(answered, bounds[block]), bounds[block + 1]):
@@ -184,65 +232,108 @@ def play(score, rank, theta, memory, rules, table, stream, counts, tally, log, d
             k = min(p.shape[0], n)
             truth, judged, ideal = table.R[low:high], table.judged[q], table.ideal[q]
             F, C = counts.F[low:high], counts.C[low:high]
-            R, E, scores, pi = desk.R[:n], desk.E[:n], desk.scores[:n], desk.pi[:k]
-            fill_view(F, C, p, table.seen[low:high], online, prior_mean, prior_strength, E, R)
-            view = Query(R, E, F, p, clock, prior_strength, memory[q])
+            R, E, scores, pi = scratch.R[:n], scratch.E[:n], scratch.scores[:n], scratch.pi[:k]
+            groups = table.groups[low:high]
+            view = Query(R, scratch.uncertainty[:n], E, F, p, clock, groups, config.prior_strength, memory[q])
+            fill_view(estimate, config.estimate_theta, config.online, table.seen[low:high], C, view, scratch.estimate)
             place, visits = np.uint64(table.places[q]), counts.visits[q]
-            since = answer_time if q == answered else begin
+            since = answer_time if q == answered else span[0]
             m = 0
             while m < ends.shape[0] and ends[m] <= since:
                 m += 1
-            at = starts[q] + counts.played[q]
-            last = starts[q + 1]
-            while at < last and when[at] < until:
+            at = stream.starts[q] + counts.played[q]
+            last = stream.starts[q + 1]
+            while at < last and when[at] < span[1]:
                 t = when[at]
                 while t >= ends[m]:
-                    settle(block, m, q, E, truth, visits, judged, ndcg, cndcg, tally)
+                    if judged:
+                        record_checkpoint(block, m, q, E, visits, low, scratch, accumulators, snapshots)
                     m += 1
                 clock[()] = visits
                 visit = np.uint64(visits)
-                if not ranks:
-                    score(view, theta, Draws(seed, FOR_POLICY, place, visit), scores)
-                    luck = Draws(seed, FOR_TIES, place, visit)
-                    fault = top_k(scores, E, ties, luck, items, short, places, order, pi)
-                else:
-                    if t != answer_time:
-                        rank(view, theta, Draws(seed, FOR_POLICY, place, visit), pi)
-                    fault = OK if is_list(pi, n) else NOT_A_LIST
-                if fault != OK:
-                    hand_over(block, m, q, ndcg, cndcg, tally)
+                verdict = OK
+                if t != answer_time or q != answered:
+                    rng = Draws(config.seed, FOR_POLICY, place, visit)
+                    tie_rng = Draws(config.seed, FOR_TIES, place, visit)
+                    verdict = choose_list(
+                        score,
+                        rank,
+                        config.ranks,
+                        config.ties,
+                        config.theta,
+                        view,
+                        rng,
+                        tie_rng,
+                        scratch.top_k,
+                        scores,
+                        pi,
+                    )
+                if verdict != OK:
+                    flush(block, m, q, scratch, accumulators)
                     counts.visits[q] = visits
-                    counts.played[q] = at - starts[q]
-                    return fault, q
+                    counts.played[q] = at - stream.starts[q]
+                    return verdict, q
                 if judged:
-                    age = tick_ends[m] - 1 - ticks[at]
-                    weight = weights[age] if age < weights.shape[0] else 0.0
-                    judge(pi, truth, p, ideal, weight, ndcg, cndcg)
-                observe(pi, F, p, E)
-                if online:
-                    user = Draws(seed, FOR_CLICKS, place, visit)
-                    observe_clicks(pi, truth, p, user, prior_mean, prior_strength, E, C, R, hits)
-                if lists.shape[0] > 0:
+                    age = stream.tick_ends[m] - 1 - stream.ticks[at]
+                    weight = stream.weights[age] if age < stream.weights.shape[0] else 0.0
+                    add_ndcg(pi, truth, p, ideal, weight, ndcg, cndcg)
+                observe_list(pi, view)
+                if config.online:
+                    user = Draws(config.seed, FOR_CLICKS, place, visit)
+                    click(pi, truth, config.users_p, config.click_theta, user, hits[:k])
+                    observe_clicks(estimate, config.estimate_theta, pi, hits, C, view, scratch.estimate)
+                if log.lists.shape[0] > 0:
                     for j in range(k):
-                        lists[t, j] = pi[j]
-                        clicks[t, j] = online and hits[j]
+                        log.lists[t, j] = pi[j]
+                        log.clicks[t, j] = config.online and hits[j]
                 visits += 1
                 at += 1
-            while m < ends.shape[0] and ends[m] <= until:
-                settle(block, m, q, E, truth, visits, judged, ndcg, cndcg, tally)
+            while m < ends.shape[0] and ends[m] <= span[1]:
+                if judged:
+                    record_checkpoint(block, m, q, E, visits, low, scratch, accumulators, snapshots)
                 m += 1
-            if m < ends.shape[0]:  # the span ends between checkpoints, and the next query needs its desk
-                hand_over(block, m, q, ndcg, cndcg, tally)
+            if m < ends.shape[0]:  # the span ends between checkpoints, and the next query needs the scratch arrays
+                flush(block, m, q, scratch, accumulators)
             counts.visits[q] = visits
-            counts.played[q] = at - starts[q]
+            counts.played[q] = at - stream.starts[q]
     return OK, -1
 
 
-@kernel
-def no_score(q, theta, rng, out):  # type: ignore[no-untyped-def]
-    """Stand where a score kernel could, in a run whose policy writes lists."""
-
-
-@kernel
-def no_rank(q, theta, rng, out):  # type: ignore[no-untyped-def]
-    """Stand where a rank kernel could, in a run whose policy writes scores."""
+@kernel(driver=True)
+def play_as_paper(
+    score: Callable[..., None],
+    rank: Callable[..., None],
+    memory: FloatArray,
+    config: RunConfig,
+    table: QueryTable,
+    stream: Stream,
+    counts: Counts,
+    accumulators: Accumulators,
+    snapshots: Snapshots,
+    log: Log,
+    scratch: Scratch,
+    bounds: IntArray,
+    blocks: tuple[int, int],
+    span: tuple[int, int],
+    answer: tuple[int, int],
+) -> tuple[int, int]:
+    """Play with the paper's users and estimator: inlined, they are a third faster than calls through pointers."""
+    return play(
+        position_based_clicks,
+        ips_estimate,
+        score,
+        rank,
+        memory,
+        config,
+        table,
+        stream,
+        counts,
+        accumulators,
+        snapshots,
+        log,
+        scratch,
+        bounds,
+        blocks,
+        span,
+        answer,
+    )

@@ -1,4 +1,4 @@
-"""Trace: what a run gives, and how it is kept on disk."""
+"""Trace: the result of a run, and how it is stored."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from ..arrays import FloatArray, IntArray
+from ..arrays import BoolArray, CountArray, FloatArray, IntArray
+from ..data.dataset import Dataset
 from ..errors import TraceError
+from ..estimators.base import parse_estimator
 from ..state import State
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ __all__ = ["Trace", "new_folder"]
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """Give a folder that becomes `target` when all went well and vanishes when not; fail at once if it cannot."""
+    """Yield a folder that becomes `target` on success and is removed on failure."""
     if target.exists():
         raise TraceError(f"{target} exists already; results are written to a new folder")
     try:
@@ -46,75 +47,76 @@ def new_folder(target: Path) -> Iterator[Path]:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Trace:
-    """Result of one run: figures at every checkpoint, figures of every query, the final state, and how it came about.
+    """Result of one run: metrics at every checkpoint and of every query, the final state, and the provenance.
 
     Attributes
     ----------
     checkpoints : (m,) int array
-        After how many sessions the figures were taken; the last is the end of the run.
-    unfairness_at : (m,) array
-        Mean unfairness (Eq. 8) over the queries visited so far.
-    relative_unfairness_at : (m,) array
-        The same with each query's unfairness divided by its visits squared: it does not grow with time.
-    cndcg_at, ndcg_at : (m, k) arrays
-        Cumulative NDCG@1..k (Eq. 6), and plain mean NDCG@1..k over all sessions so far.
-    query_ids : list of str
-    query_unfairness : (queries,) array
-    query_ndcg : (queries, k) array
-        Mean NDCG@1..k over the sessions of each query; nan for a query that was never visited or is not judged.
+        Numbers of sessions after which figures were recorded; the last is the end of the run.
+    values : dict of (m,) arrays
+        Each metric at the checkpoints, by its text: "unfairness", "relative_unfairness", "ndcg@1", "cndcg@1", …, and
+        the metrics that the setting names.
+    query_values : dict of (queries,) arrays
+        The same for each query at the end; nan for a query that was never visited or is not judged.
     query_judged : (queries,) bool array
         Whether the query counts in the figures: false for training and validation queries under preset "paper".
     query_sessions : (queries,) int array
         Sessions of each query in this run.
+    data : Dataset
+        The queries, without features.
     state : State
-        What was observed, with what was there before the run.
+        What was observed, including what was there before the run.
+    provenance : dict
+        Policy, setting, seed, data, versions: all that is needed to run it again, and how long it took.
     lists, clicks : (sessions, k) arrays or None
         Each session's list, as positions in its query with -1 past the end, and which entries were clicked.
     arrivals : (sessions,) int array or None
         Each session's query; kept with the lists.
-    provenance : dict
-        Policy, setting, seed, data, versions: all that is needed to run it again, and how long it took.
     """
 
     checkpoints: IntArray
-    unfairness_at: FloatArray
-    relative_unfairness_at: FloatArray
-    cndcg_at: FloatArray
-    ndcg_at: FloatArray
-    query_ids: list[str]
-    query_unfairness: FloatArray
-    query_ndcg: FloatArray
-    query_judged: npt.NDArray[np.bool_]
+    values: dict[str, FloatArray]
+    query_values: dict[str, FloatArray]
+    query_judged: BoolArray
     query_sessions: IntArray
+    data: Dataset
     state: State
     provenance: dict[str, Any]
-    lists: npt.NDArray[np.int32] | None = None
-    clicks: npt.NDArray[np.bool_] | None = None
-    arrivals: npt.NDArray[np.int32] | None = None
+    lists: CountArray | None = None
+    clicks: BoolArray | None = None
+    arrivals: CountArray | None = None
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Every metric at the end of the run, by its text."""
+        return {text: float(values[-1]) for text, values in self.values.items()}
 
     @property
     def unfairness(self) -> float:
-        """Mean unfairness at the end."""
-        return float(self.unfairness_at[-1])
+        """Mean unfairness (Eq. 8) over the visited queries at the end."""
+        return self.figures["unfairness"]
 
     @property
     def relative_unfairness(self) -> float:
         """Mean of unfairness over visits squared at the end."""
-        return float(self.relative_unfairness_at[-1])
+        return self.figures["relative_unfairness"]
 
     @property
     def cndcg(self) -> dict[int, float]:
-        """Cumulative NDCG at the end, by cutoff from 1."""
-        return {k: float(value) for k, value in enumerate(self.cndcg_at[-1], start=1)}
+        """Cumulative NDCG (Eq. 6) at the end, by cutoff from 1."""
+        return self._by_cutoff("cndcg")
 
     @property
     def ndcg(self) -> dict[int, float]:
         """Mean NDCG over all sessions, by cutoff from 1."""
-        return {k: float(value) for k, value in enumerate(self.ndcg_at[-1], start=1)}
+        return self._by_cutoff("ndcg")
+
+    def _by_cutoff(self, name: str) -> dict[int, float]:
+        return {k: float(self.values[f"{name}@{k}"][-1]) for k in range(1, self.state.p.size + 1)}
 
     @property
     def sessions(self) -> int:
-        """Sessions played."""
+        """Number of sessions played."""
         return int(self.checkpoints[-1])
 
     @property
@@ -123,93 +125,144 @@ class Trace:
         return float(self.provenance["seconds"])
 
     def __repr__(self) -> str:
-        k = self.cndcg_at.shape[1]
-        return (f"Trace({self.provenance['policy']}, {self.provenance['setting']['mode']}, {self.sessions:,} sessions: "
-                f"unfairness {self.unfairness:.4g}, cNDCG@{k} {self.cndcg[k]:.4g})")  # fmt: skip
+        k = self.state.p.size
+        return (
+            f"Trace({self.provenance['policy']}, {self.provenance['setting']['mode']}, {self.sessions:,} sessions: "
+            f"unfairness {self.unfairness:.4g}, cNDCG@{k} {self.cndcg[k]:.4g})"
+        )
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        rows = "".join(f"<tr><th>{escape(name)}</th><td>{value:.5g}</td></tr>" for name, value in self.figures.items())
+        title = f"{self.provenance['policy']}, {self.provenance['setting']['mode']}, {self.sessions:,} sessions"
+        return f"<table><caption>{escape(title)}</caption><tbody>{rows}</tbody></table>"
+
+    # --- tables ------------------------------------------------------------------------------------------------------
 
     def frame(self) -> pl.DataFrame:
-        """Figures at checkpoints as a tidy table: one row per checkpoint, metric and cutoff."""
+        """Return the figures at checkpoints as a tidy table, one row per metric and checkpoint.
+
+        Returns
+        -------
+        polars.DataFrame
+            Columns policy, setting, seed, sessions, metric, value.
+        """
         import polars as pl
 
-        m, k = self.cndcg_at.shape
-        columns: list[tuple[str, int | None, FloatArray]] = [
-            ("unfairness", None, self.unfairness_at),
-            ("relative_unfairness", None, self.relative_unfairness_at),
-            *(("cndcg", j + 1, self.cndcg_at[:, j]) for j in range(k)),
-            *(("ndcg", j + 1, self.ndcg_at[:, j]) for j in range(k)),
-        ]
+        m, rows = self.checkpoints.size, self.checkpoints.size * len(self.values)
         return pl.DataFrame(
             {
-                "policy": [self.provenance["policy"]] * (m * len(columns)),
-                "setting": [self.provenance["setting"]["mode"]] * (m * len(columns)),
-                "seed": np.full(m * len(columns), self.provenance["seed"], np.uint64),
-                "sessions": np.tile(self.checkpoints, len(columns)),
-                "metric": [name for name, _, _ in columns for _ in range(m)],
-                "k": pl.Series([cutoff for _, cutoff, _ in columns for _ in range(m)], dtype=pl.Int32),
-                "value": np.concatenate([values for _, _, values in columns]),
+                "policy": [self.provenance["policy"]] * rows,
+                "setting": [self.provenance["setting"]["mode"]] * rows,
+                "seed": np.full(rows, self.provenance["seed"], np.uint64),
+                "sessions": np.tile(self.checkpoints, len(self.values)),
+                "metric": [text for text in self.values for _ in range(m)],
+                "value": np.concatenate(list(self.values.values())),
             }
         )
 
     def queries(self) -> pl.DataFrame:
-        """Figures of each query: its unfairness and mean NDCG@1..k in this run."""
+        """Return a table of the queries.
+
+        Returns
+        -------
+        polars.DataFrame
+            Columns query, items, sessions (of this run), visits (in all), judged, and a column for each metric.
+        """
         import polars as pl
 
         return pl.DataFrame(
             {
-                "query": pl.Series(self.query_ids, dtype=pl.String),
-                "items": np.diff(self.state.offsets),
+                "query": pl.Series([self.data.query_id(q) for q in range(self.data.queries)], dtype=pl.String),
+                "items": self.data.sizes,
                 "sessions": self.query_sessions,
                 "visits": self.state.visits,
                 "judged": self.query_judged,
-                "unfairness": self.query_unfairness,
-                **{f"ndcg@{j + 1}": self.query_ndcg[:, j].copy() for j in range(self.query_ndcg.shape[1])},
+                **{text: values for text, values in self.query_values.items() if not text.startswith("cndcg@")},
             }
         )
+
+    def items(self) -> pl.DataFrame:
+        """Return a table of the items of all queries.
+
+        Returns
+        -------
+        polars.DataFrame
+            Columns query, item, group (if the data has groups), grade, relevance (true), estimate, uncertainty,
+            exposure, clicks, and shown@1, shown@2, …: how often the item was shown at each rank.
+        """
+        import polars as pl
+
+        data, state = self.data, self.state
+        sizes, names = data.sizes, [data.query_id(q) for q in range(data.queries)]
+        ids = data.item_ids
+        if ids is None:
+            ids = [str(i) for n in sizes.tolist() for i in range(n)]
+        estimator = parse_estimator(self.provenance["setting"]["estimator"])
+        estimate, uncertainty = estimator.estimates(state.C, state.E, state.F, state.p)
+        groups = {} if data.groups is None else {"group": [data.group_name(code) for code in data.groups.tolist()]}
+        return pl.DataFrame(
+            {
+                "query": pl.Series(np.repeat(names, sizes).tolist(), dtype=pl.String),
+                "item": pl.Series(list(ids), dtype=pl.String),
+                **groups,
+                "grade": data.y,
+                "relevance": data.R,
+                "estimate": estimate,
+                "uncertainty": uncertainty,
+                "exposure": state.E,
+                "clicks": state.C,
+                **{f"shown@{j + 1}": state.F[:, j].copy() for j in range(state.F.shape[1])},
+            }
+        )
+
+    def _sessions(self) -> pl.DataFrame | None:
+        import polars as pl
+
+        if self.lists is None or self.clicks is None or self.arrivals is None:
+            return None
+        ranks = self.lists.shape[1]
+        return pl.DataFrame(
+            {
+                "query": self.arrivals,
+                **{f"item{j + 1}": self.lists[:, j].copy() for j in range(ranks)},
+                **{f"click{j + 1}": self.clicks[:, j].copy() for j in range(ranks)},
+            }
+        )
+
+    # --- storage -----------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
         """Write the run to a new folder, whole or not at all.
 
         The folder gets `run.json`, `metrics.parquet`, `queries.parquet`, `state.parquet` and, if lists were recorded,
         `sessions.parquet`.
+
+        Raises
+        ------
+        TraceError
+            If the folder exists or cannot be written.
         """
+        frames = {"metrics": self.frame(), "queries": self.queries(), "state": self.items()}
+        sessions = self._sessions()
         with new_folder(Path(folder)) as draft:
-            for name, frame in self._frames().items():
+            for name, frame in frames.items():
                 frame.write_parquet(draft / f"{name}.parquet")
+            if sessions is not None:
+                sessions.write_parquet(draft / "sessions.parquet")
             (draft / "run.json").write_bytes(msgspec.json.format(msgspec.json.encode(self.provenance)) + b"\n")
         return Path(folder)
 
-    def _frames(self) -> dict[str, pl.DataFrame]:
-        import polars as pl
-
-        state = self.state
-        item = np.arange(state.C.size) - np.repeat(state.offsets[:-1], np.diff(state.offsets))
-        frames = {
-            "metrics": self.frame(),
-            "queries": self.queries(),
-            "state": pl.DataFrame(
-                {
-                    "query": np.repeat(np.arange(state.visits.size), np.diff(state.offsets)),
-                    "item": item,
-                    **{f"F{j + 1}": state.F[:, j].copy() for j in range(state.F.shape[1])},
-                    "C": state.C,
-                    "E": state.E,
-                }
-            ),
-        }
-        if self.lists is not None and self.clicks is not None and self.arrivals is not None:
-            ranks = self.lists.shape[1]
-            frames["sessions"] = pl.DataFrame(
-                {
-                    "query": self.arrivals,
-                    **{f"item{j + 1}": self.lists[:, j].copy() for j in range(ranks)},
-                    **{f"click{j + 1}": self.clicks[:, j].copy() for j in range(ranks)},
-                }
-            )
-        return frames
-
     @classmethod
     def load(cls, folder: str | Path) -> Trace:
-        """Read a run that `save` wrote."""
+        """Read a run that `save` wrote.
+
+        Raises
+        ------
+        TraceError
+            If the folder does not hold a saved run.
+        """
         import polars as pl
 
         source = Path(folder)
@@ -223,38 +276,44 @@ class Trace:
         except (OSError, msgspec.DecodeError, pl.exceptions.PolarsError) as error:
             raise TraceError(f"{source} is not a saved run: {error}") from None
 
-        def metric(name: str) -> FloatArray:
-            rows = metrics.filter(pl.col("metric") == name)
-            values = rows["value"].to_numpy()
-            return values.reshape(-1, checkpoints.size).T.copy()
-
         def columns(frame: pl.DataFrame, prefix: str, dtype: Any) -> Any:
             names = [name for name in frame.columns if name.rstrip("0123456789") == prefix and name != prefix]
             return np.ascontiguousarray(frame.select(names).to_numpy().astype(dtype))
 
-        checkpoints = metrics.filter(pl.col("metric") == "unfairness")["sessions"].to_numpy()
-        offsets = np.concatenate(([0], np.cumsum(queries["items"].to_numpy())))
+        texts = metrics["metric"].unique(maintain_order=True).to_list()
+        table = metrics["value"].to_numpy().reshape(len(texts), -1)
+        data = loaded_data(provenance, queries, items)
         state = State(
-            offsets=offsets,
+            offsets=data.offsets,
             p=np.array(provenance["examination"]),
-            F=columns(items, "F", np.int32),
-            C=items["C"].to_numpy().astype(np.int32),
+            F=columns(items, "shown@", np.int32),
+            C=items["clicks"].to_numpy().astype(np.int32),
             visits=queries["visits"].to_numpy().copy(),
         )
         return cls(
-            checkpoints=checkpoints,
-            unfairness_at=metric("unfairness")[:, 0],
-            relative_unfairness_at=metric("relative_unfairness")[:, 0],
-            cndcg_at=metric("cndcg"),
-            ndcg_at=metric("ndcg"),
-            query_ids=queries["query"].to_list(),
-            query_unfairness=queries["unfairness"].to_numpy(),
-            query_ndcg=columns(queries, "ndcg@", np.float64),
+            checkpoints=metrics["sessions"].to_numpy()[: table.shape[1]].copy(),
+            values=dict(zip(texts, table, strict=True)),
+            query_values={text: queries[text].to_numpy() for text in texts if text in queries.columns},
             query_judged=queries["judged"].to_numpy(),
             query_sessions=queries["sessions"].to_numpy(),
+            data=data,
             state=state,
             provenance=provenance,
             lists=None if sessions is None else columns(sessions, "item", np.int32),
             clicks=None if sessions is None else columns(sessions, "click", np.bool_),
             arrivals=None if sessions is None else sessions["query"].to_numpy(),
         )
+
+
+def loaded_data(provenance: dict[str, Any], queries: pl.DataFrame, items: pl.DataFrame) -> Dataset:
+    """Rebuild the data of a saved run from its tables."""
+    return Dataset(
+        offsets=np.concatenate(([0], np.cumsum(queries["items"].to_numpy()))),
+        y=items["grade"].to_numpy(),
+        R=items["relevance"].to_numpy(),
+        groups=items["group"].to_list() if "group" in items.columns else None,  # type: ignore[arg-type]  # labels
+        query_ids=queries["query"].to_list(),
+        item_ids=items["item"].to_list(),
+        name=provenance["data"]["name"],
+        fingerprint=provenance["data"]["fingerprint"],
+    )

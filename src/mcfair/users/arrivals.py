@@ -8,9 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from .._jit import kernel
+from ..arrays import CountArray
 from ..random import ARRIVALS, HALF, LOW, Draws, draws, uniform
 
 __all__ = ["Arrivals", "arrivals"]
+
+WordArray = npt.NDArray[np.uint64]
 
 ZERO, ONE = np.uint64(0), np.uint64(1)
 
@@ -18,7 +21,7 @@ Arrivals = Literal["uniform", "wsdm23"]
 """Where the stream of queries comes from: our own generator, or the one of the code released with the paper."""
 
 
-def arrivals(kind: Arrivals, sessions: int, queries: int, seed: int, start: int = 0) -> npt.NDArray[np.int32]:
+def arrivals(kind: Arrivals, sessions: int, queries: int, seed: int, start: int = 0) -> CountArray:
     """Draw which query each session is about, every query equally likely.
 
     Parameters
@@ -49,15 +52,15 @@ def arrivals(kind: Arrivals, sessions: int, queries: int, seed: int, start: int 
 
 
 @kernel
-def fill_arrivals(rng, start, queries, out):  # type: ignore[no-untyped-def]
+def fill_arrivals(rng: Draws, start: int, queries: int, out: CountArray) -> None:
     """Write the query of every session from `start` on."""
     for t in range(out.shape[0]):
         session = Draws(rng.seed, rng.purpose, rng.query, np.uint64(start + t))
         out[t] = int(uniform(session, 0) * queries)
 
 
-def released_arrivals(steps: int, queries: int, seed: int) -> npt.NDArray[np.int32]:
-    """Give the released code's stream from the raw words of PCG64, a thousand times faster than its calls."""
+def released_arrivals(steps: int, queries: int, seed: int) -> CountArray:
+    """Return the released code's stream from the raw words of PCG64, a thousand times faster than its calls."""
     out = np.zeros(steps, np.int32)
     if queries == 1:
         return out  # choice(1) draws nothing
@@ -69,8 +72,8 @@ def released_arrivals(steps: int, queries: int, seed: int) -> npt.NDArray[np.int
 
 
 @kernel
-def fill_released(words, queries, spare, out):  # type: ignore[no-untyped-def]
-    """Turn 64-bit words into steps; `spare` keeps what is half done until the next words come.
+def fill_released(words: WordArray, queries: np.uint64, spare: WordArray, out: CountArray) -> None:
+    """Convert 64-bit words to steps; `spare` keeps the unfinished step until the next words come.
 
     A step takes one word for `choice(1, p=[1.0])`, which decides nothing, and then half words, low half first, until
     one is not rejected by Lemire's method (2019): the query is the high half of half word × queries.

@@ -1,0 +1,110 @@
+"""Metric: the base of what is measured in a run."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..parts import Kind, Part, as_part, parameter_types, parse_part
+
+__all__ = ["LIST_VALUE", "QUERY_VALUE", "Metric", "parse_metric"]
+
+# Values that a kernel is compiled for: of a query, or of a list.
+QUERY_VALUE = (np.zeros(1), np.zeros(1), np.zeros(1, np.int64), 0, np.zeros(1))
+LIST_VALUE = (np.zeros(1, np.int64), np.zeros(1), np.zeros(1), np.zeros(1))
+
+
+class Metric(Part, kind=Kind(name="metric", plural="metrics", methods=("value",))):
+    """Base of metrics: subclass it, annotate the parameters, and define `value` or a kernel.
+
+    A metric measures one query, from the exposure E and the true relevance R of its items, their groups and the visits
+    so far: `value(E, R, groups, visits)`, or a kernel `(E, R, groups, visits, theta)` that returns a float. At every
+    checkpoint it is averaged over the evaluated queries that were visited and have a relevant item; nan leaves a query
+    out. With `per_list` it measures one list instead: `value(pi, R, p)`, or a kernel `(pi, R, p, theta)`, averaged
+    over all sessions so far.
+
+    The text of a metric is its name in lower case, `ndcg@5` if it has a parameter `k`, and parses back.
+
+    Attributes
+    ----------
+    higher_is_better
+        Direction of the metric.
+    per_list
+        Whether it measures lists rather than the exposure of a query.
+
+    Examples
+    --------
+    >>> class Coverage(Metric):
+    ...     higher_is_better = True
+    ...     def value(self, E, R, groups, visits):
+    ...         return np.count_nonzero(E) / E.size
+    >>> Coverage(), Coverage().value(np.array([1.0, 0.0]), np.ones(2), np.arange(2), 1)
+    (coverage, 0.5)
+    """
+
+    higher_is_better: ClassVar[bool] = False
+    per_list: ClassVar[bool] = False
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the class name in lower case with underscores."""
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+
+    def __repr__(self) -> str:
+        return self.text(parameter_types(type(self)))
+
+    def text(self, names: Any) -> str:
+        """Return the name, the cutoff k if there is one, and other parameters."""
+        others = [name for name in names if name != "k"]
+        cutoff = f"@{getattr(self, 'k')}" if "k" in parameter_types(type(self)) else ""  # noqa: B009
+        values = f"({', '.join(f'{name}={getattr(self, name)!r}' for name in others)})" if others else ""
+        return f"{self.name()}{cutoff}{values}"
+
+    @property
+    def label(self) -> str:
+        """What tables and axes call it."""
+        return self.text(self.changed_parameters)
+
+    def value(self, *args: Any, **kwargs: Any) -> float:
+        """Return the value of one query or list; by default what the kernel returns.
+
+        Parameters
+        ----------
+        *args
+            `E, R, groups, visits` of one query, or with `per_list` `pi, R, p` of one list.
+        """
+        if self.kernel is None:
+            raise self.kind.error(f"metric {self.name()} defines neither value nor a kernel")
+        return float(self.kernel(*args, self.theta))
+
+    def plain_value(self, *arguments: Any) -> float:
+        """Return what `value` returns, called as a kernel with the parameters last."""
+        return float(self.value(*arguments[:-1]))
+
+
+def parse_metric(text: str) -> Metric:
+    """Parse a metric from its text.
+
+    Parameters
+    ----------
+    text
+        A name such as "gini", with a cutoff such as "ndcg@5", or with parameters.
+
+    Raises
+    ------
+    PartError
+        If the text names no registered metric or an invalid parameter.
+
+    Examples
+    --------
+    >>> parse_metric("ndcg@3")
+    ndcg@3
+    """
+    return parse_part(Metric, text)
+
+
+def as_metric(value: Metric | str) -> Metric:
+    """Return a metric given as itself or as its text."""
+    return as_part(Metric, value)

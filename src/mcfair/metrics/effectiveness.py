@@ -1,0 +1,168 @@
+"""Effectiveness for users: NDCG of lists, and cumulative NDCG over the sessions of a run."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from .._jit import kernel
+from ..arrays import FloatArray, IntArray
+from ..errors import SettingError
+from ..parts import register
+from .base import Metric
+from .exposure import ragged
+
+__all__ = ["CNDCG", "NDCG", "Effectiveness", "cndcg", "ideal_dcg", "ndcg"]
+
+
+def ideal_dcg(R: npt.ArrayLike, p: npt.ArrayLike, offsets: npt.ArrayLike | None = None) -> FloatArray:
+    """Return DCG@1..k of the best list of each query, the denominator of Eq. 5, shape (queries, k) for k = len(p).
+
+    Examples
+    --------
+    >>> ideal_dcg([0.1, 1.0], [1.0, 0.5]).tolist()
+    [[1.0, 1.05]]
+    """
+    weights = np.ascontiguousarray(p, dtype=np.float64)
+    bounds, (r,) = ragged(offsets, R)
+    query = np.repeat(np.arange(bounds.size - 1), np.diff(bounds))
+    best = r[np.lexsort((-r, query))]  # by query, and in each the most relevant first
+    rank = np.arange(r.size) - bounds[query]
+    top = rank < weights.size
+    gains = np.zeros((bounds.size - 1, weights.size))
+    gains[query[top], rank[top]] = best[top] * weights[rank[top]]
+    return np.cumsum(gains, axis=1)
+
+
+def ndcg(pi: npt.ArrayLike, R: npt.ArrayLike, p: npt.ArrayLike) -> FloatArray:
+    """Return NDCG@1..k of one list (Eq. 3, 5) with the click probability R as gain and the examination p as weight.
+
+    Parameters
+    ----------
+    pi : (k or fewer,) int array
+        The list: positions in R, best first.
+    R : (n,) array
+        True relevance of the query's items.
+    p : (k,) array
+        Examination probability of each rank.
+
+    Returns
+    -------
+    (k,) array; 0 where the best list has DCG 0.
+
+    Examples
+    --------
+    >>> ndcg([1, 0], R=[1.0, 0.5], p=[1.0, 0.5]).tolist()
+    [0.5, 0.8]
+    """
+    r, weights = np.asarray(R, dtype=np.float64), np.asarray(p, dtype=np.float64)
+    gains = np.zeros(weights.size)
+    shown = np.asarray(pi, dtype=np.int64)[: weights.size]
+    gains[: shown.size] = r[shown] * weights[: shown.size]
+    ideal = ideal_dcg(r, weights)[0]
+    out = np.zeros(weights.size)
+    np.divide(np.cumsum(gains), ideal, out=out, where=ideal > 0)
+    return out
+
+
+def cndcg(values: npt.ArrayLike, gamma: float = 0.995) -> FloatArray:
+    """Return the cumulative NDCG (Eq. 6) after each session: `c_t = γ c_{t-1} + NDCG_t`.
+
+    Parameters
+    ----------
+    values : (sessions,) or (sessions, k) array
+        NDCG of each session in order of time.
+
+    Examples
+    --------
+    >>> cndcg([1.0, 1.0, 0.0], gamma=0.5).tolist()
+    [1.0, 1.5, 0.75]
+    """
+    out = np.array(values, dtype=np.float64)
+    accumulate(out.reshape(out.shape[0], -1), gamma)
+    return out
+
+
+@kernel
+def accumulate(values: FloatArray, gamma: float) -> None:
+    """Replace each row by itself plus γ times the row before."""
+    for t in range(1, values.shape[0]):
+        for j in range(values.shape[1]):
+            values[t, j] += gamma * values[t - 1, j]
+
+
+# --- metrics ---------------------------------------------------------------------------------------------------------
+
+Cutoff = Annotated[int, msgspec.Meta(ge=1, description="a whole number of at least 1")]
+
+
+class Effectiveness(NamedTuple):
+    """NDCG at every cutoff 1..k_s, which a run sums while it is played.
+
+    `ndcg` and `cndcg` have shape (checkpoints, k_s), `query_ndcg` has shape (queries, k_s) and is nan for a query
+    without sessions.
+    """
+
+    ndcg: FloatArray
+    cndcg: FloatArray
+    query_ndcg: FloatArray
+
+
+@register
+class NDCG(Metric):
+    """NDCG@k (Eq. 5) averaged over all sessions so far.
+
+    Parameters
+    ----------
+    k
+        Cutoff: ranks that count.
+    """
+
+    k: Cutoff = 5
+
+    higher_is_better: ClassVar[bool] = True
+    per_list: ClassVar[bool] = True
+
+    @property
+    def label(self) -> str:
+        """The usual spelling."""
+        return f"NDCG@{self.k}"
+
+    def value(self, pi: IntArray, R: FloatArray, p: FloatArray) -> float:
+        """Return NDCG@k of one list."""
+        return float(ndcg(pi, R, p)[self.column(p.size)])
+
+    def column(self, ranks: int) -> int:
+        """Return the index of the cutoff among 1..k_s."""
+        if self.k > ranks:
+            raise SettingError(f"{self!r}: expected a cutoff from 1 to {ranks}, the ranks of the lists")
+        return self.k - 1
+
+    def from_effectiveness(self, sums: Effectiveness) -> tuple[FloatArray, FloatArray]:
+        """Return the values at checkpoints and of each query from what the run has summed."""
+        column = self.column(sums.ndcg.shape[1])
+        return sums.ndcg[:, column].copy(), sums.query_ndcg[:, column].copy()
+
+
+@register
+class CNDCG(NDCG):
+    """Cumulative NDCG@k (Eq. 6): `c ← γ c + NDCG@k` over the sessions in order of time, at most 1/(1 - γ).
+
+    Parameters
+    ----------
+    k
+        Cutoff: ranks that count.
+    """
+
+    @property
+    def label(self) -> str:
+        """The paper's spelling."""
+        return f"cNDCG@{self.k}"
+
+    def from_effectiveness(self, sums: Effectiveness) -> tuple[FloatArray, FloatArray]:
+        """Return the values at checkpoints; a single query has no cumulative value, so its mean NDCG stands there."""
+        column = self.column(sums.cndcg.shape[1])
+        return sums.cndcg[:, column].copy(), sums.query_ndcg[:, column].copy()

@@ -1,0 +1,37 @@
+"""Fairness of exposure among groups of items, such as the items of one provider."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._jit import kernel
+from ..arrays import FloatArray, IntArray
+from ..parts import register
+from .base import Metric
+from .exposure import query_unfairness
+
+__all__ = ["GroupUnfairness"]
+
+
+@kernel(allocates=True)
+def group_unfairness_value(E: FloatArray, R: FloatArray, groups: IntArray, visits: int, theta: FloatArray) -> float:
+    """Return Eq. 8 on the sums of exposure and relevance of each group; nan if there is only one group."""
+    m = 0
+    for d in range(groups.shape[0]):
+        m = max(m, groups[d] + 1)
+    exposure, merit = np.zeros(m), np.zeros(m)
+    for d in range(groups.shape[0]):
+        exposure[groups[d]] += E[d]
+        merit[groups[d]] += R[d]
+    return query_unfairness(exposure, merit) if m > 1 else np.nan
+
+
+@register
+class GroupUnfairness(Metric):
+    """Unfairness (Eq. 8) among groups: between the summed exposure and the summed relevance of each group.
+
+    Queries whose items belong to one group are left out. Without groups in the data each item is a group, and this is
+    the unfairness of items.
+    """
+
+    kernel = group_unfairness_value

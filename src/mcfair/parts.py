@@ -1,0 +1,343 @@
+"""Parts: immutable, validated specifications such as `MCFair(alpha=10.0)`, and the registries that name them.
+
+A part is one box of the ranking workflow. There are four kinds (policies, click models, estimators and metrics), and
+all of them work alike: a subclass declares its parameters as annotated fields, its repr is its identity everywhere and
+parses back, and it computes by a compiled kernel or by a method in plain Python.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import inspect
+import itertools
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform, get_args, get_type_hints
+from weakref import WeakKeyDictionary
+
+import msgspec
+import numpy as np
+
+from ._jit import AnyKernel, Kernel, compile_kernel
+from .arrays import FloatArray
+from .errors import MCFairError, PartError, checked, choices, unknown
+
+__all__ = [
+    "NonNegative",
+    "Part",
+    "Share",
+    "Shares",
+    "described_parameters",
+    "parse_part",
+    "parse_parts",
+    "register",
+    "registered",
+]
+
+NonNegative = Annotated[float, msgspec.Meta(ge=0.0, description="a finite number of at least 0")]
+Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0, description="a number from 0 to 1")]
+Shares = Annotated[tuple[Share, ...], msgspec.Meta(min_length=1, description="one or more numbers from 0 to 1")]
+
+AnyPart = TypeVar("AnyPart", bound="Part")
+AnyClass = TypeVar("AnyClass", bound="type[Part]")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of part: how it is called, how its plain form is called, and the parts registered so far.
+
+    Parameters
+    ----------
+    name, plural
+        What messages call one and several of them; the plural also names the command that lists them and the
+        entry-point group `mcfair.PLURAL`.
+    methods
+        Methods of which a part without a kernel must define one.
+    error
+        What is raised if a part is unknown or invalid.
+    """
+
+    name: str
+    plural: str
+    methods: tuple[str, ...]
+    error: type[MCFairError] = PartError
+    registry: dict[str, type[Part]] = dataclasses.field(default_factory=dict, compare=False)
+
+
+COMPILED: WeakKeyDictionary[AnyKernel, tuple[Any, Callable[..., Any]]] = WeakKeyDictionary()
+"""The compiled kernels of parts; each has the signature of its kind."""
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Part:
+    """Base of the four kinds of part; subclass `Policy`, `ClickModel`, `Estimator` or `Metric` instead.
+
+    A subclass becomes a frozen, keyword-only dataclass whose parameters are converted and validated on construction.
+
+    Attributes
+    ----------
+    kind
+        The kind of the part, set by the base class of each kind.
+    kernel
+        The compiled form: a function marked with `mcfair.kernel`, or one compiled by Numba. `theta` holds the
+        parameters in the order of their declaration as floats; a choice among words is its index among them.
+    """
+
+    kind: ClassVar[Kind]
+    kernel: ClassVar[AnyKernel | None] = None
+    parameter_hints: ClassVar[dict[str, Any]]  # filled in by parameter_types
+
+    def __init_subclass__(cls, kind: Kind | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if kind is not None:
+            cls.kind = kind
+        own = vars(cls)
+        if "kernel" not in own and any(method in own for method in cls.kind.methods):
+            cls.kernel = None  # an inherited kernel would compute something else than the method
+        if cls.kernel is not None and not isinstance(cls.kernel, Kernel):
+            cls.kernel = Kernel(getattr(cls.kernel, "py_func", cls.kernel))  # a plain function, or Numba's
+        dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
+        refuse_unknown_parameters(cls)
+
+    def __post_init__(self) -> None:
+        for name, hint in parameter_types(type(self)).items():
+            value = checked(f"{self.name()}: {name}", hint, getattr(self, name), self.kind.error)
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name that the part is registered and parsed by."""
+        return cls.__name__
+
+    def __repr__(self) -> str:
+        return self.text(parameter_types(type(self)))
+
+    def text(self, names: Any) -> str:
+        """Return the text of the part with some of its parameters."""
+        return f"{self.name()}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
+    @property
+    def changed_parameters(self) -> list[str]:
+        """Names of the parameters that differ from their default."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]  # every subclass is made a dataclass
+        return [field.name for field in fields if getattr(self, field.name) != field.default]
+
+    @property
+    def label(self) -> str:
+        """The repr without the parameters that have their default value, for tables and plots."""
+        changed = self.changed_parameters
+        return self.text(changed) if changed else self.name()
+
+    @property
+    def theta(self) -> FloatArray:
+        """The parameters as a kernel reads them: floats in the order of declaration, nan for None."""
+        values = [as_number(hint, getattr(self, name)) for name, hint in parameter_types(type(self)).items()]
+        return np.array(values or [0.0])
+
+    def compiled(self, *examples: Any) -> tuple[Any, Callable[..., Any]]:
+        """Compile the kernel for arguments of the types of these examples; see `Kernel.compile`.
+
+        Raises
+        ------
+        MCFairError
+            The kind's own error, in one line, if the kernel does not compile.
+        """
+        assert self.kernel is not None
+        if self.kernel not in COMPILED:  # to find the types of the examples takes longer than many a run
+            owner = f"{self.kind.name} {self.name()}"
+            COMPILED[self.kernel] = compile_kernel(self.kernel, owner, self.kind.error, *examples)
+        return COMPILED[self.kernel]
+
+
+def as_number(hint: Any, value: Any) -> float:
+    """Return a parameter as a float."""
+    options = choices(hint)
+    if value in options:
+        return float(options.index(value))
+    return float("nan") if value is None else float(value)
+
+
+def refuse_unknown_parameters(cls: type[Part]) -> None:
+    """Wrap the constructor such that it names an unknown parameter, suggests the right one and keeps its signature."""
+    original = cls.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Part, **kwargs: Any) -> None:  # noqa: N807
+        allowed = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        for name in kwargs:
+            if name not in allowed:
+                raise cls.kind.error(unknown(f"parameter of {cls.name()}", name, allowed))
+        needed = {n for n, f in allowed.items() if f.default is f.default_factory is dataclasses.MISSING}
+        missing = sorted(needed - kwargs.keys())
+        if missing:
+            raise cls.kind.error(f"{cls.name()} needs a value for {', '.join(missing)}")
+        original(self, **kwargs)
+
+    type.__setattr__(cls, "__init__", __init__)
+
+
+def parameter_types(cls: type[Part]) -> dict[str, Any]:
+    """Return the annotation of each parameter by name, in order."""
+    if "parameter_hints" not in vars(cls):
+        hints = get_type_hints(cls, include_extras=True)
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        cls.parameter_hints = {field.name: hints[field.name] for field in fields}
+    return cls.parameter_hints
+
+
+# --- registry --------------------------------------------------------------------------------------------------------
+
+
+def register(cls: AnyClass) -> AnyClass:
+    """Register a part by its name: for parsing, the command line, experiments and documentation.
+
+    Installed packages can do the same without being imported first, through the entry-point groups `mcfair.policies`,
+    `mcfair.clicks`, `mcfair.estimators` and `mcfair.metrics`.
+
+    Parameters
+    ----------
+    cls
+        A subclass of `Policy`, `ClickModel`, `Estimator` or `Metric`.
+
+    Returns
+    -------
+    The class itself, so that this is a class decorator.
+
+    Raises
+    ------
+    PartError
+        If the class is not a part, cannot compute anything, or has the name of another registered part.
+
+    Examples
+    --------
+    >>> import mcfair as mf
+    >>> @mf.register
+    ... class Newest(mf.Policy):
+    ...     weight: float = 1.0
+    ...     def score(self, q, rng):
+    ...         return q.R - self.weight * np.arange(q.R.size)
+    >>> mf.parse_policy("Newest(weight=2)")
+    Newest(weight=2.0)
+    """
+    kind = getattr(cls, "kind", None)
+    if not (isinstance(cls, type) and issubclass(cls, Part) and isinstance(kind, Kind)):
+        raise PartError(f"only subclasses of Policy, ClickModel, Estimator and Metric can be registered, got {cls!r}")
+    base = next(each for each in reversed(cls.__mro__) if vars(each).get("kind") is kind)
+    if cls.kernel is None and all(getattr(cls, name) is getattr(base, name) for name in kind.methods):
+        raise kind.error(f"{cls.__name__} computes nothing: define {' or '.join(kind.methods)}, or a kernel")
+    name, known = cls.name(), kind.registry.get(cls.name())
+    if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise kind.error(f"a {kind.name} named {name!r} exists already, in {known.__module__}; choose another name")
+    kind.registry[name] = cls
+    return cls
+
+
+def registered(base: type[AnyPart]) -> dict[str, type[AnyPart]]:
+    """Return every registered part of one kind by name, those of installed packages included.
+
+    Parameters
+    ----------
+    base
+        `Policy`, `ClickModel`, `Estimator` or `Metric`.
+
+    Examples
+    --------
+    >>> import mcfair as mf
+    >>> sorted(mf.registered(mf.Estimator))
+    ['IPS']
+    """
+    from importlib.metadata import entry_points
+
+    registry = base.kind.registry
+    for entry in entry_points(group=f"mcfair.{base.kind.plural}"):
+        if entry.name not in registry:
+            register(entry.load())
+    return dict(registry)  # type: ignore[arg-type]  # a registry holds parts of its own kind only
+
+
+# --- parsing ---------------------------------------------------------------------------------------------------------
+
+
+def parse_part(base: type[AnyPart], text: str) -> AnyPart:
+    """Parse a part of one kind from its text, as its repr writes it.
+
+    A bare name takes every default, words need no quotes, and `name@5` stands for `name(k=5)`.
+    """
+    cls, values = parse_call(base, text)
+    return cls(**values)
+
+
+def parse_parts(base: type[AnyPart], text: str) -> list[AnyPart]:
+    """Parse a family of parts: a list of values stands for one part each, the last parameter changing fastest."""
+    cls, values = parse_call(base, text)
+    options = [value if isinstance(value, list) else [value] for value in values.values()]
+    return [cls(**dict(zip(values, chosen, strict=True))) for chosen in itertools.product(*options)]
+
+
+def as_part(base: type[AnyPart], value: Any) -> AnyPart:
+    """Return a part given as itself or as its text."""
+    if isinstance(value, base):
+        return value
+    if isinstance(value, str):
+        return parse_part(base, value)
+    raise base.kind.error(f"expected a {base.kind.name} or its text, got {value!r}")
+
+
+def parse_call(base: type[AnyPart], text: str) -> tuple[type[AnyPart], dict[str, Any]]:
+    """Parse the class and the parameters of a part's text."""
+    kind = base.kind
+    short = re.fullmatch(r"\s*(\w+)@(\d+)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
+    source = f"{short[1]}(k={short[2]}{', ' + short[3] if short[3] else ''})" if short else text.strip()
+    try:
+        tree = ast.parse(source, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = None
+    call = ast.Call(func=tree, args=[], keywords=[]) if isinstance(tree, ast.Name) else tree
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise kind.error(f"cannot parse {kind.name} {text!r}: expected Name or Name(parameter=value, ...)")
+    name = call.func.id
+    known = registered(base) if name not in kind.registry else kind.registry
+    if name not in known:
+        raise kind.error(unknown(kind.name, name, known))
+    if call.args or any(keyword.arg is None for keyword in call.keywords):
+        raise kind.error(f"cannot parse {kind.name} {text!r}: every parameter needs its name, as in {name}(alpha=1)")
+    cls: Any = known[name]
+    return cls, {str(each.arg): literal(each.value, source) for each in call.keywords}
+
+
+def literal(node: ast.expr, text: str) -> Any:
+    """Return a value as written: a number, inf, a quoted string, a bare word, or a list or tuple of such."""
+    if isinstance(node, ast.List | ast.Tuple):
+        values = [literal(each, text) for each in node.elts]
+        return values if isinstance(node, ast.List) else tuple(values)
+    source = ast.get_source_segment(text, node) or ""
+    if source in ("inf", "-inf"):
+        return float(source)
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, RecursionError, MemoryError):
+        return source
+
+
+# --- descriptions ----------------------------------------------------------------------------------------------------
+
+
+def described_parameters(cls: type[Part]) -> list[str]:
+    """Describe each parameter, its default and what is allowed, for tables of parts."""
+    rows = []
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        hint = parameter_types(cls)[field.name]
+        allowed = " | ".join(map(str, choices(hint))) or getattr(hint, "__name__", "")
+        for bound in (hint, *get_args(hint)):
+            for each in getattr(bound, "__metadata__", (bound,)):
+                allowed = getattr(each, "description", None) or allowed
+        default = "required" if field.default is dataclasses.MISSING else repr(field.default)
+        rows.append(f"{field.name} = {default}" + (f"  ({allowed})" if allowed else ""))
+    return rows
+
+
+def summary(cls: type[Part]) -> str:
+    """Return the first paragraph of a part's documentation in one line."""
+    return (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")

@@ -1,0 +1,175 @@
+"""Setting: the conditions under which a policy is simulated."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Annotated, Any, TypedDict
+
+import msgspec
+import numpy as np
+
+from ..arrays import FloatArray
+from ..errors import SettingError, checked, unknown
+from ..estimators import IPS, Estimator
+from ..estimators.base import as_estimator
+from ..metrics import CNDCG, NDCG, Metric, RelativeUnfairness, Unfairness
+from ..metrics.base import as_metric
+from ..parts import NonNegative, Share
+from ..policies.base import Mode
+from ..users import ClickModel, PositionBased
+from ..users.base import as_click_model
+from ..users.examination import examination
+
+__all__ = ["Examination", "Setting", "SettingOptions", "make_setting"]
+
+Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31, description="a whole number of at least 1 and below 2**31")]
+
+Examination = float | tuple[float, ...]
+"""A severity of the position bias, or the probability that each rank is examined."""
+
+PAPER_USERS, PAPER_ESTIMATOR = PositionBased(), IPS()
+
+RANKS = 5
+"""Ranks of a list if neither k_s nor the examination says how many."""
+
+
+class SettingOptions(TypedDict, total=False):
+    """The fields of `Setting` except its mode, as keyword arguments of `simulate` and others; all are optional."""
+
+    steps: int | None
+    k_s: int | None
+    examination: float | Sequence[float]
+    gamma: float
+    clicks: ClickModel | str
+    estimator: Estimator | str
+    metrics: Sequence[Metric | str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """The conditions under which a policy is simulated.
+
+    Parameters
+    ----------
+    mode
+        "post-processing": relevance is given; "online": it is estimated from the clicks of the run.
+    steps
+        Steps asked for; by default the paper's 10,000 for post-processing and 100,000 online.
+    k_s
+        Ranks that are shown; by default 5, or as many as `examination` lists.
+    examination
+        What exposure assumes of users: the probability that each rank is examined, or a severity s for
+        `p_j = (1/log2(j + 1))^s`; 1 is the paper's.
+    gamma
+        Discount of the cumulative NDCG.
+    clicks
+        How users behave: a click model or its text. The default examines ranks as exposure assumes.
+    estimator
+        How relevance is estimated from clicks online: an estimator or its text.
+    metrics
+        Metrics, or their texts, to measure beside unfairness, relative unfairness, NDCG and cNDCG.
+
+    Raises
+    ------
+    SettingError
+        If a value is not allowed.
+    PartError
+        If a click model, estimator or metric is unknown or invalid.
+
+    Examples
+    --------
+    >>> Setting(mode="online", k_s=3, clicks="Cascade(stop=1)").steps
+    100000
+    """
+
+    mode: Mode = "post-processing"
+    steps: Count = None  # type: ignore[assignment]  # depends on the mode
+    k_s: Count = None  # type: ignore[assignment]  # depends on the examination
+    examination: Examination = 1.0
+    gamma: Share = 0.995
+    clicks: ClickModel = PAPER_USERS
+    estimator: Estimator = PAPER_ESTIMATOR
+    metrics: tuple[Metric, ...] = ()
+
+    def __post_init__(self) -> None:
+        def put(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+        put("mode", checked("mode", Mode, self.mode, SettingError))
+        put("examination", checked_examination(self.examination))
+        ranks = len(self.examination) if isinstance(self.examination, tuple) else None
+        put("steps", self.steps if self.steps is not None else 100_000 if self.mode == "online" else 10_000)
+        put("k_s", self.k_s if self.k_s is not None else ranks or RANKS)
+        for name, hint in (("steps", Count), ("k_s", Count), ("gamma", Share)):
+            put(name, checked(name, hint, getattr(self, name), SettingError))
+        if ranks is not None and self.k_s > ranks:
+            raise SettingError(f"k_s = {self.k_s} is not allowed: examination lists {ranks} ranks")
+        put("clicks", as_click_model(self.clicks))
+        put("estimator", as_estimator(self.estimator))
+        metrics = self.metrics.split(",") if isinstance(self.metrics, str) else self.metrics
+        put("metrics", tuple(dict.fromkeys(as_metric(each) for each in metrics)))
+
+    def p(self, ranks: int) -> FloatArray:
+        """Return the examination probabilities that exposure assumes, for at most so many ranks."""
+        k = min(self.k_s, ranks)
+        if isinstance(self.examination, tuple):
+            return np.array(self.examination[:k])
+        return examination(k, self.examination)
+
+    def measured(self, ranks: int) -> tuple[Metric, ...]:
+        """Return all metrics of a run with lists of so many ranks: the standard ones, then the named ones."""
+        cutoffs = range(1, ranks + 1)
+        standard = (Unfairness(), RelativeUnfairness(), *(kind(k=k) for kind in (CNDCG, NDCG) for k in cutoffs))
+        return tuple(dict.fromkeys((*standard, *self.metrics)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the setting as plain data, parts as their texts; `make_setting` reads it back."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        parts = {"clicks": repr(self.clicks), "estimator": repr(self.estimator)}
+        examined = list(self.examination) if isinstance(self.examination, tuple) else self.examination
+        return values | parts | {"examination": examined, "metrics": [repr(each) for each in self.metrics]}
+
+
+def checked_examination(value: Any) -> Examination:
+    """Validate a severity or a sequence of probabilities."""
+    if isinstance(value, str):
+        value = parse_examination(value)
+    if not isinstance(value, Sequence | np.ndarray):
+        return float(checked("examination", NonNegative, value, SettingError))
+    p = tuple(float(checked("examination", Share, each, SettingError)) for each in value)
+    if not p or p[0] == 0.0 or any(a < b for a, b in pairwise(p)):
+        raise SettingError(
+            f"examination = {list(p)} is not allowed: expected probabilities that never rise, the first above 0"
+        )
+    return p
+
+
+def parse_examination(text: str) -> float | tuple[float, ...]:
+    """Parse a severity such as "1.5", or probabilities such as "1,0.6,0.4".
+
+    Examples
+    --------
+    >>> parse_examination("1,0.6,0.4")
+    (1.0, 0.6, 0.4)
+    """
+    try:
+        numbers = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise SettingError(
+            f"examination = {text!r} is not allowed: expected a severity such as 1, or probabilities such as 1,0.6,0.4"
+        ) from None
+    return numbers if "," in text else numbers[0]
+
+
+def make_setting(setting: Setting | str | Mapping[str, Any], options: Mapping[str, Any]) -> Setting:
+    """Return one Setting from a setting, a mode or a table of fields, changed by options."""
+    fields = [field.name for field in dataclasses.fields(Setting)]
+    table = {"mode": setting} if isinstance(setting, str) else {} if isinstance(setting, Setting) else dict(setting)
+    for name in (*table, *options):
+        if name not in fields:
+            raise SettingError(unknown("option of a setting", name, fields))
+    if isinstance(setting, Setting):
+        return dataclasses.replace(setting, **options)
+    return Setting(**{**table, **options})

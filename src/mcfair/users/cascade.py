@@ -1,0 +1,75 @@
+"""Users who read from the top: the cascade model (Craswell et al. 2008) and DBN (Chapelle and Zhang 2009)."""
+
+from __future__ import annotations
+
+from .._jit import kernel
+from ..arrays import BoolArray, FloatArray, IntArray
+from ..parts import Share, register
+from ..random import Draws, uniform
+from .base import SECOND_DRAW, ClickModel
+
+__all__ = ["DBN", "Cascade"]
+
+
+@kernel
+def read_from_top(
+    pi: IntArray, truth: FloatArray, satisfaction: float, continuation: float, rng: Draws, hits: BoolArray
+) -> None:
+    """Click a rank that is read with probability R; read the next one with probability γ (1 - s·clicked).
+
+    The second draw of an item decides on both satisfaction and continuation, which matter only together.
+    """
+    reading = True
+    for j in range(pi.shape[0]):
+        hits[j] = reading and uniform(rng, pi[j]) < truth[pi[j]]
+        stays = continuation * (1.0 - satisfaction) if hits[j] else continuation
+        reading = reading and uniform(rng, pi[j] + SECOND_DRAW) < stays
+
+
+@kernel
+def cascade_clicks(
+    pi: IntArray, truth: FloatArray, p: FloatArray, theta: FloatArray, rng: Draws, hits: BoolArray
+) -> None:
+    """Read from the top; stop after a click with probability `stop`."""
+    read_from_top(pi, truth, theta[0], 1.0, rng, hits)
+
+
+@register
+class Cascade(ClickModel):
+    """Read from the top, click what is relevant, and stop after a click with probability `stop`.
+
+    Every rank is read that is reached: the examination that exposure assumes does not matter to these users.
+
+    Parameters
+    ----------
+    stop
+        Probability that a click ends the session; 1 is the model of Craswell et al.
+    """
+
+    stop: Share = 0.7
+
+    kernel = cascade_clicks
+
+
+@kernel
+def dbn_clicks(pi: IntArray, truth: FloatArray, p: FloatArray, theta: FloatArray, rng: Draws, hits: BoolArray) -> None:
+    """Read from the top; a satisfying click ends the session, else the next rank is read with some probability."""
+    read_from_top(pi, truth, theta[0], theta[1], rng, hits)
+
+
+@register
+class DBN(ClickModel):
+    """Read from the top until a click satisfies or patience ends (dynamic Bayesian network model).
+
+    Parameters
+    ----------
+    satisfaction
+        Probability that a click satisfies the user, who then stops.
+    continuation
+        Probability that a user who is not satisfied reads the next rank.
+    """
+
+    satisfaction: Share = 0.7
+    continuation: Share = 0.9
+
+    kernel = dbn_clicks
