@@ -1,0 +1,148 @@
+"""The commands that run experiments and write a report: reproduce, run, demo."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .options import PluginOptions, RunOptions, with_option_groups
+from .render import print_table, processors, stages
+
+if TYPE_CHECKING:
+    from ..experiments.experiment import Experiment
+    from ..experiments.results import Results
+    from ..simulation.setting import Setting
+
+__all__ = ["demo", "reproduce", "run_file"]
+
+
+@with_option_groups
+def reproduce(
+    run: RunOptions,
+    what: Annotated[
+        list[str] | None, typer.Argument(help="table1, fig2, fig3, fig4, fig5 or all  [default: all]")
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="Other data than MQ2008, fold 1.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Two seeds, five points a curve, a tenth of the steps.")
+    ] = False,
+) -> None:
+    """Run the paper's experiments and write a report: every table and figure beside the paper's figures."""
+    from ..data.catalogue import locate
+    from ..data.profiles import PROFILES
+    from ..errors import DataError
+    from ..experiments.experiment import shipped_experiment, shipped_experiments
+
+    names = shipped_experiments() if not what or "all" in what else list(dict.fromkeys(what))
+    experiments = [shipped_experiment(name) for name in names]
+    if data is None:
+        try:
+            locate(experiments[0].data[0])
+        except DataError as error:
+            data = "mq2008-like"
+            sys.stderr.write(f"mcfair: note: {error}; using built-in data of its size instead: {data}\n")
+    if data is not None:
+        experiments = [each.on(data, "" if data in PROFILES else each.preset) for each in experiments]
+    if quick:
+        experiments = [each.reduced(seeds=2, points=5, shorter=10) for each in experiments]
+    run_and_report(experiments, run)
+
+
+@with_option_groups
+def run_file(
+    file: Annotated[Path, typer.Argument(help="An experiment as a TOML file.")],
+    run: RunOptions,
+    plugins: PluginOptions,
+) -> None:
+    """Run an experiment of your own and write a report."""
+    from ..experiments.experiment import read_experiment
+
+    plugins.load()
+    run_and_report([read_experiment(file)], run)
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for runs and report; finished runs in it are not repeated.")] = Path(
+        "mcfair-demo"
+    ),
+    jobs: Annotated[int | None, typer.Option(help="Processes to use  [default: one per processor]")] = None,
+) -> None:
+    """Run the paper's experiments on built-in data with fewer points and seeds: a table and a report in a minute."""
+    from ..experiments.experiment import shipped_experiment, shipped_experiments
+
+    sys.stderr.write("The first run on a machine compiles for a minute or so; later ones do not.\n")
+    experiments = [
+        shipped_experiment(name).on("mq2008-like", "").reduced(seeds=2, points=5, shorter=5)
+        for name in shipped_experiments()
+    ]
+    run_and_report(experiments, RunOptions(out=out, jobs=jobs))
+    print("Unfairness: lower is fairer; the floor is the lowest possible. cNDCG: higher is better, at most 200.")
+
+
+def run_and_report(experiments: list[Experiment], run: RunOptions) -> Results:
+    """Run experiments, write the report and print where it is."""
+    from ..experiments.execute import run_experiments
+    from ..report import write_report
+
+    jobs = run.processes()
+    with stages() as report:
+        results = run_experiments(
+            experiments, run.out, jobs=jobs, cluster=run.cluster, about=about_this_machine(), progress=report
+        )
+        report("report", 0, 1)
+        page = write_report(results, run.out)
+    for experiment in (each for each in results.experiments if each.show == "table"):
+        for data in experiment.data:
+            for setting in experiment.conditions:
+                show_table(results, experiment, data, setting)
+    print(f"Report: {page.resolve()}")
+    return results
+
+
+def show_table(results: Results, experiment: Experiment, data: str, setting: Setting) -> None:
+    """Print the table of one experiment on one dataset in one setting, the floor first."""
+    import numpy as np
+    from rich.table import Table
+
+    from ..metrics.base import parse_metric
+    from ..report.numbers import format_number, format_spread
+
+    floors = results.floors(data, setting)
+    texts = [f"cndcg@{k}" for k in (1, 3, 5) if k <= setting.k_s] + [repr(each) for each in setting.metrics]
+    seeds = "1 seed" if len(floors) == 1 else f"{len(floors)} seeds"
+    title = f"{experiment.title}: {data}, {setting.mode}, {setting.steps:,} steps, {seeds}"
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("method")
+    for head in ("unfairness", "above floor", *(parse_metric(text).label for text in texts), "s/1,000 lists"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_row("floor (lowest possible)", format_spread(floors), style="dim")
+    for series, where, policy in experiment.played():
+        if where != setting:
+            continue
+        runs, seconds = results.of(data, setting, policy), results.seconds(data, setting, policy)
+        unfair = runs["unfairness"].to_numpy()
+        above = f"{100 * (unfair.mean() / np.mean(floors) - 1):.1f} %" if np.mean(floors) > 0 else ""
+        table.add_row(
+            series.name if len(series.points) == 1 else policy.label,
+            format_spread(unfair),
+            above,
+            *(format_number(float(runs[text].to_numpy().mean())) for text in texts),
+            "" if seconds is None else format_number(seconds, 3),
+        )
+    print_table(table)
+
+
+def about_this_machine() -> dict[str, str]:
+    """Return what the runs were made with."""
+    import platform
+
+    from ..simulation.run import versions
+
+    return {
+        "command": " ".join(["mcfair", *sys.argv[1:]]),
+        "machine": f"{platform.system()} {platform.machine()}, {processors()} processors",
+        **versions(),
+    }

@@ -1,0 +1,85 @@
+"""What commands show: tables, progress bars, JSON. Data goes to stdout, progress and notes to stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["encoded", "print_table", "processors", "progress", "stages", "status"]
+
+
+def encoded(value: Any) -> str:
+    """Return plain data as indented JSON."""
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(value)).decode() + "\n"
+
+
+def print_table(table: Table) -> None:
+    """Print a table as wide as the terminal, and wide enough in a file."""
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+@contextmanager
+def progress(total: int) -> Iterator[Callable[[int], None] | None]:
+    """Show a bar on stderr while sessions are played; nothing if stderr is not a terminal."""
+    with bar() as shown:
+        if shown is None:
+            yield None
+            return
+        task = shown.add_task("compiling or loading compiled code", total=total)
+        yield lambda played: shown.update(task, advance=played, description="sessions")
+
+
+@contextmanager
+def stages() -> Iterator[Callable[[str, int, int], None]]:
+    """Show on stderr the stage at hand and how far it is; nothing if stderr is not a terminal."""
+    with bar() as shown:
+        tasks: dict[str, Any] = {}
+
+        def report(stage: str, done: int, total: int) -> None:
+            if shown is None:
+                return
+            if stage not in tasks:
+                tasks[stage] = shown.add_task(stage, total=total)
+            shown.update(tasks[stage], completed=done)
+
+        yield report
+
+
+@contextmanager
+def bar() -> Iterator[Any]:
+    """Yield a progress bar on stderr, or None if stderr is not a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as shown:
+        yield shown
+
+
+@contextmanager
+def status(text: str) -> Iterator[Callable[[str], None]]:
+    """Show on stderr what is being done; yield a function that changes the text. Nothing without a terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    with console.status(text) if console.is_terminal else nullcontext() as spinner:
+        yield lambda changed: None if spinner is None else spinner.update(changed)
+
+
+def processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
