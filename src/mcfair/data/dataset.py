@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
+from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
+from html import escape
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import FloatArray, IntArray
+from ..arrays import BoolArray, FloatArray, IntArray
 from ..errors import DataError
-from .grades import relevance
+from .grades import GradeArray, checked_grades, checked_y_max, relevance
+from .groups import checked_codes, encode_groups, groups_within_queries
+from .protocols import NO_PROTOCOL, Protocol
 
-__all__ = ["Dataset", "concatenate"]
+__all__ = ["Dataset"]
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False, kw_only=True)
@@ -26,25 +33,40 @@ class Dataset:
     offsets : (queries + 1,) int array
         Where each query's items begin; the last entry is the number of items.
     y : (items,) int array
-        Relevance grades, 0 to y_max.
+        Relevance grades, whole numbers from 0 to y_max.
     R : (items,) float array, optional
-        True relevance in [0, 1], which users click by and metrics judge by. From the grades with ε = 0.1 if left out.
+        True relevance in [0, 1], which users click by and metrics evaluate by. Computed from the grades with ε = 0.1 if
+        left out.
     y_max : int, optional
-        The highest grade there can be; kept by `select`. The highest grade seen if left out.
+        The highest grade there can be; kept by `select`. The highest grade in `y` if left out.
     scores : (items,) float array, optional
         What policies see instead of R when relevance is given, such as the output of a trained model.
     X : (items, features) float array, optional
         Features.
+    groups : (items,) sequence of str or int, optional
+        The group of each item, such as its provider. An item whose label is None, "" or nan is a group of its own.
+        Stored as codes, see `group_names`. Without groups every item is a group of its own.
+    group_names : tuple of str, optional
+        The label of each group, "" for the group of an item without a label. If given, `groups` are codes: positions
+        in this tuple.
     query_ids, item_ids : sequences of str, optional
-        Names; by default the places of the queries in the file and of the items in their query.
+        Names, distinct among all queries and among the items of a query; by default the places of the queries in the
+        file and of the items in their query.
     places : (queries,) int array, optional
-        Each query's place in the file it came from: random draws belong to it, so they survive a selection.
+        Each query's place in the file it came from. Random draws depend on it, so a selection does not change them.
     name : str
-        What to call it in tables.
+        Name in tables.
     fingerprint : str
-        Hash of the content it was made from; computed from the arrays if left out.
-    preset : str
-        The protocol it was loaded for, "" for none.
+        Hash of the content; computed from the arrays if left out.
+    protocol : Protocol
+        The protocol it was loaded by.
+    catalogue : str
+        Name in the catalogue that its file was recognised as by checksum, such as "mq2008/fold1"; "" if it was not.
+
+    Raises
+    ------
+    DataError
+        If an array has the wrong length or a value that is not allowed, or if an id occurs twice.
 
     Examples
     --------
@@ -53,17 +75,20 @@ class Dataset:
     """
 
     offsets: IntArray
-    y: npt.NDArray[np.int16]
+    y: GradeArray
     R: FloatArray = None  # type: ignore[assignment]  # filled in by __post_init__, as are the next ones
     y_max: int = None  # type: ignore[assignment]
     scores: FloatArray | None = None
     X: npt.NDArray[np.float32] | None = None
+    groups: IntArray | None = None
+    group_names: tuple[str, ...] = ()
     query_ids: Sequence[str] | None = None
     item_ids: Sequence[str] | None = None
     places: IntArray = None  # type: ignore[assignment]
     name: str = "data"
     fingerprint: str = ""
-    preset: str = ""
+    protocol: Protocol = NO_PROTOCOL
+    catalogue: str = ""
 
     def __post_init__(self) -> None:
         def put(field: str, value: Any) -> None:
@@ -74,38 +99,128 @@ class Dataset:
 
         put("offsets", np.ascontiguousarray(self.offsets, dtype=np.int64))
         if self.offsets.ndim != 1 or self.offsets.size < 1 or self.offsets[0] != 0 or np.any(np.diff(self.offsets) < 0):
-            raise DataError(f"{self.name}: offsets must begin with 0 and never fall, got {self.offsets}")
-        put("y", np.ascontiguousarray(self.y, dtype=np.int16))
-        if self.y.size and self.y.min() < 0:
-            raise DataError(f"{self.name}: grades must be 0 or more, got {self.y.min()}")
-        put("y_max", int(self.y.max(initial=0) if self.y_max is None else self.y_max))
-        if self.y.size and self.y.max() > self.y_max:
-            raise DataError(f"{self.name}: grades must be at most y_max = {self.y_max}, got {self.y.max()}")
+            got = " ".join(str(self.offsets).split())
+            raise DataError(f"{self.name}: offsets must begin with 0 and never fall, got {got}")
+        put("y", checked_grades(self.y, self.name))
+        put("y_max", checked_y_max(self.y_max, self.y, self.name))
         put("R", relevance(self.y, self.y_max) if self.R is None else np.ascontiguousarray(self.R, dtype=np.float64))
         if self.scores is not None:
             put("scores", np.ascontiguousarray(self.scores, dtype=np.float64))
         if self.X is not None:
             put("X", np.ascontiguousarray(self.X))
         put("places", np.ascontiguousarray(np.arange(self.queries) if self.places is None else self.places, np.int64))
-        self._check_shapes()
+        if self.groups is not None:
+            self._check_length("groups", len(self.groups), self.items)
+            names = tuple(self.group_names)
+            codes, names = (
+                checked_codes(self.groups, names, self.name) if names else encode_groups(self.groups, self.name)
+            )
+            put("groups", codes)
+            put("group_names", names)
+        self._check_arrays()
+        self._check_ids()
         if not self.fingerprint:
             put("fingerprint", self._hash())
 
-    def _check_shapes(self) -> None:
-        for field in ("y", "R", "scores", "X", "item_ids", "query_ids", "places"):
-            value, size = getattr(self, field), self.queries if field in ("query_ids", "places") else self.items
-            if value is not None and len(value) != size:
-                raise DataError(f"{self.name}: {field} has {len(value)} entries, expected {size}")
+    def _check_length(self, field: str, length: int, expected: int) -> None:
+        if length != expected:
+            raise DataError(f"{self.name}: {field} has {length} entries, expected {expected}")
+
+    def _check_arrays(self) -> None:
+        for field in ("y", "R", "scores", "X", "groups", "item_ids", "query_ids", "places"):
+            value = getattr(self, field)
+            if value is None:
+                continue
+            dimensions = 2 if field == "X" else 1
+            if isinstance(value, np.ndarray) and value.ndim != dimensions:
+                raise DataError(f"{self.name}: {field} must have {dimensions} dimension(s), got shape {value.shape}")
+            self._check_length(field, len(value), self.queries if field in ("query_ids", "places") else self.items)
         for field, low, high in (("R", 0.0, 1.0), ("scores", -np.inf, np.inf), ("X", -np.inf, np.inf)):
             value = getattr(self, field)
-            if value is not None and not (np.isfinite(value).all() and np.all((value >= low) & (value <= high))):
-                raise DataError(f"{self.name}: {field} must hold finite numbers" + (" from 0 to 1" * (field == "R")))
+            if value is not None and not (good := np.isfinite(value) & (value >= low) & (value <= high)).all():
+                allowed = "numbers from 0 to 1" if field == "R" else "finite numbers"
+                raise DataError(f"{self.name}: {field} must hold {allowed}, got {value[~good].flat[0]}")
+
+    def _check_ids(self) -> None:
+        if self.query_ids is not None and len(set(self.query_ids)) < self.queries:
+            raise DataError(f"{self.name}: query ids must be distinct, got {most_frequent(self.query_ids)!r} twice")
+        if self.item_ids is not None:
+            for query, (begin, end) in enumerate(pairwise(self.offsets.tolist())):
+                ids = self.item_ids[begin:end]
+                if len(set(ids)) < end - begin:
+                    raise DataError(
+                        f"{self.name}: item ids must be distinct within a query, got {most_frequent(ids)!r} twice in "
+                        f"query {self.query_id(query)!r}"
+                    )
 
     def _hash(self) -> str:
         digest = hashlib.sha256()
         for array in (self.offsets, self.y, self.R, self.scores, self.X, self.places):
             digest.update(b"-" if array is None else f"{array.dtype}{array.shape}".encode() + array.tobytes())
+        if self.groups is not None:  # data without groups keeps the hash it had before there were groups
+            digest.update(b"groups" + self.groups.tobytes() + json.dumps(self.group_names).encode())
         return digest.hexdigest()
+
+    @classmethod
+    def from_frame(
+        cls,
+        df: Any,
+        *,
+        query: str,
+        item: str | None = None,
+        grade: str | None = None,
+        relevance: str | None = None,
+        score: str | None = None,
+        group: str | None = None,
+        name: str = "data",
+    ) -> Dataset:
+        """Build a dataset from a pandas, Polars or Arrow table with one row for each item of each query.
+
+        The rows of a query need not be adjacent: queries come in the order of their first rows, items in the order of
+        their rows.
+
+        Parameters
+        ----------
+        df
+            A pandas or Polars data frame, an Arrow table or another object with the Arrow PyCapsule interface.
+        query
+            Column of the query ids: text or whole numbers.
+        item
+            Column of the item ids, distinct within a query.
+        grade, relevance
+            Column of the grades (whole numbers from 0) or of the relevance (numbers from 0 to 1): one of the two. With
+            relevance the grade is 1 where the relevance is above 0.
+        score
+            Column of the scores that policies see instead of the relevance.
+        group
+            Column of the group labels, such as providers: text or whole numbers, null where an item has none.
+        name
+            Name in tables.
+
+        Returns
+        -------
+        Dataset
+
+        Raises
+        ------
+        DataError
+            If a column does not exist, or a value is missing, of the wrong type or out of range, or if an item occurs
+            twice in a query. The error names the column and the row, counted from 1.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> df = pl.DataFrame({"q": ["x", "y", "x"], "label": [2, 0, 1], "seller": ["A", "A", None]})
+        >>> data = Dataset.from_frame(df, query="q", grade="label", group="seller", name="shop")
+        >>> data
+        Dataset('shop': 2 queries, 3 items, 1-2 per query, grades 0-2, 2 groups)
+        >>> data.y.tolist()
+        [2, 1, 0]
+        """
+        from .frames import build_dataset  # imports Polars, which simulations and services need not load
+
+        columns = {"query": query, "item": item, "grade": grade, "relevance": relevance, "score": score, "group": group}
+        return build_dataset(df, {role: column for role, column in columns.items() if column is not None}, name)
 
     @property
     def queries(self) -> int:
@@ -122,29 +237,102 @@ class Dataset:
         """Number of items of each query, shape (queries,)."""
         return np.diff(self.offsets)
 
+    @cached_property
+    def query_groups(self) -> IntArray:
+        """Each item's group, numbered from 0 within its query in order of first appearance, shape (items,).
+
+        Examples
+        --------
+        >>> Dataset(offsets=[0, 3, 5], y=[0] * 5, groups=["b", "a", "b", "a", None]).query_groups.tolist()
+        [0, 1, 0, 0, 1]
+        """
+        codes = groups_within_queries(self.groups, self.offsets)
+        codes.flags.writeable = False
+        return codes
+
     def __len__(self) -> int:
         return self.queries
 
     def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}: {self._summary()})"
+
+    def _summary(self) -> str:
+        facts = self._facts()
+        parts = [f"{facts[key]} {key}" for key in ("queries", "items")]
+        parts += [f"{facts['items per query']} per query", f"grades {facts['grades']}"]
+        parts += [f"{facts[key]} {key}" for key in ("groups", "features") if facts[key] != "none"]
+        return ", ".join(parts + ["scores"] * (self.scores is not None))
+
+    def _facts(self) -> dict[str, str]:
         n = self.sizes
-        span = f"{n.min()}-{n.max()}" if n.size else "0"
-        extras = "" if self.X is None else f", {self.X.shape[1]} features"
-        extras += "" if self.scores is None else ", scores"
-        return (f"Dataset({self.name!r}: {self.queries:,} queries, {self.items:,} items, {span} per query, "
-                f"grades 0-{self.y_max}{extras})")  # fmt: skip
+        return {
+            "queries": f"{self.queries:,}",
+            "items": f"{self.items:,}",
+            "items per query": f"{n.min()}-{n.max()}" if n.size else "0",
+            "grades": f"0-{self.y_max}",
+            "groups": "none" if self.groups is None else f"{np.unique(self.groups).size:,}",
+            "features": "none" if self.X is None else str(self.X.shape[1]),
+            "protocol": self.protocol.name or "none",
+        }
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><th>{key}</th><td>{escape(text)}</td></tr>" for key, text in self._facts().items())
+        return f"<table><caption>{escape(self.name)}</caption><tbody>{rows}</tbody></table>"
 
     def query_id(self, query: int) -> str:
-        """Name of a query."""
+        """Return the name of a query."""
         return str(self.places[query]) if self.query_ids is None else self.query_ids[query]
 
+    def group_name(self, code: int) -> str:
+        """Return the label of a group, or for an item without a label its query and its name.
+
+        Examples
+        --------
+        >>> data = Dataset(offsets=[0, 2], y=[0, 1], groups=["shop", None], query_ids=["shoes"], item_ids=["u", "v"])
+        >>> data.group_name(0), data.group_name(1)
+        ('shop', 'item v of query shoes')
+        """
+        if self.groups is None:
+            position = code
+        elif self.group_names[code]:
+            return self.group_names[code]
+        else:
+            position = int(np.argmax(self.groups == code))
+        query = int(np.searchsorted(self.offsets, position, side="right")) - 1
+        item = position - self.offsets[query] if self.item_ids is None else self.item_ids[position]
+        return f"item {item} of query {self.query_id(query)}"
+
+    def pool(self) -> tuple[Dataset, BoolArray]:
+        """Return the queries that sessions are drawn from, and which of them are evaluated.
+
+        Examples
+        --------
+        >>> queries, evaluated = Dataset(offsets=[0, 2], y=[0, 1]).pool()
+        >>> queries.queries, evaluated.tolist()
+        (1, [True])
+        """
+        return self, np.ones(self.queries, bool)
+
     def with_relevance(self, epsilon: float) -> Dataset:
-        """Return the same data with R made from the grades with another ε."""
-        return dataclasses.replace(self, R=relevance(self.y, self.y_max, epsilon), fingerprint="")
+        """Return the same data with R computed from the grades with another ε."""
+        return self._replace(R=relevance(self.y, self.y_max, epsilon), fingerprint="")
+
+    def with_groups(self, groups: Sequence[Any]) -> Dataset:
+        """Return the same data with these group labels, one for each item, as the constructor expects them."""
+        return self._replace(groups=groups, group_names=(), fingerprint="")
+
+    def hiding_truth(self, scores: FloatArray) -> Dataset:
+        """Return the same queries as a policy may see them: `scores` in place of relevance; y and R are all 0."""
+        return self._replace(y=np.zeros_like(self.y), R=np.zeros_like(self.R), scores=scores)
+
+    def _replace(self, **changes: Any) -> Dataset:
+        """Return a plain Dataset with other fields; a Fold's other parts, which hold the truth, are left behind."""
+        return Dataset(**({field.name: getattr(self, field.name) for field in dataclasses.fields(Dataset)} | changes))
 
     def select(
         self, *, min_items: int = 0, max_items: int | None = None, relevant_only: bool = False, drop_last: bool = False
     ) -> Dataset:
-        """Keep some of the queries; draws, y_max and identifiers stay those of the whole.
+        """Return some of the queries; draws, y_max, groups and identifiers stay those of the whole.
 
         Parameters
         ----------
@@ -154,6 +342,11 @@ class Dataset:
             Keep queries with at least one item of a grade above 0.
         drop_last
             Leave out the last query.
+
+        Raises
+        ------
+        DataError
+            If no query is left.
         """
         n = self.sizes
         keep = n >= min_items
@@ -172,45 +365,27 @@ class Dataset:
         return self.take(np.flatnonzero(keep))
 
     def take(self, queries: npt.ArrayLike) -> Dataset:
-        """Keep the queries at these positions, in this order."""
+        """Return the queries at these positions, in this order."""
         chosen = np.asarray(queries, dtype=np.int64)
         if chosen.size == self.queries and np.array_equal(chosen, np.arange(self.queries)):
-            return self
+            return self if type(self) is Dataset else self._replace()
         n = self.sizes[chosen]
         offsets = np.concatenate(([0], np.cumsum(n)))
         items = np.repeat(self.offsets[chosen] - offsets[:-1], n) + np.arange(offsets[-1])
-        digest = hashlib.sha256(self.fingerprint.encode() + chosen.tobytes()).hexdigest()
-        return Dataset(
-            offsets=offsets, y=self.y[items], R=self.R[items], y_max=self.y_max,
-            scores=None if self.scores is None else self.scores[items],
-            X=None if self.X is None else self.X[items],
-            query_ids=None if self.query_ids is None else [self.query_ids[q] for q in chosen],
-            item_ids=None if self.item_ids is None else [self.item_ids[i] for i in items],
-            places=self.places[chosen], name=self.name, fingerprint=digest, preset=self.preset,
-        )  # fmt: skip
 
-    def hiding_truth(self, scores: FloatArray) -> Dataset:
-        """Return the same queries as a policy may know them: `scores` is what it is told; y and R are all 0."""
-        return dataclasses.replace(self, y=np.zeros_like(self.y), R=np.zeros_like(self.R), scores=scores)
+        def rows(values: Any, at: IntArray) -> Any:
+            if values is None or isinstance(values, np.ndarray):
+                return None if values is None else values[at]
+            return [values[i] for i in at.tolist()]
+
+        return self._replace(
+            offsets=offsets,
+            **{field: rows(getattr(self, field), items) for field in ("y", "R", "scores", "X", "groups", "item_ids")},
+            **{field: rows(getattr(self, field), chosen) for field in ("query_ids", "places")},
+            fingerprint=hashlib.sha256(self.fingerprint.encode() + chosen.tobytes()).hexdigest(),
+        )
 
 
-def concatenate(parts: Sequence[Dataset], name: str) -> Dataset:
-    """Join datasets one after the other; features, ids and scores are kept where all parts have them.
-
-    The draws of a query belong to its place in the whole.
-    """
-
-    def joined(field: str) -> Any:
-        values = [getattr(part, field) for part in parts]
-        return None if any(each is None for each in values) else np.concatenate(values)
-
-    def listed(field: str) -> list[str] | None:
-        values = [getattr(part, field) for part in parts]
-        return None if any(each is None for each in values) else [name for each in values for name in each]
-
-    return Dataset(
-        offsets=np.concatenate(([0], np.cumsum(np.concatenate([part.sizes for part in parts])))),
-        y=joined("y"), R=joined("R"), y_max=max(part.y_max for part in parts), scores=joined("scores"), X=joined("X"),
-        query_ids=listed("query_ids"), item_ids=listed("item_ids"), name=name, preset=parts[0].preset,
-        fingerprint=hashlib.sha256("".join(part.fingerprint for part in parts).encode()).hexdigest(),
-    )  # fmt: skip
+def most_frequent(ids: Sequence[str]) -> str:
+    """Return the id that occurs most often."""
+    return Counter(ids).most_common(1)[0][0]

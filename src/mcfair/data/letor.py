@@ -1,7 +1,7 @@
 """The LETOR reader: files are read in blocks of whole lines, which a compiled kernel parses, checking every token.
 
-One thread reads, unpacks and hashes, others parse. So memory stays near the size of what is kept, whatever the size of
-the file.
+One thread reads, decompresses and hashes, others parse. So memory stays near the size of what is kept, whatever the
+size of the file.
 """
 
 from __future__ import annotations
@@ -21,239 +21,208 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._jit import kernel
 from ..arrays import IntArray
 from ..errors import DataError
+from .grades import GradeArray
+from .letor_parser import BAD_VALUE, NO_QID, REASONS, parse
 
 __all__ = ["Part", "content_sum", "read_part"]
 
 BLOCK = 2**22
-LONGEST_LINE = 2**24  # a "line" longer than this is no text, and looking for its end could fill the memory
+LONGEST_LINE = 2**24  # a "line" longer than this is no text, and searching for its end could fill the memory
 WIDEST = 2**14  # features are kept as a table, so one stray index must not make it gigabytes wide
-HIGHEST_GRADE = 1000  # 2**grade must be finite
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The parser: kernels over a block of bytes that ends with a line feed, which therefore stops every loop
-
-LF, SPACE, HASH, PLUS, MINUS, POINT, COLON, EQUALS, ZERO, NINE, SMALL_E, BIG_E = b"\n #+-.:=09eE"
-QID, DOCID = np.frombuffer(b"qid:", np.uint8), np.frombuffer(b"docid", np.uint8)
-POWERS = np.array([float(f"1e{k}") for k in range(23)])  # the powers of ten that a float64 holds exactly
-FULL = 10**17  # a mantissa below it has room for another digit
-FAR = np.int64(2**40)  # indices and exponents beyond it are all the same
-HUGE = float(np.finfo(np.float32).max)
-FINE, BAD_GRADE, NEGATIVE_GRADE, NO_QID, BAD_INDEX, INDEX_ORDER, BAD_VALUE = range(7)
-REASONS = (
-    "",
-    f"grade {{}} is not a whole number from 0 to {HIGHEST_GRADE}",
-    "grade {} is negative",
-    "no qid:ID after the grade",
-    "{} does not begin with a feature's number, counted from 1",
-    "{} comes after a feature with the same or a higher number",
-    "{} has no number as its value",
-)
+SIDE_FILES = (".query", ".group")  # of LightGBM and XGBoost
 NOT_FINITE = re.compile(rb"\d+:[+-]?(nan|inf(inity)?|\d+\.?\d*(e\+?\d+)?)", re.IGNORECASE)
-
-
-@kernel
-def is_digit(byte):  # type: ignore[no-untyped-def]
-    """Whether a byte is one of 0 to 9."""
-    return ZERO <= byte <= NINE
-
-
-@kernel
-def is_space(byte):  # type: ignore[no-untyped-def]
-    """Whether a byte is white space; a line feed is."""
-    return byte == SPACE or 9 <= byte <= 13
-
-
-@kernel
-def is_end(byte):  # type: ignore[no-untyped-def]
-    """Whether a byte ends a token."""
-    return byte == HASH or is_space(byte)
-
-
-@kernel
-def begins(text, i, word):  # type: ignore[no-untyped-def]
-    """Whether a word stands at i."""
-    for j in range(word.shape[0]):  # noqa: SIM110  # Numba compiles no generators in `all`
-        if text[i + j] != word[j]:
-            return False
-    return True
-
-
-@kernel
-def scaled(mantissa, scale):  # type: ignore[no-untyped-def]
-    """Return mantissa · 10**scale, correctly rounded when it has at most 15 digits and |scale| is at most 22."""
-    x = float(mantissa)
-    while scale > 0 and x != 0.0 and not np.isinf(x):
-        step = min(scale, 22)
-        x *= POWERS[step]
-        scale -= step
-    while scale < 0 and x != 0.0:
-        step = min(-scale, 22)
-        x /= POWERS[step]
-        scale += step
-    return x
-
-
-@kernel
-def parse(text, y, first_row, first_line, qid, docid, X):  # type: ignore[no-untyped-def]
-    """Parse and check a block of whole lines.
-
-    Fills y with the grade of each row; for each run of rows with one qid its first row, first line and where the qid
-    begins and ends; for each row where its docid begins and ends; and X, unless that has no rows. Gives the number of
-    rows, runs and lines, the highest feature index, what was wrong, and where the wrong token and its line begin.
-
-    Numbers are read in the middle of it all: handing an array to another kernel counts references with two atomic
-    operations, which for every token would double the time.
-    """
-    rows = runs = lines = i = 0
-    width = np.int64(0)
-    while i < text.shape[0]:
-        begin = i
-        tokens = 0
-        last = np.int64(0)
-        while True:
-            while is_space(text[i]) and text[i] != LF:
-                i += 1
-            if text[i] == LF or text[i] == HASH:
-                break
-            at = i
-            tokens += 1
-
-            if tokens == 2:
-                while not is_end(text[i]):
-                    i += 1
-                a = at + QID.shape[0]
-                if a >= i or not begins(text, at, QID):
-                    return rows, runs, lines, width, NO_QID, at, begin
-                b = qid[runs - 1, 0]
-                if runs == 0 or i - a != qid[runs - 1, 1] - b or not begins(text, b, text[a:i]):
-                    first_row[runs] = rows
-                    first_line[runs] = lines
-                    qid[runs, 0] = a
-                    qid[runs, 1] = i
-                    runs += 1
-                continue
-
-            index = np.int64(0)
-            if tokens > 2:
-                while is_digit(text[i]):
-                    index = min(10 * index + (text[i] - ZERO), FAR)
-                    i += 1
-                if index == 0 or text[i] != COLON:
-                    return rows, runs, lines, width, BAD_INDEX, at, begin
-                if index <= last:
-                    return rows, runs, lines, width, INDEX_ORDER, at, begin
-                last = index
-                i += 1
-
-            # A number is mantissa * 10**scale; the mantissa has up to 18 digits, and more of them only move the scale.
-            negative = text[i] == MINUS
-            if negative or text[i] == PLUS:
-                i += 1
-            mantissa = np.int64(0)
-            scale = np.int64(0)
-            first = i
-            while is_digit(text[i]):
-                if mantissa < FULL:
-                    mantissa = 10 * mantissa + (text[i] - ZERO)
-                else:
-                    scale += 1
-                i += 1
-            good = i > first
-            if text[i] == POINT:
-                i += 1
-                first = i
-                while is_digit(text[i]):
-                    if mantissa < FULL:
-                        mantissa = 10 * mantissa + (text[i] - ZERO)
-                        scale -= 1
-                    i += 1
-                good = good or i > first
-            if good and (text[i] == SMALL_E or text[i] == BIG_E):
-                i += 1
-                down = text[i] == MINUS
-                if down or text[i] == PLUS:
-                    i += 1
-                exponent = np.int64(0)
-                first = i
-                while is_digit(text[i]):
-                    exponent = min(10 * exponent + (text[i] - ZERO), FAR)
-                    i += 1
-                good = i > first
-                scale += -exponent if down else exponent
-            good = good and is_end(text[i])
-
-            if tokens == 1:
-                grade = scaled(mantissa, scale)
-                if good and negative and grade > 0.0:
-                    return rows, runs, lines, width, NEGATIVE_GRADE, at, begin
-                if not good or grade > HIGHEST_GRADE or grade != np.floor(grade):
-                    return rows, runs, lines, width, BAD_GRADE, at, begin
-                y[rows] = np.int16(grade)
-            else:
-                if not good:
-                    return rows, runs, lines, width, BAD_VALUE, at, begin
-                if X.shape[0] > 0 or scale > 280:  # below that nothing is infinite, and nobody asks for the value
-                    value = scaled(mantissa, scale)
-                    if np.isinf(value):
-                        return rows, runs, lines, width, BAD_VALUE, at, begin
-                    if X.shape[0] > 0:
-                        value = min(value, HUGE)
-                        X[rows, index - 1] = -value if negative else value
-
-        if tokens == 1:
-            return rows, runs, lines, width, NO_QID, i, begin
-        if tokens > 1:
-            width = max(width, last)
-            docid[rows, 0] = 0
-            docid[rows, 1] = 0
-            if text[i] == HASH:
-                i += 1
-                while text[i] != LF and docid[rows, 1] == 0:
-                    a = i
-                    if is_end(text[i - 1]) and begins(text, i, DOCID):
-                        a += DOCID.shape[0]
-                        while is_space(text[a]) and text[a] != LF:
-                            a += 1
-                    if text[a] == EQUALS and a > i:
-                        a += 1
-                        while is_space(text[a]) and text[a] != LF:
-                            a += 1
-                        i = a
-                        while not is_space(text[i]):
-                            i += 1
-                        docid[rows, 0] = a
-                        docid[rows, 1] = i
-                    else:
-                        i += 1
-            rows += 1
-        while text[i] != LF:
-            i += 1
-        i += 1
-        lines += 1
-    return rows, runs, lines, width, FINE, 0, 0
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Reading files
+FIRST_ROW = re.compile(rb"^[^\S\n]*[^\s#]+[^\S\n]*([^\s#]*)", re.MULTILINE)
 
 
 class Part(NamedTuple):
-    """What one file holds, and the SHA-256 of its unpacked bytes."""
+    """The content of one file, and the SHA-256 of its unpacked bytes and of the sizes in its side file."""
 
     offsets: IntArray
-    y: npt.NDArray[np.int16]
+    y: GradeArray
     X: npt.NDArray[np.float32] | None
-    query_ids: list[str]
+    query_ids: list[str] | None
     item_ids: list[str] | None
     sha256: str
 
 
+class Block(NamedTuple):
+    """A block of whole lines as the parser leaves it; see `parse`."""
+
+    text: bytes
+    has_qid: bool
+    y: GradeArray
+    first_row: IntArray
+    first_line: IntArray
+    qid: IntArray
+    docid: IntArray
+    X: npt.NDArray[np.float32]
+    lines: int
+    width: int
+    error: int
+    at: int
+    begin: int
+
+
+def read_part(path: Path, *, features: bool = False, block_size: int = BLOCK) -> Part:
+    """Read a LETOR file, so many bytes at a time.
+
+    Raises
+    ------
+    DataError
+        If the file or its side file cannot be read or is malformed; the message names the line.
+    """
+    reader = Reader(path, features=features, block_size=block_size)
+    with closing(reader.blocks()) as blocks:
+        for block in blocks:
+            reader.add(block)
+    return reader.part()
+
+
+class Reader:
+    """Reads the blocks of one file and collects their content."""
+
+    def __init__(self, path: Path, *, features: bool, block_size: int) -> None:
+        self.path, self.features, self.block_size = path, features, block_size
+        self.side_file = find_side_file(path)
+        self.digest = hashlib.sha256()
+        self.grades: list[GradeArray] = []
+        self.tables: list[npt.NDArray[np.float32]] = []
+        self.starts: list[int] = []
+        self.qids: dict[bytes, None] = {}
+        self.docids: list[str] | None = []
+        self.last_qid = b""
+        self.has_qid = True
+        self.rows = self.lines = 0
+
+    def texts(self) -> Iterator[bytes]:
+        """Yield the content in blocks of whole lines; hash it on the way."""
+        rest = b""
+        for piece in pieces(self.path, self.block_size):
+            self.digest.update(piece)
+            cut = piece.rfind(b"\n") + 1
+            if cut:
+                yield b"".join((rest, memoryview(piece)[:cut]))
+                rest = piece[cut:]
+            elif len(rest := rest + piece) > LONGEST_LINE:
+                raise DataError(f"{self.path}: not a LETOR file: it has a line of more than {LONGEST_LINE:,} bytes")
+        if rest:
+            yield rest + b"\n"
+
+    def blocks(self) -> Generator[Block, None, None]:
+        """Yield the content in parsed blocks; threads parse ahead."""
+        parse_block(b"\n", True, self.features)  # compiles before there are threads, which would all compile
+        undecided = self.side_file is not None  # without a side file every row needs a qid
+        workers = min(os.cpu_count() or 1, 4)  # more would wait for the one thread that reads and hashes
+        with ThreadPoolExecutor(workers) as pool:
+            coming: deque[Future[Block]] = deque()
+            for text in self.texts():
+                if undecided and (row := FIRST_ROW.search(text)):
+                    self.has_qid, undecided = row[1].startswith(b"qid:"), False
+                coming.append(pool.submit(parse_block, text, self.has_qid, self.features))
+                if len(coming) > workers:
+                    yield coming.popleft().result()
+            while coming:
+                yield coming.popleft().result()
+
+    def add(self, block: Block) -> None:
+        """Append the rows of a block."""
+        if block.error:
+            raise self.wrong_line(block)
+        self.add_queries(block)
+        if self.docids is not None:
+            if np.all(block.docid[:, 0] < block.docid[:, 1]):
+                self.docids += [text_of(block.text[a:b]) for a, b in block.docid.tolist()]
+            else:
+                self.docids = None
+        if self.features:
+            if block.width > WIDEST:
+                raise DataError(
+                    f"{self.path}: features go up to {block.width:,}, too many to keep (at most {WIDEST:,})"
+                )
+            self.tables.append(block.X)
+        self.grades.append(block.y)
+        self.rows += block.y.size
+        self.lines += block.lines
+
+    def add_queries(self, block: Block) -> None:
+        """Append the queries that begin in a block."""
+        for row, line, (a, b) in zip(block.first_row.tolist(), block.first_line, block.qid.tolist(), strict=True):
+            qid = block.text[a:b]
+            if qid == self.last_qid:  # the query began in the block before
+                continue
+            if qid in self.qids:
+                raise DataError(
+                    f"{self.path}, line {self.lines + line + 1}: qid {text_of(qid)} comes back after other queries; "
+                    f"the rows of one query must be adjacent"
+                )
+            self.qids[qid] = None
+            self.starts.append(self.rows + row)
+            self.last_qid = qid
+
+    def part(self) -> Part:
+        """Return what was collected."""
+        if not self.rows:
+            raise DataError(f"{self.path}: holds no rows; expected lines such as 'GRADE qid:ID FEATURE:VALUE ...'")
+        query_ids = [text_of(qid) for qid in self.qids] if self.has_qid else None
+        offsets = np.array([*self.starts, self.rows]) if self.has_qid else self.side_offsets()
+        return Part(
+            offsets=offsets,
+            y=np.concatenate(self.grades),
+            X=stacked(self.tables, self.rows) if self.features else None,
+            query_ids=query_ids,
+            item_ids=self.docids,
+            sha256=self.digest.hexdigest(),
+        )
+
+    def side_offsets(self) -> IntArray:
+        """Return the offsets that follow from the sizes in the side file, which become part of the hash."""
+        assert self.side_file is not None
+        sizes = read_sizes(self.side_file)
+        if sum(sizes) != self.rows:
+            raise DataError(
+                f"{self.path} has {self.rows:,} rows without a qid, but the sizes in {self.side_file.name} add up to "
+                f"{sum(sizes):,}"
+            )
+        self.digest.update(f"sizes {sizes}".encode())
+        return np.cumsum([0, *sizes])
+
+    def wrong_line(self, block: Block) -> DataError:
+        """Return the error for the line of a block at which the parser stopped."""
+        token = re.compile(rb"[^\s#]*").match(block.text, block.at)[0]  # type: ignore[index]  # it matches any text
+        reason = REASONS[block.error].format(shortened(token))
+        if block.error == BAD_VALUE and NOT_FINITE.fullmatch(token):
+            reason = f"{shortened(token)} is not a finite number"
+        if block.error == NO_QID and self.side_file is None:
+            names = " or ".join(f"FILE{suffix}" for suffix in SIDE_FILES)
+            reason += f", and no side file {names} that lists the number of rows of each query"
+        got = shortened(block.text[block.begin : block.text.index(b"\n", block.begin)].rstrip())
+        expected = "GRADE qid:ID FEATURE:VALUE ..." if block.has_qid else "GRADE FEATURE:VALUE ..."
+        line = self.lines + block.lines + 1
+        return DataError(f"{self.path}, line {line}: expected '{expected}', got {got}: {reason}")
+
+
+def parse_block(text: bytes, has_qid: bool, features: bool) -> Block:
+    """Parse a block of whole lines."""
+    array = np.frombuffer(text, np.uint8)
+    most = text.count(b"\n")
+    runs_at_most = most if has_qid else 1
+    y, docid, X = np.empty(most, np.int16), np.empty((most, 2), np.int64), np.empty((0, 0), np.float32)
+    first_row, first_line = np.empty(runs_at_most, np.int64), np.empty(runs_at_most, np.int64)
+    qid = np.empty((runs_at_most, 2), np.int64)
+    rows, runs, lines, width, error, at, begin = parse(array, has_qid, y, first_row, first_line, qid, docid, X)
+    if features and not error and width <= WIDEST:
+        X = np.zeros((rows, width), np.float32)
+        parse(array, has_qid, y, first_row, first_line, qid, docid, X)  # again: the width of X is known only now
+    return Block(
+        text, has_qid, y[:rows].copy(), first_row[:runs].copy(), first_line[:runs].copy(), qid[:runs].copy(),
+        docid[:rows].copy(), X, lines, int(width), error, at, begin,
+    )  # fmt: skip
+
+
 def pieces(path: Path, size: int) -> Iterator[bytes]:
-    """Give the unpacked bytes of a file, so many at a time; what is wrong with it is a DataError."""
+    """Yield the unpacked bytes of a file, so many at a time; raise DataError if it cannot be read."""
     try:
         with path.open("rb") as raw:
             packed = raw.peek(2)[:2] == b"\x1f\x8b"
@@ -274,117 +243,32 @@ def content_sum(path: Path) -> str:
     return digest.hexdigest()
 
 
-class Block(NamedTuple):
-    """A block of whole lines as the parser leaves it; see `parse`."""
-
-    text: bytes
-    y: npt.NDArray[np.int16]
-    first_row: IntArray
-    first_line: IntArray
-    qid: IntArray
-    docid: IntArray
-    X: npt.NDArray[np.float32]
-    lines: int
-    width: int
-    wrong: int
-    at: int
-    begin: int
+def find_side_file(path: Path) -> Path | None:
+    """Find the file beside a file that lists the sizes of its queries; the side file of a gzipped one may be plain."""
+    for name in dict.fromkeys((path.name, path.name.removesuffix(".gz"))):
+        for suffix in SIDE_FILES:
+            try:
+                if (beside := path.with_name(name + suffix)).is_file():
+                    return beside
+            except OSError:  # a name that the file system does not allow
+                return None
+    return None
 
 
-def parsed(text: bytes, features: bool) -> Block:
-    """Parse a block of whole lines."""
-    array = np.frombuffer(text, np.uint8)
-    most = array.size // 8 + 1  # no row is shorter than "0 qid:1" and its line feed
-    y, first_row, first_line = np.empty(most, np.int16), np.empty(most, np.int64), np.empty(most, np.int64)
-    qid, docid, X = np.empty((most, 2), np.int64), np.empty((most, 2), np.int64), np.empty((0, 0), np.float32)
-    rows, runs, lines, width, wrong, at, begin = parse(array, y, first_row, first_line, qid, docid, X)
-    if features and not wrong and width <= WIDEST:
-        X = np.zeros((rows, width), np.float32)
-        parse(array, y, first_row, first_line, qid, docid, X)  # again: how wide X must be is known only now
-    return Block(
-        text, y[:rows].copy(), first_row[:runs].copy(), first_line[:runs].copy(), qid[:runs].copy(),
-        docid[:rows].copy(), X, lines, width, wrong, at, begin,
-    )  # fmt: skip
-
-
-def read_part(path: Path, *, features: bool = False, block_size: int = BLOCK) -> Part:
-    """Read a LETOR file, so many bytes at a time."""
-    digest = hashlib.sha256()
-
-    def texts() -> Iterator[bytes]:
-        rest = b""
-        for piece in pieces(path, block_size):
-            digest.update(piece)
-            cut = piece.rfind(b"\n") + 1
-            if cut:
-                yield b"".join((rest, memoryview(piece)[:cut]))
-                rest = piece[cut:]
-            elif len(rest := rest + piece) > LONGEST_LINE:
-                raise DataError(f"{path}: not a LETOR file: it has a line of more than {LONGEST_LINE:,} bytes")
-        if rest:
-            yield rest + b"\n"
-
-    def blocks() -> Generator[Block, None, None]:
-        parsed(b"\n", features)  # compiles, which several threads had better not do at once
-        workers = min(os.cpu_count() or 1, 4)  # more would wait for the one thread that reads and hashes
-        with ThreadPoolExecutor(workers) as pool:
-            coming: deque[Future[Block]] = deque()
-            for text in texts():
-                coming.append(pool.submit(parsed, text, features))
-                if len(coming) > workers:
-                    yield coming.popleft().result()
-            while coming:
-                yield coming.popleft().result()
-
-    grades: list[npt.NDArray[np.int16]] = []
-    tables: list[npt.NDArray[np.float32]] = []
-    starts: list[int] = []
-    qids: dict[bytes, None] = {}
-    docids: list[str] | None = []
-    last = b""
-    rows = lines = 0
-    with closing(blocks()) as each_block:
-        for block in each_block:
-            if block.wrong:
-                raise wrong_line(path, lines + block.lines + 1, block)
-            for row, line, (a, b) in zip(block.first_row.tolist(), block.first_line, block.qid.tolist(), strict=True):
-                qid = block.text[a:b]
-                if qid == last:  # the query goes on from the block before
-                    continue
-                if qid in qids:
-                    raise DataError(
-                        f"{path}, line {lines + line + 1}: qid {text_of(qid)} comes back after other queries; "
-                        f"the rows of one query must stand together"
-                    )
-                qids[qid] = None
-                starts.append(rows + row)
-                last = qid
-            if docids is not None:
-                if np.all(block.docid[:, 0] < block.docid[:, 1]):
-                    docids += [text_of(block.text[a:b]) for a, b in block.docid.tolist()]
-                else:
-                    docids = None
-            if features:
-                if block.width > WIDEST:
-                    raise DataError(f"{path}: features go up to {block.width:,}, too many to keep (at most {WIDEST:,})")
-                tables.append(block.X)
-            grades.append(block.y)
-            rows += block.y.size
-            lines += block.lines
-    if not rows:
-        raise DataError(f"{path}: holds no rows; expected lines such as 'GRADE qid:ID FEATURE:VALUE ...'")
-    return Part(
-        offsets=np.array([*starts, rows], dtype=np.int64),
-        y=np.concatenate(grades),
-        X=stacked(tables, rows) if features else None,
-        query_ids=[text_of(qid) for qid in qids],
-        item_ids=docids,
-        sha256=digest.hexdigest(),
-    )
+def read_sizes(path: Path) -> list[int]:
+    """Read the numbers of rows of consecutive queries, one per line."""
+    sizes = []
+    for number, line in enumerate(b"".join(pieces(path, BLOCK)).splitlines(), 1):
+        if not (text := line.strip()):
+            continue
+        if not text.isdigit() or len(text) > 9 or int(text) < 1:
+            raise DataError(f"{path}, line {number}: expected the number of rows of a query, got {shortened(line)}")
+        sizes.append(int(text))
+    return sizes
 
 
 def stacked(tables: list[npt.NDArray[np.float32]], rows: int) -> npt.NDArray[np.float32]:
-    """Put tables of different widths below one another, letting each go once it is copied."""
+    """Stack tables of different widths, releasing each once it is copied."""
     X = np.zeros((rows, max(table.shape[1] for table in tables)), np.float32)
     while tables:
         table = tables.pop()
@@ -394,20 +278,8 @@ def stacked(tables: list[npt.NDArray[np.float32]], rows: int) -> npt.NDArray[np.
 
 
 def text_of(token: bytes) -> str:
-    """Decode a piece of a file, whatever it is."""
+    """Decode a token; bytes that are no UTF-8 are escaped."""
     return token.decode(errors="backslashreplace")
-
-
-def wrong_line(path: Path, line: int, block: Block) -> DataError:
-    """Say what is wrong with a line."""
-    token = re.compile(rb"[^\s#]*").match(block.text, block.at)[0]  # type: ignore[index]
-    reason = REASONS[block.wrong]
-    if block.wrong == BAD_VALUE and NOT_FINITE.fullmatch(token):
-        reason = "{} is not a finite number"
-    got = shortened(block.text[block.begin : block.text.index(b"\n", block.begin)].rstrip())
-    return DataError(
-        f"{path}, line {line}: expected 'GRADE qid:ID FEATURE:VALUE ...', got {got}: {reason.format(shortened(token))}"
-    )
 
 
 def shortened(text: bytes, most: int = 60) -> str:
