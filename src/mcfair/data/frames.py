@@ -5,6 +5,7 @@ A column of a table has a role: query, item, grade, relevance, score or group.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ NAMES = {
     "group": ("group", "group_id", "provider", "provider_id", "seller", "seller_id"),
 }
 """The names that the column of each role may have in a file, the preferred one first; case is ignored."""
+
+REPEATED = re.compile(r"_duplicated_\d+$")  # how Polars renames the later columns of the same name
 
 READERS: dict[str, tuple[str, Callable[[Path], pl.DataFrame]]] = {
     # Text stays text until its role is known: an id 007 is not the number 7, and errors can name the row.
@@ -55,9 +58,8 @@ def load_table(path: Path, epsilon: float = EPSILON) -> Dataset:
         table = read(path)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from None
-    except pl.exceptions.PolarsError as error:
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise DataError(f"{path}: not a {kind} file, or damaged or cut short: {reason}") from None
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise DataError(f"{path}: not a {kind} file, or damaged or cut short: {first_line(error)}") from None
     columns = find_columns(table.columns, str(path))
     data = build_dataset(table, columns, short_name(file.with_suffix("")), str(path))
     if epsilon == EPSILON:
@@ -71,7 +73,7 @@ def find_columns(columns: list[str], name: str) -> dict[str, str]:
     """Find the column of each role by its name; the preferred name of a role wins over its other names."""
     by_lower: dict[str, list[str]] = {}
     for column in columns:
-        by_lower.setdefault(column.strip().lower(), []).append(column)
+        by_lower.setdefault(REPEATED.sub("", column.strip().lower()), []).append(column)
     found: dict[str, str] = {}
     for role, names in NAMES.items():
         matches = by_lower.get(names[0]) or [column for each in names for column in by_lower.get(each, ())]
@@ -131,7 +133,7 @@ def build_dataset(df: Any, columns: dict[str, str], name: str, source: str = "")
 
 def columns_of(df: Any, columns: dict[str, str], name: str) -> pl.DataFrame:
     """Return the columns of any table as a Polars table with the roles as names."""
-    pandas = hasattr(df, "isna") and hasattr(df, "iloc")
+    pandas = hasattr(df, "isna") and hasattr(df, "iloc") and hasattr(df, "columns")
     if not pandas:
         df = df.collect() if isinstance(df, pl.LazyFrame) else from_arrow(df, name)
     available = [str(column) for column in df.columns]
@@ -156,7 +158,7 @@ def from_arrow(df: Any, name: str) -> pl.DataFrame:
         if hasattr(df, "__arrow_c_array__"):
             return pl.DataFrame(pl.from_arrow(df))
     except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"{name}: cannot convert {type(df).__name__}: {error}") from None
+        raise DataError(f"{name}: cannot convert {type(df).__name__}: {first_line(error)}") from None
     raise DataError(f"{name}: expected a pandas, Polars or Arrow table, got {type(df).__name__}")
 
 
@@ -164,10 +166,11 @@ def from_pandas(column: Any, title: str, name: str) -> pl.Series:
     """Convert a column of pandas, with null for every value that pandas regards as missing, without pyarrow."""
     missing = column.isna().tolist()
     values = [None if null else value for value, null in zip(column.tolist(), missing, strict=True)]
-    try:
-        return pl.Series(values, strict=False)
-    except (TypeError, ValueError, pl.exceptions.PolarsError):
-        raise DataError(f"{name}: column {title!r} holds values of mixed or unknown types") from None
+    kinds = {type(value) for value in values} - {type(None)}
+    if len(kinds) > 1 and not kinds <= {str, int, float, bool}:
+        mixed = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise DataError(f"{name}: column {title!r} holds values of several types: {mixed}")
+    return pl.Series(values, strict=False)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -186,7 +189,7 @@ def texts(column: pl.Series, title: str, name: str, *, optional: bool = False) -
     text = column.cast(pl.String)
     if not optional:
         missing = text.is_null() | (text == "")
-        refuse(missing.fill_null(True), "is empty", title, name)
+        refuse(missing.fill_null(True), "the value is missing", title, name)
     return text
 
 
@@ -197,7 +200,7 @@ def numbers(
     kind = column.dtype
     if not (kind.is_numeric() or kind in (pl.String, pl.Boolean, pl.Null)):
         raise DataError(f"{name}: column {title!r} has type {kind}, expected numbers")
-    refuse(column.is_null(), "is empty", title, name)
+    refuse(column.is_null(), "the value is missing", title, name)
     given = column.str.strip_chars() if kind == pl.String else column
     values = given.cast(pl.Float64, strict=False)
     allowed = "a whole number" if whole else "a finite number"
@@ -216,7 +219,7 @@ def check_distinct(queries: pl.Series, items: pl.Series, title: str, name: str) 
     if not (again := ~pairs.is_first_distinct()).any():
         return
     query = queries[int(again.arg_max() or 0)]
-    refuse(again, f"item {{}} occurs before in query {query!r}", title, name, items)
+    refuse(again, f"item {{}} occurs twice in query {query!r}", title, name, items)
 
 
 def refuse(wrong: pl.Series, problem: str, title: str, name: str, values: pl.Series | None = None) -> None:
@@ -225,6 +228,11 @@ def refuse(wrong: pl.Series, problem: str, title: str, name: str, values: pl.Ser
         row = int(wrong.arg_max() or 0)
         value = "" if values is None else repr(values[row])
         raise DataError(f"{name}: column {title!r}, row {row + 1} of {wrong.len():,}: {problem.format(value)}")
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of the text of an error; Polars appends hints and context."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def listed(columns: list[str]) -> str:
