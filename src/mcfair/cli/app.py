@@ -76,7 +76,7 @@ def simulate(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """Play policies against simulated users and measure unfairness and effectiveness."""
-    from ..data.folds import open_data
+    from ..data.sources import open_data
     from ..policies.base import parse_policy
     from ..simulation.run import make_setting
     from ..simulation.trace import new_folder
@@ -287,7 +287,7 @@ def list_datasets() -> None:
     """List the data that --data knows by name, and where it was found."""
     from rich.table import Table
 
-    from ..data.folds import available
+    from ..data.catalogue import available
 
     table = Table("name", "what it is", "where")
     for row in available():
@@ -321,7 +321,8 @@ def reproduce(
     cluster: CLUSTER = "",
 ) -> None:
     """Run the paper's experiments and write a report: every table and figure beside the paper's figures."""
-    from ..data.folds import PROFILES, locate
+    from ..data.catalogue import locate
+    from ..data.profiles import PROFILES
     from ..errors import DataError
     from ..experiments.experiment import shipped_experiment, shipped_experiments
 
@@ -467,7 +468,7 @@ def tune(
     from rich.console import Console
 
     from ..analysis.tuning import tune as search
-    from ..data.folds import open_data
+    from ..data.sources import open_data
     from ..policies.base import parse_policy
 
     for each in plugin or []:
