@@ -127,6 +127,8 @@ def test_groups_are_part_of_the_fingerprint():
         *(plain.with_groups(groups).fingerprint for groups in (["a", "b"], ["a", "a"], ["b", "a"], ["a", None])),
     }
     assert len(prints) == 5
+    three = Dataset(offsets=[0, 3], y=[0, 1, 2])
+    assert three.with_groups(["a", "b", "b"]).fingerprint != three.with_groups(["a", "b", "a"]).fingerprint
     assert plain.with_groups(["a", "b"]).fingerprint == Dataset(offsets=[0, 2], y=[0, 1], groups=["a", "b"]).fingerprint
 
 
