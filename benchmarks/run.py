@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 import mcfair as mf
-from mcfair.data.folds import locate
+from mcfair.data.catalogue import locate
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "tests"))

@@ -1,7 +1,12 @@
+import re
+
 import numpy as np
 import pytest
 
-from mcfair.data.dataset import Dataset, concatenate
+from mcfair.data.dataset import Dataset
+from mcfair.data.folds import concatenate
+from mcfair.data.grades import checked_grades
+from mcfair.data.protocols import NO_PROTOCOL, PROTOCOLS
 from mcfair.errors import DataError
 
 
@@ -69,24 +74,116 @@ def test_fingerprints_tell_data_apart(toy):
         ({"offsets": [1, 2]}, "offsets must begin with 0"),
         ({"offsets": [0, 2, 1]}, "never fall"),
         ({"y": [0]}, "y has 1 entries, expected 2"),
-        ({"y": [0, -1]}, "grades must be 0 or more, got -1"),
-        ({"y": [0, 3], "y_max": 2}, "at most y_max = 2, got 3"),
-        ({"R": [0.5, np.nan]}, "R must hold finite numbers from 0 to 1"),
-        ({"R": [0.5, 1.5]}, "R must hold finite numbers from 0 to 1"),
-        ({"X": [[1.0], [np.inf]]}, "X must hold finite numbers"),
+        ({"y": [0, -1]}, "grades must be whole numbers from 0 to 1000, got -1$"),
+        ({"y": [0, 1001]}, "grades must be whole numbers from 0 to 1000, got 1001$"),
+        ({"y": [0, 40_000]}, "grades must be whole numbers from 0 to 1000, got 40000$"),
+        ({"y": [0, 1.7]}, "grades must be whole numbers from 0 to 1000, got 1.7$"),
+        ({"y": [0.0, np.nan]}, "grades must be whole numbers from 0 to 1000, got nan$"),
+        ({"y": [0.0, np.inf]}, "grades must be whole numbers from 0 to 1000, got inf$"),
+        ({"y": [-np.inf, 0.0]}, "grades must be whole numbers from 0 to 1000, got -inf$"),
+        ({"y": [0, None]}, "grades must be whole numbers from 0 to 1000, got nan$"),
+        ({"y": ["a", "b"]}, r"grades must be whole numbers from 0 to 1000, got \['a', 'b'\]$"),
+        ({"y": [[0], [1]]}, r"y must have 1 dimension\(s\), got shape \(2, 1\)"),
+        ({"y": [0, 3], "y_max": 2}, "y_max = 2 is not allowed: expected .* the highest grade, 3, to 1000"),
+        ({"y_max": 2.5}, "y_max = 2.5 is not allowed"),
+        ({"y_max": 1001}, "y_max = 1001 is not allowed"),
+        ({"R": [0.5, np.nan]}, "R must hold numbers from 0 to 1, got nan"),
+        ({"R": [0.5, 1.5]}, "R must hold numbers from 0 to 1, got 1.5"),
+        ({"X": [[1.0], [np.inf]]}, "X must hold finite numbers, got inf"),
+        ({"X": [1.0, 2.0]}, "X must have 2 dimension"),
         ({"scores": [1.0]}, "scores has 1 entries, expected 2"),
         ({"query_ids": ["a", "b"]}, "query_ids has 2 entries, expected 1"),
+        ({"offsets": [0, 1, 2], "query_ids": ["a", "a"]}, "query ids must be distinct, got 'a' twice"),
+        ({"item_ids": ["u", "u"]}, "item ids must be distinct within a query, got 'u' twice in query '0'"),
+        (
+            {"offsets": [0, 1, 3], "y": [0] * 3, "query_ids": ["x", "y"], "item_ids": list("uvv")},
+            "got 'v' twice in query 'y'",
+        ),
     ],
 )
 def test_wrong_arrays_are_refused(wrong, message):
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=message) as caught:
         Dataset(**({"offsets": [0, 2], "y": [0, 1]} | wrong))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_message_about_many_offsets_is_one_line():
+    with pytest.raises(DataError, match=r"never fall, got \[3 0 0") as caught:
+        Dataset(offsets=[3] + [0] * 100, y=[])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("y", [[0, 2], [0.0, 2.0], np.array([0, 2], np.uint8), np.array([0.0, 2.0], object)])
+def test_whole_grades_of_any_type_are_accepted(y):
+    data = Dataset(offsets=[0, 2], y=y)
+    assert (data.y.tolist(), data.y.dtype, data.y_max) == ([0, 2], np.int16, 2)
+    assert checked_grades([True, False], "data").tolist() == [1, 0]
+
+
+def test_items_of_different_queries_may_have_one_id():
+    assert Dataset(offsets=[0, 1, 2], y=[0, 1], item_ids=["u", "u"]).item_ids == ["u", "u"]
+
+
+def test_a_dataset_is_its_own_pool(toy):
+    queries, evaluated = toy.pool()
+    assert queries is toy
+    assert evaluated.tolist() == [True] * 4
+
+
+def test_the_protocol_and_the_catalogue_name_stay_with_the_data(toy):
+    assert (toy.protocol, toy.catalogue) == (NO_PROTOCOL, "")
+    fields = {"protocol": PROTOCOLS["paper"], "catalogue": "toy/fold1"}
+    data = Dataset(offsets=toy.offsets, y=toy.y, **fields)
+    for each in (data.take([1, 0]), data.with_relevance(0.2), data.hiding_truth(data.R), data.with_groups([1] * 6)):
+        assert {name: getattr(each, name) for name in fields} == fields
+
+
+def test_hidden_data_has_the_queries_but_not_the_truth(toy):
+    hidden = toy.hiding_truth(np.arange(6.0))
+    assert hidden.scores.tolist() == [0, 1, 2, 3, 4, 5]
+    assert not hidden.y.any()
+    assert not hidden.R.any()
+    assert (hidden.fingerprint, hidden.query_ids) == (toy.fingerprint, toy.query_ids)
+
+
+def test_notebooks_show_a_table():
+    data = Dataset(offsets=[0, 2, 5], y=[0, 1, 0, 2, 1], groups=list("abaab"), name="<b>toy</b> & co")
+    html = data._repr_html_()
+    assert "<caption>&lt;b&gt;toy&lt;/b&gt; &amp; co</caption>" in html
+    facts = dict(re.findall(r"<tr><th>([^<]*)</th><td>([^<]*)</td></tr>", html))
+    assert facts == {
+        "queries": "2", "items": "5", "items per query": "2-3", "grades": "0-2", "groups": "2", "features": "none",
+        "protocol": "none",
+    }  # fmt: skip
+
+
+def test_notebooks_show_features_and_protocol(toy):
+    data = Dataset(offsets=toy.offsets, y=toy.y, X=toy.X, protocol=PROTOCOLS["wsdm23"])
+    html = data._repr_html_()
+    assert "<tr><th>features</th><td>2</td></tr><tr><th>protocol</th><td>wsdm23</td></tr>" in html
 
 
 def test_parts_join(toy):
-    whole = concatenate([toy, toy.take([1])], name="both")
+    other = Dataset(
+        offsets=[0, 3], y=[0, 2, 1], X=np.ones((3, 2)), query_ids=["e"], item_ids=list("uvw"), scores=[0, 0, 0]
+    )
+    whole = concatenate([toy, other], name="both")
     assert (whole.queries, whole.items, whole.name) == (5, 9, "both")
     assert whole.y[6:].tolist() == [0, 2, 1]
     assert whole.places.tolist() == [0, 1, 2, 3, 4]
-    assert whole.query_ids == ["a", "b", "c", "d", "b"]
+    assert whole.query_ids == ["a", "b", "c", "d", "e"]
+    assert whole.item_ids == list("uvwxyzuvw")
     assert concatenate([toy, Dataset(offsets=[0, 1], y=[1])], name="x").X is None
+
+
+def test_query_ids_that_clash_are_told_apart_by_the_names_of_their_parts():
+    parts = [Dataset(offsets=[0, 1, 2], y=[0, 1], query_ids=["1", "2"], name=name) for name in ("f/train", "f/test")]
+    assert concatenate(parts, name="f").query_ids == ["f/train/1", "f/train/2", "f/test/1", "f/test/2"]
+    with pytest.raises(DataError, match="query ids must be distinct, got 'f/train/1' twice"):
+        concatenate([parts[0], parts[0]], name="f")
+
+
+def test_joined_parts_keep_the_catalogue_name_that_all_have():
+    one, two = (Dataset(offsets=[0, 1], y=[0], catalogue=name) for name in ("a", "b"))
+    assert concatenate([one, one], name="x").catalogue == "a"
+    assert concatenate([one, two], name="x").catalogue == ""

@@ -1,71 +1,30 @@
-from __future__ import annotations
-
+import dataclasses
 import gzip
-import hashlib
-import subprocess
-import sys
+import pickle
 
 import numpy as np
 import pytest
-from letor_files import TOY, write
+from letor_files import TOY, rows, sha256, write
 from real_data import FOLDS, needs_mq2008
 
-from mcfair.data import folds as datasets
-from mcfair.data import letor
+from mcfair.data.catalogue import CATALOGUE
 from mcfair.data.dataset import Dataset
-from mcfair.data.folds import (
-    CATALOGUE,
-    PROFILES,
-    Entry,
-    Fold,
-    available,
-    load_letor,
-    locate,
-    open_data,
-    synthetic,
-)
+from mcfair.data.folds import Fold, concatenate, load_fold, load_letor
+from mcfair.data.protocols import PROTOCOLS, find_protocol
 from mcfair.errors import DataError, SettingError
 
-HASHES = {
-    "mq2008-like": "add1f488f5839c6d90ac699ab067d3aa6244cc11c19150d7001fe090feab1165",
-    "istella-s-like": "76da40255bea94f328ae6b9e2a2f2b4f6b63a5c2fa50ad71ff135ffe4684e06c",
+FINGERPRINTS = {
+    None: ["d3faf1ed83403896", "7f9ced959fd93cf5", "996bee5b93d827ce"],
+    "paper": ["9dc27557f00eda3b", "58ad4a5084c27bbb", "d0b7ac28efd2de91"],
+    "wsdm23": ["b89b32c30a1cf287", "4deb637eebed14e3", "1b68ffc33b8a4c71"],
 }
-
-
-def rows(*queries):
-    """Write a file with these lists of grades, the queries called 1, 2, …"""
-    return "".join(f"{y} qid:{q} 1:{i}\n" for q, grades in enumerate(queries, 1) for i, y in enumerate(grades)).encode()
-
-
-def sha256(text):
-    return hashlib.sha256(text).hexdigest()
-
-
-@pytest.fixture
-def no_data(monkeypatch, tmp_path):
-    """A machine on which nothing is installed; gives the folder that MCFAIR_DATA names and the user's data folder."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("MCFAIR_DATA", str(tmp_path / "named"))
-    return tmp_path / "named", tmp_path / "home" / "mcfair"
-
-
-@pytest.fixture
-def toy_entry(monkeypatch):
-    entry = Entry(description="toy", source="Toy 1.0", licence="free", folder="Toy/Fold1", sums={"test": sha256(TOY)})
-    monkeypatch.setitem(CATALOGUE, "toy/fold1", entry)
-    return entry
 
 
 def test_dataset_of_a_file(tmp_path):
     data = load_letor(write(tmp_path / "Toy" / "Fold1" / "test.txt.gz", gzip.compress(TOY)), epsilon=0.25)
-    assert isinstance(data, Dataset)
-    assert (data.name, data.y_max, data.query_ids, data.item_ids, data.preset) == (
-        "Toy/Fold1/test",
-        2,
-        ["7", "8"],
-        None,
-        "",
-    )
+    assert type(data) is Dataset
+    assert (data.name, data.y_max, data.query_ids, data.item_ids) == ("Toy/Fold1/test", 2, ["7", "8"], None)
+    assert data.protocol == find_protocol("")
     assert data.R.tolist() == pytest.approx([1.0, 0.25, 0.5])
 
 
@@ -84,43 +43,85 @@ def test_fingerprint_follows_content_and_epsilon(tmp_path):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Folds and presets
+# Folds
 
 
-def test_fold_reads_each_part_when_asked_for(tmp_path):
+def test_a_fold_is_its_test_part(tmp_path):
+    write(tmp_path / "Toy" / "Fold1" / "test.txt", TOY)
+    write(tmp_path / "Toy" / "Fold1" / "train.txt", TOY)
+    fold = load_letor(tmp_path / "Toy" / "Fold1", features=True)
+    assert isinstance(fold, Fold)
+    assert type(fold.test) is Dataset
+    assert fold.test is fold.test
+    assert repr(fold) == (
+        "Fold('Toy/Fold1/test': 2 queries, 3 items, 1-2 per query, grades 0-2, 3 features; parts train, test)"
+    )
+    single = load_letor(tmp_path / "Toy" / "Fold1" / "test.txt", features=True)
+    for field in dataclasses.fields(Dataset):
+        for other in (fold, fold.test):
+            assert np.array_equal(getattr(single, field.name), getattr(other, field.name)), field.name
+
+
+def test_other_parts_are_read_when_first_used(tmp_path):
+    write(tmp_path / "test.txt", TOY)
     write(tmp_path / "Train.txt", b"junk\n")
     write(tmp_path / "VALID.txt.gz", gzip.compress(rows([0, 1], [3])))
-    write(tmp_path / "test.txt", TOY)
-    fold = load_letor(tmp_path, features=True)
-    assert isinstance(fold, Fold)
-    assert repr(fold) == f"Fold('{tmp_path}': train, validation, test)"
-    assert fold.preset is None
-    assert fold.test.X.shape == (3, 3)
-    assert fold.test is fold.test
+    fold = load_fold(tmp_path)
+    assert list(fold.files) == ["train", "validation", "test"]
     assert (fold.validation.sizes.tolist(), fold.validation.y_max) == ([2, 1], 3)
+    assert fold.validation is fold.validation
+    assert type(fold.validation) is Dataset
     with pytest.raises(DataError, match=r"Train.txt, line 1: "):
         _ = fold.train
+    write(tmp_path / "Train.txt", TOY)
+    assert fold.train.queries == 2
+
+
+def test_nothing_made_from_a_fold_leads_to_its_other_parts(tmp_path):
+    for part in ("train", "vali", "test"):
+        write(tmp_path / f"{part}.txt", TOY)
+    fold = load_fold(tmp_path)
+    made = [
+        fold.test, fold.select(), fold.select(max_items=1), fold.take([1]), fold.take([0, 1]), fold.with_relevance(0.2),
+        fold.with_groups([1, 1, 2]), fold.hiding_truth(fold.R), fold.pool()[0],
+        load_fold(tmp_path, preset="paper").pool()[0], concatenate([fold, fold.take([])], name="x"),
+    ]  # fmt: skip
+    for data in made:
+        assert type(data) is Dataset
+        assert not hasattr(data, "train")
+        assert not hasattr(data, "folder")
+
+
+def test_a_fold_can_be_pickled(tmp_path):
+    for part in ("train", "test"):
+        write(tmp_path / f"{part}.txt", TOY)
+    fold = pickle.loads(pickle.dumps(load_fold(tmp_path)))
+    assert (fold.fingerprint, fold.train.queries) == (load_fold(tmp_path).fingerprint, 2)
 
 
 @pytest.mark.parametrize("name", ["vali", "valid", "validation"])
 def test_names_of_the_validation_part(tmp_path, name):
     write(tmp_path / f"{name}.txt", TOY)
     write(tmp_path / "test.txt", TOY)
-    assert load_letor(tmp_path).validation.name.endswith(f"/{name}")
+    assert load_fold(tmp_path).validation.name.endswith(f"/{name}")
 
 
 def test_a_missing_part(tmp_path):
     write(tmp_path / "Fold1" / "train.txt", TOY)
     with pytest.raises(DataError, match=r"no test part \(test.txt or test.txt.gz\) in .*Fold1$"):
-        load_letor(tmp_path / "Fold1")
+        load_fold(tmp_path / "Fold1")
     write(tmp_path / "Fold1" / "test.txt", TOY)
     with pytest.raises(DataError, match=r"no test part .*; did you mean .*Fold1?"):
-        load_letor(tmp_path)
-    fold = load_letor(tmp_path / "Fold1")
-    assert repr(fold) == f"Fold('{tmp_path / 'Fold1'}': train, test)"
-    assert fold.name == f"{tmp_path.name}/Fold1"
+        load_fold(tmp_path)
+    fold = load_fold(tmp_path / "Fold1")
+    assert list(fold.files) == ["train", "test"]
     with pytest.raises(DataError, match=r"no validation part .*vali.txt.* in .*Fold1"):
         _ = fold.validation
+
+
+def test_a_folder_that_does_not_exist(tmp_path):
+    with pytest.raises(DataError, match=r"no such file or folder: .*nowhere"):
+        load_fold(tmp_path / "nowhere")
 
 
 def test_wrong_options_are_refused_before_anything_is_read(tmp_path):
@@ -130,6 +131,9 @@ def test_wrong_options_are_refused_before_anything_is_read(tmp_path):
     with pytest.raises(SettingError, match=r"epsilon = 2"):
         load_letor(tmp_path, epsilon=2)
 
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Protocols
 
 # n: 7 without a relevant item, 5, 6, 19, 20, 21, and a last one that would pass every filter
 QUERIES = rows([0] * 7, [1] * 5, [1] * 6, [0] * 18 + [2], [1] * 20, [1] * 21, [1] * 8)
@@ -150,18 +154,25 @@ QUERIES = rows([0] * 7, [1] * 5, [1] * 6, [0] * 18 + [2], [1] * 20, [1] * 21, [1
     ],
 )
 def test_presets(tmp_path, monkeypatch, known, options, test, train):
-    if known:  # known by the test part alone: the train part differs
-        monkeypatch.setattr(datasets, "MQ2008", (sha256(QUERIES),))
+    if known:  # recognised by the test part alone: the train part differs
+        bounds = CATALOGUE["mq2008/fold1"].bounds
+        entry = dataclasses.replace(CATALOGUE["mq2008/fold2"], sums={"test": sha256(QUERIES)}, bounds=bounds)
+        monkeypatch.setitem(CATALOGUE, "any/name", entry)
     write(tmp_path / "test.txt", QUERIES)
     write(tmp_path / "train.txt", QUERIES + b"\n")
-    fold = load_letor(tmp_path, **options)
-    assert fold.train.sizes.tolist() == train
-    assert fold.test.sizes.tolist() == test
-    assert fold.preset == options.get("preset")
-    assert fold.test.preset == options.get("preset", "")
+    fold = load_fold(tmp_path, **options)
     single = load_letor(tmp_path / "test.txt", **options)
-    assert single.sizes.tolist() == test
-    assert (single.fingerprint, single.preset) == (fold.test.fingerprint, fold.test.preset)
+    assert fold.train.sizes.tolist() == train
+    assert fold.sizes.tolist() == fold.test.sizes.tolist() == single.sizes.tolist() == test
+    assert fold.catalogue == ("any/name" if known else "")
+    assert single.fingerprint == fold.test.fingerprint == fold.fingerprint
+    preset = options.get("preset", "")
+    bounds = {"paper": (0, 20), "wsdm23": (6, 19)} if known else {"paper": (0, None), "wsdm23": (6, None)}
+    low, high = bounds.get(preset, (0, None))
+    expected = dataclasses.replace(
+        find_protocol(preset), min_items=options.get("min_items", low), max_items=options.get("max_items", high)
+    )
+    assert fold.protocol == fold.test.protocol == fold.train.protocol == single.protocol == expected
 
 
 def test_wsdm23_drops_the_last_query_of_the_file_not_of_what_is_left(tmp_path):
@@ -171,222 +182,65 @@ def test_wsdm23_drops_the_last_query_of_the_file_not_of_what_is_left(tmp_path):
         load_letor(path, preset="wsdm23", min_items=8)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Synthetic profiles
+@pytest.mark.parametrize("preset", [None, "wsdm23"])
+def test_the_pool_of_a_fold_is_its_test_part(tmp_path, preset):
+    write(tmp_path / "test.txt", rows([1] * 6, [1] * 7, [0] * 8))
+    fold = load_fold(tmp_path, preset=preset)
+    queries, evaluated = fold.pool()
+    assert queries is fold.test
+    assert evaluated.tolist() == [True] * fold.queries
 
 
-@pytest.mark.parametrize("name", PROFILES)
-def test_profiles_are_the_same_for_ever(name):
-    assert synthetic(name).fingerprint == HASHES[name]
+def test_the_pool_of_the_papers_protocol_is_all_parts(tmp_path):
+    write(tmp_path / "Toy" / "F" / "test.txt", rows([1, 0], first=7))
+    write(tmp_path / "Toy" / "F" / "train.txt", rows([0], [1, 2], first=1))
+    write(tmp_path / "Toy" / "F" / "vali.txt", rows([0, 0, 1], first=4))
+    fold = load_fold(tmp_path / "Toy" / "F", preset="paper")
+    queries, evaluated = fold.pool()
+    assert queries.query_ids == ["1", "2", "4", "7"]
+    assert queries.y.tolist() == [0, 1, 2, 0, 0, 1, 1, 0]
+    assert queries.places.tolist() == [0, 1, 2, 3]
+    assert (queries.name, queries.protocol.name) == ("Toy/F", "paper")
+    assert evaluated.tolist() == [False, False, False, True]
+    assert evaluated.dtype == np.bool_
+    parts = [fold.train, fold.validation, fold.test]
+    assert queries.fingerprint == sha256("".join(part.fingerprint for part in parts).encode())
 
 
-@pytest.mark.parametrize("name", PROFILES)
-def test_every_query_of_a_profile_has_a_relevant_item(name):
-    data = synthetic(name, seed=5)
-    assert np.add.reduceat(data.y > 0, data.offsets[:-1]).min() >= 1
-    assert data.X.dtype == np.float32
-    assert 0.0 <= data.X.min() <= data.X.max() <= 1.0
+def test_parts_whose_query_ids_clash_can_be_pooled(tmp_path):
+    for part in ("train", "vali", "test"):
+        write(tmp_path / "T" / "F" / f"{part}.txt", rows([0, 1]))
+    assert load_fold(tmp_path / "T" / "F", preset="paper").pool()[0].query_ids == [
+        "T/F/train/1", "T/F/vali/1", "T/F/test/1",
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2**64 - 1])
-def test_shape_of_mq2008_like(seed):
-    data = synthetic("mq2008-like", seed=seed)
-    assert (data.name, data.queries, data.y_max, data.X.shape[1]) == ("mq2008-like", 83, 2, 46)
-    assert 6 <= data.sizes.min() <= data.sizes.max() <= 19
-    # The real test parts, filtered: 9.8 to 10.9 items a query, 29 to 34 % relevant, 27 to 35 % of these of grade 2.
-    assert 9 <= data.sizes.mean() <= 12
-    assert 0.25 <= np.mean(data.y > 0) <= 0.42
-    assert 0.2 <= np.mean(data.y[data.y > 0] == 2) <= 0.45
-
-
-def test_shape_of_istella_s_like():
-    data = synthetic("istella-s-like")
-    assert (data.queries, data.y_max, data.X.shape[1]) == (6600, 4, 20)
-    assert data.sizes.mean() == pytest.approx(103, abs=2)
-    assert data.sizes.std() > 30
-    assert np.mean(data.y > 0) == pytest.approx(0.11, abs=0.005)
-    assert np.bincount(data.y).min() > 0.01 * data.items
-
-
-def test_features_of_a_profile_know_the_grade_from_well_to_not_at_all():
-    data = synthetic("istella-s-like")
-    correlation = np.array([np.corrcoef(data.X[:, j], data.y)[0, 1] for j in range(20)])
-    assert correlation[0] > 0.25
-    assert 0.05 < correlation[8] < 0.15
-    assert np.abs(correlation[-5:]).max() < 5 / np.sqrt(data.items)
-
-
-def test_seeds_give_different_data():
-    assert len({synthetic("mq2008-like", seed=seed).fingerprint for seed in range(5)}) == 5
-    assert synthetic("mq2008-like", seed=np.int64(3)).fingerprint == synthetic("mq2008-like", seed=3).fingerprint
-
-
-@pytest.mark.parametrize("seed", [-1, 2**64, 0.5, "0", None])
-def test_wrong_seeds_are_refused(seed):
-    with pytest.raises(DataError, match=r"seed = .*: expected a whole number from 0 to"):
-        synthetic("mq2008-like", seed=seed)
-
-
-def test_unknown_profile():
-    with pytest.raises(DataError, match=r"unknown profile 'mq2008_like'; did you mean 'mq2008-like'?"):
-        synthetic("mq2008_like")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The catalogue
-
-
-@pytest.mark.parametrize("where", ["Toy/Fold1", "toy/FOLD1", "Fold1", "fold1"])
-@pytest.mark.parametrize("root", [0, 1])
-def test_catalogued_data_is_found(no_data, toy_entry, where, root):
-    folder = no_data[root] / where
-    write(folder / "TEST.txt.gz", gzip.compress(TOY))
-    assert locate("Toy/fold1") == folder
-    assert open_data("toy/fold1").sizes.tolist() == [2, 1]
-    assert ("toy/fold1", "toy", str(folder)) in available()
-
-
-def test_order_of_the_lookup(no_data, toy_entry):
-    places = [root / folder for root in no_data for folder in ("Toy/Fold1", "Fold1")]
-    for folder in reversed(places):
-        write(folder / "test.txt", TOY)
-        assert locate("toy/fold1") == folder
-
-
-def test_missing_data_is_explained(no_data, monkeypatch):
-    with pytest.raises(DataError) as caught:
-        locate("mq2008/fold2")
-    for part in (
-        "MQ2008 (Supervised ranking)",
-        str(no_data[0] / "MQ2008/Fold2"),
-        str(no_data[1] / "MQ2008/Fold2"),
-        "MCFAIR_DATA",
-    ):
-        assert part in str(caught.value)
-    monkeypatch.delenv("MCFAIR_DATA")
-    with pytest.raises(DataError, match=r"put it at .*MQ2008/Fold2, or point MCFAIR_DATA at the folder that holds"):
-        locate("mq2008/fold2")
-    assert ("mq2008/fold2", CATALOGUE["mq2008/fold2"].description, "not found") in available()
-
-
-def test_a_copy_with_another_checksum_is_refused(no_data, toy_entry):
-    wrong = write(no_data[0] / "Fold1" / "test.txt", TOY.replace(b"2 qid", b"1 qid"))
-    with pytest.raises(DataError, match=f"is not the test part of toy/fold1: .* not {sha256(TOY)[:8]}; "):
-        locate("toy/fold1")
-    assert ("toy/fold1", "toy", f"not found: {wrong} has another checksum") in available()
-    write(no_data[1] / "Fold1" / "test.txt", TOY)  # another fold 1 in the way does not hide the right one
-    assert locate("toy/fold1") == no_data[1] / "Fold1"
-
-
-def test_a_damaged_copy_is_explained(no_data, toy_entry):
-    write(no_data[0] / "Fold1" / "test.txt.gz", gzip.compress(TOY)[:-1])
-    with pytest.raises(DataError, match=r"damaged or cut short"):
-        locate("toy/fold1")
-    where = {name: where for name, _, where in available()}
-    assert where["toy/fold1"].startswith("not found: ")
-    assert where["mq2008-like"] == "built in"
-
-
-def test_unknown_catalogue_name():
-    with pytest.raises(DataError, match=r"unknown dataset 'mq2008/fold6'; did you mean 'mq2008/fold"):
-        locate("mq2008/fold6")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# open_data
-
-
-def test_open_data_takes_folders_files_profiles_and_names(tmp_path, no_data, monkeypatch):
-    write(tmp_path / "fold" / "test.txt", TOY)
-    write(tmp_path / "fold" / "train.txt", rows([1, 2]))
-    assert open_data(tmp_path / "fold").query_ids == ["7", "8"]
-    assert open_data(str(tmp_path / "fold"), split="train").query_ids == ["1"]
-    assert open_data(tmp_path / "fold" / "test.txt", features=True, max_items=1).X.tolist() == [
-        [np.float32(0.3), 0.0, 0.0]
-    ]
-    assert open_data("mq2008-like", seed=4).fingerprint == synthetic("mq2008-like", seed=4).fingerprint
-    write(tmp_path / "mq2008-like", TOY)
-    monkeypatch.chdir(tmp_path)
-    assert open_data("mq2008-like").queries == 2
-
-
-def test_open_data_applies_options_to_profiles():
-    data = open_data("mq2008-like", epsilon=0.0, min_items=8, max_items=12)
-    assert (data.R.min(), data.R.max()) == (0.0, 1.0)
-    assert 8 <= data.sizes.min() <= data.sizes.max() <= 12
-    assert data.preset == ""
-    paper = open_data("mq2008-like", preset="paper")
-    assert (paper.queries, paper.preset) == (83, "paper")
-
-
-def test_open_data_gives_the_whole_fold_for_the_papers_preset(tmp_path):
+def test_a_pool_needs_its_parts(tmp_path):
     write(tmp_path / "test.txt", TOY)
-    fold = open_data(tmp_path, preset="paper")
-    assert isinstance(fold, Fold)
-    assert fold.preset == "paper"
-    assert isinstance(open_data(tmp_path / "test.txt", preset="paper"), Dataset)
+    fold = load_fold(tmp_path, preset="paper")
+    with pytest.raises(DataError, match="no train part"):
+        fold.pool()
+    single = load_letor(tmp_path / "test.txt", preset="paper")
+    assert single.protocol == PROTOCOLS["paper"]
+    assert single.pool()[0] is single
 
 
-@pytest.mark.parametrize(
-    ("source", "options", "message"),
-    [
-        (
-            "mq2008-lik",
-            {},
-            "no such file or folder: mq2008-lik; .*did you mean 'mq2008-like'?.*available: .*mq2008/fold1",
-        ),
-        ("there/is/nothing", {}, "no such file or folder: there/is/nothing; .*istella-s-like.*mq2008/fold5"),
-        ("mq2008-like", {"split": "tset"}, "unknown split 'tset'; did you mean 'test'"),
-        ("mq2008-like", {"split": "train"}, "mq2008-like is a built-in profile and has no train part"),
-        ("mq2008-like", {"preset": "wsdm"}, "unknown preset 'wsdm'"),
-        ("mq2008-like", {"preset": "wsdm23"}, "reads a LETOR fold or file, but 'mq2008-like' is a built-in profile"),
-        ("mq2008-like", {"min_items": 99}, "none of 83 queries is left"),
-        ("fold", {"preset": "wsdm23", "split": "train"}, "preset wsdm23 evaluates on the test part, but split 'train'"),
-        ("fold", {"split": "validation"}, "no validation part"),
-        ("fold/test.txt", {"split": "train"}, "fold/test.txt is a single file and has no train part"),
-        ("mq2008/fold1", {}, "mq2008/fold1 is not on this machine"),
-    ],
-)
-def test_open_data_refuses(tmp_path, monkeypatch, no_data, source, options, message):
-    write(tmp_path / "fold" / "test.txt", TOY)
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match=message):
-        open_data(source, **options)
+@pytest.mark.parametrize(("preset", "reads"), [(None, 1), ("wsdm23", 1)])
+def test_recognising_data_does_not_read_the_file_again(tmp_path, monkeypatch, preset, reads):
+    path, opened = write(tmp_path / "test.txt", rows([1] * 6, [1] * 7, [0] * 8)), []
+    original = type(path).open
 
+    def counting(self, *arguments, **options):
+        opened.append(self.name)
+        return original(self, *arguments, **options)
 
-def test_import_is_light():
-    code = "import sys, mcfair.data.folds; print(sorted({'numba', 'polars'} & set(sys.modules)))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout == "[]\n"
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Real data: a copy of MQ2008 that the user has
+    monkeypatch.setattr(type(path), "open", counting)
+    load_fold(tmp_path, preset=preset)
+    assert opened == ["test.txt"] * reads
 
 
 @needs_mq2008
-@pytest.mark.parametrize(
-    ("fold", "queries", "kept"), [(1, 156, 82), (2, 157, 74), (3, 157, 69), (4, 157, 86), (5, 157, 93)]
-)
-def test_mq2008(fold, queries, kept):
-    folder = locate(f"mq2008/fold{fold}")
-    whole = load_letor(folder, features=True)
-    parts = {"train": whole.train, "validation": whole.validation, "test": whole.test}
-    assert sum(part.queries for part in parts.values()) == 784
-    assert sum(part.items for part in parts.values()) == 15_211
-    assert whole.test.queries == queries
-    for split, part in parts.items():
-        assert (part.y_max, part.X.shape[1], len(part.item_ids)) == (2, 46, part.items)
-        assert letor.content_sum(whole.files[split]) == CATALOGUE[f"mq2008/fold{fold}"].sums[split]
-    assert open_data(f"mq2008/fold{fold}", preset="wsdm23").queries == kept
-
-
-@needs_mq2008
-def test_mq2008_is_known_without_its_carriage_returns(tmp_path, monkeypatch):
-    folder = tmp_path / "Fold2"
-    folder.mkdir()
-    content = (FOLDS / "Fold2" / "test.txt").read_bytes()
-    (folder / "test.txt").write_bytes(content.replace(b"\r\n", b"\n"))
-    monkeypatch.setenv("MCFAIR_DATA", str(tmp_path))
-    assert locate("mq2008/fold2") == folder
-    assert load_letor(folder, preset="wsdm23").test.queries == 74
+@pytest.mark.parametrize("preset", [None, "paper", "wsdm23"])
+def test_mq2008_fingerprints_never_change(preset):
+    fold = load_fold(FOLDS / "Fold1", preset=preset)
+    assert [part.fingerprint[:16] for part in (fold.train, fold.validation, fold.test)] == FINGERPRINTS[preset]

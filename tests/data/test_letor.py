@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from letor_files import TOY, write
 from real_data import FOLDS, needs_mq2008
 
-from mcfair.data import letor
+from mcfair.data import letor, letor_parser
 from mcfair.data.folds import load_letor
 from mcfair.data.letor import read_part
 from mcfair.errors import DataError
@@ -85,7 +85,7 @@ def test_round_trip(tmp_path_factory, queries, ending, last, block_size):
 @given(mantissa=st.integers(0, 10**15 - 1), scale=st.integers(-22, 22))
 @settings(deadline=None)
 def test_numbers_of_15_digits_are_correctly_rounded(mantissa, scale):
-    assert letor.scaled(np.int64(mantissa), np.int64(scale)) == float(f"{mantissa}e{scale}")
+    assert letor_parser.scaled(np.int64(mantissa), np.int64(scale)) == float(f"{mantissa}e{scale}")
 
 
 @pytest.mark.parametrize(
@@ -97,18 +97,30 @@ def test_longer_numbers_are_close(tmp_path, text):
     np.testing.assert_allclose(part.X[0], [expected, -expected], rtol=1e-7, atol=1e-45)
 
 
-def test_compiled_and_interpreted_parser_agree():
-    text = np.frombuffer(TOY + b"1 qid:9 4:-2.5e1 # docid = x\n3 qid:9 1:1 1:2\n", np.uint8)
+@pytest.mark.parametrize(
+    ("has_qid", "text", "error"),
+    [
+        (True, TOY + b"1 qid:9 4:-2.5e1 # docid = x\n3 qid:9 1:1 1:2\n", letor_parser.INDEX_ORDER),
+        (True, TOY + b"1 1:2\n", letor_parser.NO_QID),
+        (True, TOY + b"1\n", letor_parser.NO_QID),
+        (True, TOY, letor_parser.FINE),
+        (False, b"# x\n2 1:0.5 3:1\n0\n 1 4:-2.5e1 # docid = x\n", letor_parser.FINE),
+        (False, b"2 1:0.5 3:1\n1 qid:9 1:1\n", letor_parser.SOME_QID),
+        (False, b"2 1:0.5 3:1\n1 q\n", letor_parser.BAD_INDEX),
+    ],
+)
+def test_compiled_and_interpreted_parser_agree(has_qid, text, error):
+    text = np.frombuffer(text, np.uint8)
     outputs = []
-    for parse in (letor.parse, letor.parse.interpreted):
+    for parse in (letor_parser.parse, letor_parser.parse.interpreted):
         arrays = [
             np.zeros(9, np.int16),
             *(np.zeros(shape, int) for shape in (9, 9, (9, 2), (9, 2))),
             np.zeros((9, 4), np.float32),
         ]
-        outputs.append((tuple(map(int, parse(text, *arrays))), [array.tolist() for array in arrays]))
+        outputs.append((tuple(map(int, parse(text, has_qid, *arrays))), [array.tolist() for array in arrays]))
     assert outputs[0] == outputs[1]
-    assert outputs[0][0][4] == letor.INDEX_ORDER
+    assert outputs[0][0][4] == error
 
 
 def test_features_are_kept_only_if_asked_for(tmp_path):
@@ -173,7 +185,7 @@ def test_a_wrong_line_is_named(tmp_path, line, reason, features):
         assert message.startswith(f"{path}, line 6: expected 'GRADE qid:ID FEATURE:VALUE ...', got '")
         assert reason in message
         assert "\n" not in message
-        assert len(message) < len(str(path)) + 260
+        assert len(message) < len(str(path)) + 320
 
 
 def test_the_text_of_a_wrong_line_is_shortened(tmp_path):
@@ -232,6 +244,144 @@ def test_a_path_that_cannot_be_read_is_refused(tmp_path):
     (tmp_path / "fold" / "test.txt").mkdir(parents=True)
     with pytest.raises(DataError, match=r"cannot read .*test.txt: Is a directory"):
         _ = load_letor(tmp_path / "fold").test
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Rows without qid, and the sizes of the queries in a side file
+
+PLAIN = b"# no qid here\n2 1:0.5 3:1 #docid = u\n\n0 2:0.1 # docid = v\n1 # docid = w\n+3.0 7:1e-2 # docid = x\n"
+
+
+def with_qids(text, sizes):
+    """Insert the qids 0, 1, … into rows, so that the obvious reader can read them."""
+    numbers = iter([q for q, n in enumerate(sizes) for _ in range(n)])
+    lines = []
+    for line in text.decode().split("\n"):
+        grade, _, rest = line.strip().partition(" ")
+        lines.append(f"{grade} qid:{next(numbers)} {rest}" if grade and not line.startswith("#") else line)
+    return "\n".join(lines).encode()
+
+
+@pytest.mark.parametrize("block_size", [1, 7, 2**22])
+@pytest.mark.parametrize(
+    ("name", "side", "sizes", "content"),
+    [
+        ("a.txt", "a.txt.query", [3, 1], b"3\n1\n"),
+        ("a.txt", "a.txt.group", [1, 1, 2], b"1\r\n1\r\n\r\n 2 "),
+        ("a.txt.gz", "a.txt.gz.query", [4], b"4"),
+        ("a.txt.gz", "a.txt.group", [2, 2], b"2\n2\n"),
+    ],
+)
+def test_sizes_in_a_side_file(tmp_path, name, side, sizes, content, block_size):
+    path = write(tmp_path / name, gzip.compress(PLAIN) if name.endswith(".gz") else PLAIN)
+    write(tmp_path / side, content)
+    part = read_part(path, features=True, block_size=block_size)
+    y, rows, expected_sizes, _, docids = naive.read_letor(with_qids(PLAIN, sizes))
+    assert part.y.tolist() == y
+    assert np.diff(part.offsets).tolist() == expected_sizes == sizes
+    assert part.item_ids == docids
+    assert part.query_ids is None
+    X = np.zeros((4, 7), np.float32)
+    for i, row in enumerate(rows):
+        for index, value in row.items():
+            X[i, index - 1] = value
+    assert part.X.tolist() == X.tolist()
+
+
+def test_queries_of_a_side_file_are_named_by_their_places(tmp_path):
+    path = write(tmp_path / "a.txt", PLAIN)
+    write(tmp_path / "a.txt.query", b"3\n1\n")
+    data = load_letor(path)
+    assert [data.query_id(q) for q in range(2)] == ["0", "1"]
+    other = write(tmp_path / "b.txt", PLAIN)
+    write(tmp_path / "b.txt.query", b"1\n3\n")
+    assert data.fingerprint != load_letor(other).fingerprint
+
+
+@given(
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=6),
+    ending=st.sampled_from(["\n", "\r\n", " \n\n", " # x\n"]),
+    block_size=st.integers(1, 60),
+)
+def test_a_side_file_replaces_qids(tmp_path_factory, sizes, ending, block_size):
+    folder = tmp_path_factory.mktemp("side")
+    grades = [i % 3 for i in range(sum(sizes))]
+    numbers = [q for q, n in enumerate(sizes) for _ in range(n)]
+    plain = write(folder / "plain.txt", "".join(f"{y} 1:{i}{ending}" for i, y in enumerate(grades)).encode())
+    qids = "".join(f"{y} qid:{q} 1:{i}{ending}" for i, (y, q) in enumerate(zip(grades, numbers, strict=True)))
+    write(folder / "plain.txt.group", "\n".join(map(str, sizes)).encode())
+    with_side = read_part(plain, features=True, block_size=block_size)
+    without = read_part(write(folder / "qids.txt", qids.encode()), features=True, block_size=block_size)
+    for field in ("offsets", "y", "X"):
+        assert np.array_equal(getattr(with_side, field), getattr(without, field))
+
+
+def test_a_side_file_of_rows_with_qids_is_not_used(tmp_path):
+    path = write(tmp_path / "a.txt", b"# 1\n" + TOY)
+    before = read_part(path)
+    write(tmp_path / "a.txt.query", b"junk")
+    assert read_part(path).sha256 == before.sha256
+    assert read_part(path, block_size=1).query_ids == ["7", "8"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        (b"3\n2\n", r"a.txt has 4 rows without a qid, but the sizes in a.txt.query add up to 5$"),
+        (b"3\n", r"a.txt has 4 rows without a qid, but the sizes in a.txt.query add up to 3$"),
+        (b"", r"a.txt has 4 rows without a qid, but the sizes in a.txt.query add up to 0$"),
+        (b"3\nx\n", r"a.txt.query, line 2: expected the number of rows of a query, got 'x'$"),
+        (b"3\n\n1.0\n", r"a.txt.query, line 3: expected the number of rows of a query, got '1.0'$"),
+        (b"4\n0\n", r"a.txt.query, line 2: expected the number of rows of a query, got '0'$"),
+        (b"5\n-1\n", r"a.txt.query, line 2: expected the number of rows of a query, got '-1'$"),
+        (b"9" * 5000, r"a.txt.query, line 1: expected the number of rows of a query, got '9+…'$"),
+        (b"\x1f\x8bjunk", r"a.txt.query: the gzip file is damaged"),
+    ],
+)
+def test_wrong_side_files_are_refused(tmp_path, sizes, message):
+    path = write(tmp_path / "a.txt", PLAIN)
+    write(tmp_path / "a.txt.query", sizes)
+    with pytest.raises(DataError, match=message) as caught:
+        read_part(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("block_size", [4, 2**22])
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"1 qid:3 1:1", "'qid:3' in a file whose first row has no qid"),
+        (b"1 q:3", "'q:3' does not begin with a feature's number"),
+        (b"1 0:3", "'0:3' does not begin with a feature's number"),
+        (b"1 2:1 1:3", "'1:3' comes after a feature with the same or a higher number"),
+        (b"1 1:x", "'1:x' has no number as its value"),
+        (b"1.5 1:1", "grade '1.5' is not a whole number"),
+    ],
+)
+def test_a_wrong_line_without_qid_is_named(tmp_path, line, reason, block_size):
+    path = write(tmp_path / "a.txt", PLAIN + line + b"\n")
+    write(tmp_path / "a.txt.query", b"5\n")
+    with pytest.raises(DataError) as caught:
+        read_part(path, block_size=block_size)
+    assert str(caught.value).startswith(f"{path}, line 7: expected 'GRADE FEATURE:VALUE ...', got '")
+    assert reason in str(caught.value)
+
+
+def test_the_error_for_rows_without_qid_mentions_the_side_files(tmp_path):
+    path = write(tmp_path / "a.txt", PLAIN)
+    with pytest.raises(DataError) as caught:
+        read_part(path)
+    assert str(caught.value) == (
+        f"{path}, line 2: expected 'GRADE qid:ID FEATURE:VALUE ...', got '2 1:0.5 3:1 #docid = u': no qid:ID after the "
+        "grade, and no side file FILE.query or FILE.group that lists the number of rows of each query"
+    )
+
+
+def test_a_row_without_qid_among_rows_with_one_is_refused(tmp_path):
+    path = write(tmp_path / "a.txt", TOY + PLAIN)
+    write(tmp_path / "a.txt.query", b"7\n")
+    with pytest.raises(DataError, match=r"a.txt, line 5: .*: no qid:ID after the grade$"):
+        read_part(path)
 
 
 @needs_mq2008

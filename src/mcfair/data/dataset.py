@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from html import escape
@@ -16,8 +17,8 @@ import numpy.typing as npt
 
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..errors import DataError
-from .grades import HIGHEST_GRADE, GradeArray, checked_grades, relevance
-from .groups import encode_groups, groups_within_queries
+from .grades import GradeArray, checked_grades, checked_y_max, relevance
+from .groups import checked_codes, encode_groups, groups_within_queries
 from .protocols import NO_PROTOCOL, Protocol
 
 __all__ = ["Dataset"]
@@ -98,38 +99,28 @@ class Dataset:
 
         put("offsets", np.ascontiguousarray(self.offsets, dtype=np.int64))
         if self.offsets.ndim != 1 or self.offsets.size < 1 or self.offsets[0] != 0 or np.any(np.diff(self.offsets) < 0):
-            raise DataError(f"{self.name}: offsets must begin with 0 and never fall, got {self.offsets}")
+            got = " ".join(str(self.offsets).split())
+            raise DataError(f"{self.name}: offsets must begin with 0 and never fall, got {got}")
         put("y", checked_grades(self.y, self.name))
-        put("y_max", self._checked_y_max())
+        put("y_max", checked_y_max(self.y_max, self.y, self.name))
         put("R", relevance(self.y, self.y_max) if self.R is None else np.ascontiguousarray(self.R, dtype=np.float64))
         if self.scores is not None:
             put("scores", np.ascontiguousarray(self.scores, dtype=np.float64))
         if self.X is not None:
             put("X", np.ascontiguousarray(self.X))
         put("places", np.ascontiguousarray(np.arange(self.queries) if self.places is None else self.places, np.int64))
-        if self.groups is not None and not self.group_names:
-            codes, names = encode_groups(self.groups, self.name)
+        if self.groups is not None:
             self._check_length("groups", len(self.groups), self.items)
+            names = tuple(self.group_names)
+            codes, names = (
+                checked_codes(self.groups, names, self.name) if names else encode_groups(self.groups, self.name)
+            )
             put("groups", codes)
             put("group_names", names)
-        elif self.groups is not None:
-            put("groups", np.ascontiguousarray(self.groups, dtype=np.int64))
-            put("group_names", tuple(self.group_names))
         self._check_arrays()
         self._check_ids()
         if not self.fingerprint:
             put("fingerprint", self._hash())
-
-    def _checked_y_max(self) -> int:
-        highest = int(self.y.max(initial=0))
-        if self.y_max is None:
-            return highest
-        if not highest <= self.y_max <= HIGHEST_GRADE or self.y_max != int(self.y_max):
-            raise DataError(
-                f"{self.name}: y_max = {self.y_max} is not allowed: expected a whole number from the highest grade, "
-                f"which is {highest}, to {HIGHEST_GRADE}"
-            )
-        return int(self.y_max)
 
     def _check_length(self, field: str, length: int, expected: int) -> None:
         if length != expected:
@@ -146,22 +137,20 @@ class Dataset:
             self._check_length(field, len(value), self.queries if field in ("query_ids", "places") else self.items)
         for field, low, high in (("R", 0.0, 1.0), ("scores", -np.inf, np.inf), ("X", -np.inf, np.inf)):
             value = getattr(self, field)
-            if value is not None and not (np.isfinite(value).all() and np.all((value >= low) & (value <= high))):
-                raise DataError(f"{self.name}: {field} must hold finite numbers" + (" from 0 to 1" * (field == "R")))
-        groups, last = self.groups, len(self.group_names) - 1
-        if groups is not None and groups.size and not 0 <= groups.min() <= groups.max() <= last:
-            raise DataError(f"{self.name}: group codes must be from 0 to {last}, got {groups.min()} to {groups.max()}")
+            if value is not None and not (good := np.isfinite(value) & (value >= low) & (value <= high)).all():
+                allowed = "numbers from 0 to 1" if field == "R" else "finite numbers"
+                raise DataError(f"{self.name}: {field} must hold {allowed}, got {value[~good].flat[0]}")
 
     def _check_ids(self) -> None:
         if self.query_ids is not None and len(set(self.query_ids)) < self.queries:
-            raise DataError(f"{self.name}: query ids must be distinct, got {repeated(self.query_ids)!r} twice")
+            raise DataError(f"{self.name}: query ids must be distinct, got {most_frequent(self.query_ids)!r} twice")
         if self.item_ids is not None:
             for query, (begin, end) in enumerate(pairwise(self.offsets.tolist())):
                 ids = self.item_ids[begin:end]
                 if len(set(ids)) < end - begin:
-                    where = f"query {self.query_id(query)!r}"
                     raise DataError(
-                        f"{self.name}: item ids must be distinct within a query, got {repeated(ids)!r} twice in {where}"
+                        f"{self.name}: item ids must be distinct within a query, got {most_frequent(ids)!r} twice in "
+                        f"query {self.query_id(query)!r}"
                     )
 
     def _hash(self) -> str:
@@ -402,7 +391,6 @@ class Dataset:
         )
 
 
-def repeated(ids: Sequence[str]) -> str:
-    """Return the first id that occurred before."""
-    seen: set[str] = set()
-    return next(each for each in ids if each in seen or seen.add(each))  # type: ignore[func-returns-value]
+def most_frequent(ids: Sequence[str]) -> str:
+    """Return the id that occurs most often."""
+    return Counter(ids).most_common(1)[0][0]

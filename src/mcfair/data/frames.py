@@ -5,7 +5,7 @@ A column of a table has a role: query, item, grade, relevance, score or group.
 
 from __future__ import annotations
 
-import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ NAMES = {
 }
 """The names that the column of each role may have in a file, the preferred one first; case is ignored."""
 
+REPEATED = re.compile(r"_duplicated_\d+$")  # how Polars renames the later columns of the same name
+
 READERS: dict[str, tuple[str, Callable[[Path], pl.DataFrame]]] = {
     # Text stays text until its role is known: an id 007 is not the number 7, and errors can name the row.
     ".csv": ("CSV", lambda path: pl.read_csv(path, infer_schema=False, glob=False)),
@@ -50,17 +52,16 @@ def load_table(path: Path, epsilon: float = EPSILON) -> Dataset:
         If the file cannot be read, a column is missing or ambiguous, or a value is wrong; or if epsilon, which applies
         to grades, is given for a table of relevance.
     """
-    stem, suffix = os.path.splitext(path.name.removesuffix(".gz"))
-    kind, read = READERS[suffix.lower()]
+    file = path.with_name(path.name.removesuffix(".gz"))
+    kind, read = READERS[file.suffix.lower()]
     try:
         table = read(path)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from None
-    except pl.exceptions.PolarsError as error:
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise DataError(f"{path}: not a {kind} file, or damaged or cut short: {reason}") from None
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise DataError(f"{path}: not a {kind} file, or damaged or cut short: {first_line(error)}") from None
     columns = find_columns(table.columns, str(path))
-    data = build_dataset(table, columns, short_name(path.with_name(stem)), str(path))
+    data = build_dataset(table, columns, short_name(file.with_suffix("")), str(path))
     if epsilon == EPSILON:
         return data
     if "relevance" in columns:
@@ -72,14 +73,12 @@ def find_columns(columns: list[str], name: str) -> dict[str, str]:
     """Find the column of each role by its name; the preferred name of a role wins over its other names."""
     by_lower: dict[str, list[str]] = {}
     for column in columns:
-        by_lower.setdefault(column.strip().lower(), []).append(column)
+        by_lower.setdefault(REPEATED.sub("", column.strip().lower()), []).append(column)
     found: dict[str, str] = {}
     for role, names in NAMES.items():
         matches = by_lower.get(names[0]) or [column for each in names for column in by_lower.get(each, ())]
         if len(matches) > 1:
-            raise DataError(
-                f"{name}: columns {', '.join(map(repr, matches))} may all be the {role}; rename all but one"
-            )
+            raise DataError(f"{name}: columns {listed(matches)} may all be the {role}; rename all but one of them")
         if matches:
             found[role] = matches[0]
     if "query" not in found:
@@ -134,32 +133,32 @@ def build_dataset(df: Any, columns: dict[str, str], name: str, source: str = "")
 
 def columns_of(df: Any, columns: dict[str, str], name: str) -> pl.DataFrame:
     """Return the columns of any table as a Polars table with the roles as names."""
-    if isinstance(df, pl.LazyFrame):
-        df = df.collect()
-    pandas = hasattr(df, "isna") and hasattr(df, "columns")
-    if not isinstance(df, pl.DataFrame) and not pandas:
-        df = from_arrow(df, name)
+    pandas = hasattr(df, "isna") and hasattr(df, "iloc") and hasattr(df, "columns")
+    if not pandas:
+        df = df.collect() if isinstance(df, pl.LazyFrame) else from_arrow(df, name)
     available = [str(column) for column in df.columns]
     for column in columns.values():
         if column not in available:
             raise DataError(f"{name}: {unknown('column', column, available)}")
         if available.count(column) > 1:
             raise DataError(f"{name}: several columns have the name {column!r}")
-    if not pandas:
-        return df.select(**{role: pl.col(column) for role, column in columns.items()})
     places = {role: available.index(column) for role, column in columns.items()}
+    if not pandas:
+        return pl.DataFrame({role: df.to_series(place) for role, place in places.items()})
     return pl.DataFrame({role: from_pandas(df.iloc[:, place], columns[role], name) for role, place in places.items()})
 
 
 def from_arrow(df: Any, name: str) -> pl.DataFrame:
-    """Convert an Arrow table, or any object that exports one."""
+    """Convert an Arrow table, or any object that exports one; a Polars data frame is returned as it is."""
+    if isinstance(df, pl.DataFrame):
+        return df
     try:
         if hasattr(df, "__arrow_c_stream__"):
             return pl.DataFrame(df)
         if hasattr(df, "__arrow_c_array__"):
             return pl.DataFrame(pl.from_arrow(df))
     except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"{name}: cannot convert {type(df).__name__}: {error}") from None
+        raise DataError(f"{name}: cannot convert {type(df).__name__}: {first_line(error)}") from None
     raise DataError(f"{name}: expected a pandas, Polars or Arrow table, got {type(df).__name__}")
 
 
@@ -167,10 +166,11 @@ def from_pandas(column: Any, title: str, name: str) -> pl.Series:
     """Convert a column of pandas, with null for every value that pandas regards as missing, without pyarrow."""
     missing = column.isna().tolist()
     values = [None if null else value for value, null in zip(column.tolist(), missing, strict=True)]
-    try:
-        return pl.Series(values, strict=False)
-    except (TypeError, ValueError, pl.exceptions.PolarsError):
-        raise DataError(f"{name}: column {title!r} holds values of mixed or unknown types") from None
+    kinds = {type(value) for value in values} - {type(None)}
+    if len(kinds) > 1 and not kinds <= {str, int, float, bool}:
+        mixed = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise DataError(f"{name}: column {title!r} holds values of several types: {mixed}")
+    return pl.Series(values, strict=False)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def texts(column: pl.Series, title: str, name: str, *, optional: bool = False) -
     text = column.cast(pl.String)
     if not optional:
         missing = text.is_null() | (text == "")
-        refuse(missing.fill_null(True), "is empty", title, name)
+        refuse(missing.fill_null(True), "the value is missing", title, name)
     return text
 
 
@@ -200,7 +200,7 @@ def numbers(
     kind = column.dtype
     if not (kind.is_numeric() or kind in (pl.String, pl.Boolean, pl.Null)):
         raise DataError(f"{name}: column {title!r} has type {kind}, expected numbers")
-    refuse(column.is_null(), "is empty", title, name)
+    refuse(column.is_null(), "the value is missing", title, name)
     given = column.str.strip_chars() if kind == pl.String else column
     values = given.cast(pl.Float64, strict=False)
     allowed = "a whole number" if whole else "a finite number"
@@ -219,7 +219,7 @@ def check_distinct(queries: pl.Series, items: pl.Series, title: str, name: str) 
     if not (again := ~pairs.is_first_distinct()).any():
         return
     query = queries[int(again.arg_max() or 0)]
-    refuse(again, f"item {{}} occurs before in query {query!r}", title, name, items)
+    refuse(again, f"item {{}} occurs twice in query {query!r}", title, name, items)
 
 
 def refuse(wrong: pl.Series, problem: str, title: str, name: str, values: pl.Series | None = None) -> None:
@@ -230,6 +230,11 @@ def refuse(wrong: pl.Series, problem: str, title: str, name: str, values: pl.Ser
         raise DataError(f"{name}: column {title!r}, row {row + 1} of {wrong.len():,}: {problem.format(value)}")
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of the text of an error; Polars appends hints and context."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
 def listed(columns: list[str]) -> str:
     """Return the names of columns for a message; there may be many."""
-    return ", ".join(columns[:20]) + (", …" if len(columns) > 20 else "")
+    return ", ".join(map(repr, columns[:20])) + (", …" if len(columns) > 20 else "")

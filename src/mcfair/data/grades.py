@@ -8,7 +8,7 @@ import numpy.typing as npt
 from ..arrays import FloatArray
 from ..errors import DataError, SettingError
 
-__all__ = ["EPSILON", "HIGHEST_GRADE", "GradeArray", "checked_grades", "relevance"]
+__all__ = ["EPSILON", "HIGHEST_GRADE", "GradeArray", "checked_grades", "checked_y_max", "relevance"]
 
 HIGHEST_GRADE = 1000  # 2**grade must be finite
 
@@ -80,3 +80,27 @@ def checked_grades(y: npt.ArrayLike, name: str) -> GradeArray:
     elif given.size and not 0 <= given.min() <= given.max() <= HIGHEST_GRADE:
         raise DataError(f"{allowed}, got {given.min() if given.min() < 0 else given.max()}")
     return np.ascontiguousarray(given, dtype=np.int16)
+
+
+def checked_y_max(y_max: int | None, y: GradeArray, name: str) -> int:
+    """Return the highest grade there can be, by default the highest in `y`.
+
+    Raises
+    ------
+    DataError
+        If it is no whole number, lower than a grade or higher than 1000.
+
+    Examples
+    --------
+    >>> checked_y_max(None, checked_grades([0, 2], "data"), "data")
+    2
+    """
+    highest = int(y.max(initial=0))
+    if y_max is None:
+        return highest
+    if not highest <= y_max <= HIGHEST_GRADE or y_max != int(y_max):
+        raise DataError(
+            f"{name}: y_max = {y_max} is not allowed: expected a whole number from the highest grade, {highest}, to "
+            f"{HIGHEST_GRADE}"
+        )
+    return int(y_max)

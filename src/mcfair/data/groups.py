@@ -6,15 +6,16 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..arrays import IntArray
 from ..errors import DataError
 
-__all__ = ["encode_groups", "groups_within_queries"]
+__all__ = ["checked_codes", "encode_groups", "groups_within_queries"]
 
 
 def encode_groups(labels: Iterable[Any], name: str) -> tuple[IntArray | None, tuple[str, ...]]:
-    """Number groups in the order in which they first appear.
+    """Assign numbers to groups in the order in which they first appear.
 
     Parameters
     ----------
@@ -72,8 +73,20 @@ def label_text(label: object, name: str, item: int) -> str:
     return str(label)
 
 
+def checked_codes(groups: npt.ArrayLike, names: tuple[str, ...], name: str) -> tuple[IntArray, tuple[str, ...]]:
+    """Convert codes of groups to int64; raise DataError if one is no position in `names`."""
+    codes = np.ascontiguousarray(groups, dtype=np.int64)
+    if codes.size and not 0 <= codes.min() <= codes.max() < len(names):
+        raise DataError(
+            f"{name}: codes of groups must be from 0 to {len(names) - 1}, got {codes.min()} to {codes.max()}"
+        )
+    return codes, names
+
+
 def groups_within_queries(groups: IntArray | None, offsets: IntArray) -> IntArray:
-    """Number the groups of each query from 0 in the order of their first items; None means one group per item.
+    """Assign numbers from 0 to the groups of each query, in the order of their first items.
+
+    Without groups every item is a group of its own.
 
     Examples
     --------
@@ -89,6 +102,6 @@ def groups_within_queries(groups: IntArray | None, offsets: IntArray) -> IntArra
     rank = np.empty(first.size, np.int64)
     rank[np.argsort(first)] = np.arange(first.size)
     # Ranks go on from query to query, and the first item of a query has the lowest rank of the query.
-    ranks = rank[pair]
+    ranks: IntArray = rank[pair]
     filled = n > 0
     return ranks - np.repeat(ranks[offsets[:-1][filled]], n[filled])

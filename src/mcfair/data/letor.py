@@ -217,7 +217,7 @@ def parse_block(text: bytes, has_qid: bool, features: bool) -> Block:
         parse(array, has_qid, y, first_row, first_line, qid, docid, X)  # again: the width of X is known only now
     return Block(
         text, has_qid, y[:rows].copy(), first_row[:runs].copy(), first_line[:runs].copy(), qid[:runs].copy(),
-        docid[:rows].copy(), X, lines, width, error, at, begin,
+        docid[:rows].copy(), X, lines, int(width), error, at, begin,
     )  # fmt: skip
 
 

@@ -37,19 +37,19 @@ REASONS = (
 
 
 @kernel
-def is_digit(byte: np.uint8) -> bool:
+def is_digit(byte: int) -> bool:
     """Return whether a byte is one of 0 to 9."""
     return ZERO <= byte <= NINE
 
 
 @kernel
-def is_space(byte: np.uint8) -> bool:
+def is_space(byte: int) -> bool:
     """Return whether a byte is white space; a line feed is."""
     return byte == SPACE or 9 <= byte <= 13
 
 
 @kernel
-def is_end(byte: np.uint8) -> bool:
+def is_end(byte: int) -> bool:
     """Return whether a byte ends a token."""
     return byte == HASH or is_space(byte)
 

@@ -17,7 +17,8 @@ import msgspec
 
 from ..analysis.limits import fairness_floor, frontier
 from ..data.dataset import Dataset
-from ..data.folds import Fold, open_data
+from ..data.folds import Fold
+from ..data.sources import open_data
 from ..errors import DataError, TraceError
 from ..policies.base import Policy
 from ..simulation.run import Setting, played, simulate
