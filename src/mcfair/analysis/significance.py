@@ -289,7 +289,7 @@ def detectable_difference(differences: npt.ArrayLike, level: float = 0.95, *, po
 
 @cache
 def noncentrality(df: int, level: float, power: float) -> float:
-    """Solve P(|T| > t) = power for the noncentrality of T, by Brent's method within a bracket that doubles until it holds the root."""
+    """Solve P(|T| > t) = power for the noncentrality of T, by Brent's method."""
     from scipy.optimize import brentq
     from scipy.special import stdtrit
     from scipy.stats import nct
