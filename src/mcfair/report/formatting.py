@@ -100,17 +100,29 @@ def format_spread(values: npt.ArrayLike, digits: int = 4) -> str:
 def format_interval(low: float, high: float, digits: int = 4) -> str:
     """Format an interval, both ends to the same decimals; a dash if it does not exist.
 
+    Parameters
+    ----------
+    low, high
+        Its ends.
+    digits
+        Significant digits of the end that is larger in size; the other has three, unless it is far smaller.
+
+    Returns
+    -------
+    str
+
     Examples
     --------
-    >>> format_interval(-0.5, 12.25), format_interval(float("nan"), float("nan"))
-    ('-0.50 to 12.25', '–')
+    >>> format_interval(-0.5, 12.25), format_interval(6.63, 10.11, 3), format_interval(float("nan"), float("nan"))
+    ('-0.500 to 12.250', '6.63 to 10.11', '–')
     """
     if not (math.isfinite(low) and math.isfinite(high)):
         return NOTHING
-    largest = max(abs(low), abs(high))
+    smallest, largest = sorted((abs(low), abs(high)))
     if 0 < largest < SMALLEST:
         return f"{low:.{digits - 1}e} to {high:.{digits - 1}e}"
     places = decimal_places(largest, digits)
+    places = min(max(places, decimal_places(smallest, 3)), places + 2)
     return f"{low:,.{places}f} to {high:,.{places}f}"
 
 
