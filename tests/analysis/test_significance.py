@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import permutation_test
+from scipy.stats import t as student
 
 from mcfair.analysis import significance
-from mcfair.analysis.significance import confidence, difference, fisher, holm, resampled
+from mcfair.analysis.significance import confidence, detectable_difference, difference, fisher, holm, resample
 from mcfair.errors import DataError, SettingError
 
 DARWIN = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]
@@ -96,15 +97,15 @@ def test_equal_pairs_change_nothing():
 def test_batches_bound_memory_and_change_nothing(monkeypatch):
     a = np.random.default_rng(0).normal(0.1, 1, 200)
     whole = fisher(a, np.zeros(200), resamples=500), difference(a, np.zeros(200), resamples=500)
-    monkeypatch.setattr(significance, "AT_ONCE", 3_000)
+    monkeypatch.setattr(significance, "BATCH_SIZE", 3_000)
     assert (fisher(a, np.zeros(200), resamples=500), difference(a, np.zeros(200), resamples=500)) == whole
     sizes = []
 
     def function(data, statistic, *, batch, **_):
         sizes.append(batch * data[0].size)
 
-    resampled(function, np.zeros(6_600), 10, 0)
-    resampled(function, np.zeros(100), 10, 0)
+    resample(function, np.zeros(6_600), 10, 0)
+    resample(function, np.zeros(100), 10, 0)
     assert sizes == [6_600, 3_000]
 
 
@@ -117,11 +118,11 @@ def test_older_and_newer_scipy_are_seeded():
         return rng.random()
 
     expected = np.random.default_rng(7).random()
-    assert resampled(older, np.zeros(2), 1, 7) == resampled(newer, np.zeros(2), 1, 7) == expected
+    assert resample(older, np.zeros(2), 1, 7) == resample(newer, np.zeros(2), 1, 7) == expected
 
 
 def test_scipy_s_statistics_are_imported_only_when_needed():
-    code = "import sys, mcfair.significance; sys.exit('scipy.stats' in sys.modules)"
+    code = "import sys, mcfair.analysis.significance; sys.exit('scipy.stats' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -216,6 +217,41 @@ def test_differences_that_are_all_but_equal_bring_no_warning(a):
     assert low - 1e-15 <= mean <= high + 1e-15
 
 
+# --- power -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "level", "power"), [(2, 0.95, 0.8), (5, 0.95, 0.8), (5, 0.8, 0.5), (82, 0.99, 0.9)])
+def test_a_detectable_difference_is_detected_as_often_as_the_power_says(n, level, power):
+    rng = np.random.default_rng(0)
+    one = rng.normal(0, 3, n)
+    draws = rng.normal(0, one.std(ddof=1), (40_000, n)) + detectable_difference(one, level, power=power)
+    t = draws.mean(axis=1) / (draws.std(axis=1, ddof=1) / math.sqrt(n))
+    detected = np.abs(t) > student.ppf((1 + level) / 2, n - 1)
+    assert detected.mean() == pytest.approx(power, abs=4 * math.sqrt(power * (1 - power) / 40_000))
+
+
+def test_a_detectable_difference_by_hand():
+    # many differences: the noncentral t is a normal distribution, and λ is the sum of two normal quantiles
+    d = np.tile([-1.0, 1.0], 50_000)
+    assert detectable_difference(d) == pytest.approx((1.959964 + 0.841621) / math.sqrt(100_000), rel=1e-4)
+    five = [0.9, 1.1, 1.3, 0.7, 1.0]
+    assert detectable_difference(np.multiply(five, -7)) == pytest.approx(7 * detectable_difference(five))
+    assert detectable_difference(np.add(five, 100)) == pytest.approx(detectable_difference(five))
+    assert detectable_difference(five, power=0.9) > detectable_difference(five)
+    assert detectable_difference(five, 0.99) > detectable_difference(five)
+    assert detectable_difference([2.0, 2.0]) == 0
+    assert math.isnan(detectable_difference([2.0]))
+
+
+def test_strict_levels_and_few_differences_have_a_finite_detectable_difference():
+    for n in (2, 3, 5, 82, 6_600):
+        for level in (0.95, 1 - 0.05 / 60):
+            found = detectable_difference(np.arange(n), level)
+            assert 0 < found < math.inf
+            t = student.ppf((1 + level) / 2, n - 1)  # half the power needs about λ = t, and 80 % needs more
+            assert found > 0.5 * t * np.arange(n).std(ddof=1) / math.sqrt(n)
+
+
 # --- bad input -------------------------------------------------------------------------------------------------------
 
 
@@ -245,6 +281,10 @@ def test_what_are_not_pairs_of_numbers_is_refused(function, a, b, message):
         (lambda: confidence([1, 2], level=95), SettingError, "level = 95 is not allowed: expected a number between"),
         (lambda: confidence([]), DataError, "values: expected a list of at least one number"),
         (lambda: confidence([1, np.nan]), DataError, "values: expected finite numbers, got nan at place 1"),
+        (lambda: detectable_difference([]), DataError, "differences: expected a list of at least one number"),
+        (lambda: detectable_difference([1, 2], 95), SettingError, "level = 95 is not allowed: expected a number"),
+        (lambda: detectable_difference([1, 2], power=1), SettingError, "power = 1 is not allowed: expected a number"),
+        (lambda: detectable_difference([1, 2], power=0.05), SettingError, "power = 0.05 is not allowed: expected more"),
         (lambda: holm([0.5, 1.5]), DataError, "p-values: expected numbers from 0 to 1, got 1.5"),
         (lambda: holm([-0.5]), DataError, "p-values: expected numbers from 0 to 1, got -0.5"),
         (lambda: holm([np.nan]), DataError, "p-values: expected finite numbers, got nan"),

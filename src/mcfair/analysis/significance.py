@@ -1,10 +1,11 @@
-"""Whether a difference is more than chance: tests and intervals for values of queries and of seeds, as plain arrays."""
+"""Significance tests, confidence intervals and power for paired values of queries or of seeds, as plain arrays."""
 
 from __future__ import annotations
 
 import inspect
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any
 
 import msgspec
@@ -14,13 +15,13 @@ import numpy.typing as npt
 from ..arrays import FloatArray
 from ..errors import DataError, SettingError, checked
 
-__all__ = ["confidence", "difference", "fisher", "holm"]
+__all__ = ["confidence", "detectable_difference", "difference", "fisher", "holm"]
 
-AT_ONCE = 2_000_000
-"""So many numbers are drawn at once: it bounds memory, to about 0.2 GB, whatever the number of pairs."""
+BATCH_SIZE = 2_000_000
+"""Random numbers per batch; bounds memory to about 0.2 GB whatever the number of pairs."""
 
 ROUNDING = 1e-12
-"""Relative difference of sums that is put down to rounding."""
+"""Relative difference of two sums below which they count as equal."""
 
 Level = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0, description="a number between 0 and 1")]
 Resamples = Annotated[int, msgspec.Meta(ge=1, description="a whole number of at least 1")]
@@ -28,20 +29,20 @@ Seed = Annotated[int, msgspec.Meta(ge=0, description="a whole number of at least
 
 
 def sample(what: str, values: npt.ArrayLike) -> FloatArray:
-    """Check that there is at least one number and that all are finite."""
+    """Convert to a vector of at least one number, all finite."""
     numbers = np.asarray(values, dtype=np.float64)
     if numbers.ndim != 1 or not numbers.size:
         raise DataError(f"{what}: expected a list of at least one number, got an array of shape {numbers.shape}")
     if wrong := np.flatnonzero(~np.isfinite(numbers)).tolist():
         raise DataError(
             f"{what}: expected finite numbers, got {numbers[wrong[0]]} at place {wrong[0]}, one of {len(wrong)} such; "
-            "leave out queries without a figure"
+            "leave out queries without a value"
         )
     return numbers
 
 
 def paired(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
-    """Differences of pairs, checked."""
+    """Validate two samples and return the differences of their pairs."""
     first, second = sample("a", a), sample("b", b)
     if first.size != second.size:
         raise DataError(f"expected pairs, got {first.size} values and {second.size}")
@@ -49,41 +50,50 @@ def paired(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
 
 
 def mean(values: FloatArray, axis: int) -> FloatArray:
-    """Mean along an axis: the statistic of the resampled differences."""
+    """Compute the mean along an axis, the statistic of the resampled differences."""
     return np.asarray(values.mean(axis=axis))
 
 
-def resampled(function: Callable[..., Any], d: FloatArray, resamples: int, seed: int, **options: Any) -> Any:
-    """Call one of SciPy's resampling functions on differences, seeded and in batches."""
+def resample(function: Callable[..., Any], d: FloatArray, resamples: int, seed: int, **options: Any) -> Any:
+    """Call one of SciPy's resampling functions on differences, seeded and in batches of bounded size."""
     given = inspect.signature(function).parameters
     seeded = {"rng" if "rng" in given else "random_state": np.random.default_rng(seed)}  # renamed in SciPy 1.15
-    batch = max(AT_ONCE // d.size, 1)
+    batch = max(BATCH_SIZE // d.size, 1)
     return function((d,), mean, n_resamples=resamples, batch=batch, vectorized=True, **seeded, **options)
 
 
 def fisher(a: npt.ArrayLike, b: npt.ArrayLike, *, resamples: int = 100_000, seed: int = 0) -> float:
-    """Fisher's randomisation test: the p-value of the mean difference of pairs, two-sided.
+    """Compute the two-sided p-value of Fisher's randomisation test for the mean difference of pairs.
 
-    If a and b did not differ, each pair could as well stand the other way round: p is how often the mean difference is
-    as far from 0 when pairs are turned at random. All 2^m ways are tried if they are no more than `resamples`, where m
-    counts the pairs that differ at all; else as many are drawn, and p is at least 1/(resamples + 1).
+    Under the null hypothesis the two values of a pair are exchangeable: p is the share of sign assignments whose mean
+    difference is at least as far from 0 as the observed one. All 2^m assignments are enumerated if they are no more
+    than `resamples`, where m counts the pairs that differ; otherwise `resamples` of them are drawn, and p is at least
+    1/(resamples + 1).
 
     Parameters
     ----------
     a, b : (pairs,) arrays
-        Two figures of each query, such as its unfairness under two policies, averaged over seeds.
+        Two values of each query, such as its unfairness under two policies, averaged over seeds.
     resamples
-        How many ways to draw; the standard error of p is then at most about `sqrt(p / resamples)`.
+        Number of sign assignments to draw; the standard error of p is then at most about `sqrt(p / resamples)`.
     seed
-        What is drawn is a function of it. Neither the order of pairs nor which sample is called a changes p.
+        Seed of the draws. Neither the order of pairs nor the order of a and b changes p.
 
     Returns
     -------
-    float; 1 if the means are equal.
+    float
+        The p-value; 1 if the means are equal.
+
+    Raises
+    ------
+    DataError
+        If a and b are not finite vectors of one length.
+    SettingError
+        If `resamples` or `seed` is out of range.
 
     Examples
     --------
-    Only 2 of the 2^5 ways have all differences on one side.
+    Only 2 of the 2^5 sign assignments have all differences on one side.
 
     >>> fisher([5.1, 4.2, 6.0, 3.3, 7.5], [5.0, 4.0, 5.5, 3.0, 7.1])
     0.0625
@@ -91,30 +101,30 @@ def fisher(a: npt.ArrayLike, b: npt.ArrayLike, *, resamples: int = 100_000, seed
     d = paired(a, b)
     number, start = checked("resamples", Resamples, resamples, SettingError), checked("seed", Seed, seed, SettingError)
     d = np.sort(d * np.sign(math.fsum(d)))
-    d = d[d != 0]  # turning an equal pair changes nothing
+    d = d[d != 0]  # the sign of a zero difference does not matter
     if d.size < 2:
         return 1.0
-    d /= np.abs(d).max()  # SciPy's permutation test gives the same and takes ten times as long
+    d /= np.abs(d).max()  # not SciPy's permutation test: the same p-value takes it ten times as long
     exact = d.size < 63 and 2**d.size <= number
-    ways, as_far = 2**d.size if exact else number, 0
-    rng, rows = np.random.default_rng(start), max(AT_ONCE // d.size, 1)
-    for begin in range(0, ways, rows):
-        count = min(rows, ways - begin)
-        turned: npt.NDArray[Any]
+    assignments, extreme = 2**d.size if exact else number, 0
+    rng, rows = np.random.default_rng(start), max(BATCH_SIZE // d.size, 1)
+    for begin in range(0, assignments, rows):
+        count = min(rows, assignments - begin)
+        flipped: npt.NDArray[Any]
         if exact:
-            turned = np.arange(begin, begin + count)[:, None] >> np.arange(d.size) & 1
+            flipped = np.arange(begin, begin + count)[:, None] >> np.arange(d.size) & 1
         else:
             drawn = rng.integers(0, 2**32, (count, -(-d.size // 32)), dtype=np.uint32).view(np.uint8)
-            turned = np.unpackbits(drawn, axis=1, count=d.size)
-        far = np.abs(d.sum() - turned @ (2.0 * d))
-        as_far += int(np.count_nonzero(far >= d.sum() * (1.0 - ROUNDING)))
-    return float(as_far / ways if exact else (as_far + 1) / (ways + 1))
+            flipped = np.unpackbits(drawn, axis=1, count=d.size)
+        distance = np.abs(d.sum() - flipped @ (2.0 * d))
+        extreme += int(np.count_nonzero(distance >= d.sum() * (1.0 - ROUNDING)))
+    return float(extreme / assignments if exact else (extreme + 1) / (assignments + 1))
 
 
 def holm(p_values: npt.ArrayLike) -> FloatArray:
-    """Holm's step-down correction: p-values that hold for all of several tests at once, in the order given.
+    """Adjust p-values for multiple testing by Holm's step-down procedure, in the order given.
 
-    The i-th smallest of m is multiplied by m - i + 1, and is then at least as large as those before it and at most 1.
+    The i-th smallest of m is multiplied by m - i + 1; the results are made non-decreasing and are at most 1.
 
     Parameters
     ----------
@@ -123,6 +133,11 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
     Returns
     -------
     (tests,) array
+
+    Raises
+    ------
+    DataError
+        If there are none, or one is not a number from 0 to 1.
 
     Examples
     --------
@@ -139,19 +154,27 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
 
 
 def confidence(values: npt.ArrayLike, level: float = 0.95) -> tuple[float, float]:
-    """Student's confidence interval of a mean, such as that of a figure over seeds.
+    """Compute Student's confidence interval of a mean, such as the mean of a metric over seeds.
 
-    `mean ± t s / sqrt(n)`, s the sample's standard deviation and t the quantile for n - 1 degrees of freedom.
+    `mean ± t s / sqrt(n)`, where s is the sample standard deviation and t the quantile for n - 1 degrees of freedom.
 
     Parameters
     ----------
     values : (n,) array
     level
-        How often the interval is to contain the true mean.
+        Coverage probability of the interval.
 
     Returns
     -------
-    (low, high); both nan for one value, which says nothing of its spread.
+    (float, float)
+        Lower and upper end; both nan for one value, which has no spread.
+
+    Raises
+    ------
+    DataError
+        If `values` is not a finite vector of at least one number.
+    SettingError
+        If `level` is not between 0 and 1.
 
     Examples
     --------
@@ -171,22 +194,30 @@ def confidence(values: npt.ArrayLike, level: float = 0.95) -> tuple[float, float
 def difference(
     a: npt.ArrayLike, b: npt.ArrayLike, level: float = 0.95, *, resamples: int = 10_000, seed: int = 0
 ) -> tuple[float, float, float]:
-    """Mean difference of pairs, a less b, with its bootstrap confidence interval (bias-corrected and accelerated).
+    """Compute the mean difference a - b of pairs with its bootstrap confidence interval (BCa).
 
     Parameters
     ----------
     a, b : (pairs,) arrays
-        Two figures of each query.
+        Two values of each query.
     level
-        How often the interval is to contain the true mean difference.
+        Coverage probability of the interval.
     resamples
-        How many samples to draw from the pairs.
+        Number of bootstrap samples.
     seed
-        What is drawn is a function of it.
+        Seed of the bootstrap samples.
 
     Returns
     -------
-    (mean, low, high); the interval is nan for one pair, and a point if all pairs differ by the same.
+    (float, float, float)
+        Mean, lower and upper end; the interval is nan for one pair, and a point if all differences are equal.
+
+    Raises
+    ------
+    DataError
+        If a and b are not finite vectors of one length.
+    SettingError
+        If `level`, `resamples` or `seed` is out of range.
 
     Examples
     --------
@@ -207,6 +238,69 @@ def difference(
         return middle, middle, middle
     from scipy.stats import bootstrap
 
-    spread = np.sort(d) - middle  # small differences of large numbers would drown in rounding
-    found = resampled(bootstrap, spread, number, start, confidence_level=wanted).confidence_interval
+    spread = np.sort(d) - middle  # centred, or small differences of large numbers would be lost to rounding
+    found = resample(bootstrap, spread, number, start, confidence_level=wanted).confidence_interval
     return middle, middle + float(found.low), middle + float(found.high)
+
+
+def detectable_difference(differences: npt.ArrayLike, level: float = 0.95, *, power: float = 0.8) -> float:
+    """Compute the minimal detectable mean difference of a paired t-test, given the spread of the differences.
+
+    A two-sided test of n differences with sample standard deviation s rejects if `|T| > t`, where t is Student's
+    `(1 + level)/2` quantile for n - 1 degrees of freedom. If the true mean difference is δ, T has a noncentral t
+    distribution with noncentrality `λ = δ sqrt(n) / s`. The minimal detectable difference is `δ = λ s / sqrt(n)` for
+    the λ at which `P(|T| > t) = power`. The spread is taken as known: with few differences it is itself uncertain,
+    and so is the result.
+
+    Parameters
+    ----------
+    differences : (n,) array
+        Differences of pairs, such as those of two policies for each seed or each query.
+    level
+        One minus the significance level of the test.
+    power
+        Probability of detecting a true difference of the returned size; above 1 - level.
+
+    Returns
+    -------
+    float
+        At least 0; nan for one difference, with which nothing can be tested.
+
+    Raises
+    ------
+    DataError
+        If `differences` is not a finite vector of at least one number.
+    SettingError
+        If `level` or `power` is not between 0 and 1, or `power` is not above 1 - level.
+
+    Examples
+    --------
+    >>> round(detectable_difference([0.9, 1.1, 1.3, 0.7, 1.0]), 3)
+    0.376
+    """
+    d, confidence_level = sample("differences", differences), checked("level", Level, level, SettingError)
+    wanted = checked("power", Level, power, SettingError)
+    if wanted <= 1 - confidence_level:
+        raise SettingError(f"power = {wanted} is not allowed: expected more than 1 - level = {1 - confidence_level:g}")
+    if d.size < 2:
+        return math.nan
+    return noncentrality(d.size - 1, confidence_level, wanted) * float(d.std(ddof=1)) / math.sqrt(d.size)
+
+
+@cache
+def noncentrality(df: int, level: float, power: float) -> float:
+    """Solve P(|T| > t) = power for the noncentrality of T, by Brent's method."""
+    from scipy.optimize import brentq
+    from scipy.special import stdtrit
+    from scipy.stats import nct
+
+    t = float(stdtrit(df, (1 + level) / 2))
+
+    def excess(shift: float) -> float:
+        # P(T < -t) by symmetry: SciPy's distribution function is nan far out in the lower tail
+        return float(nct.sf(t, df, shift) + nct.sf(t, df, -shift)) - power
+
+    high = 2.0
+    while excess(high) < 0:
+        high *= 2.0
+    return float(brentq(excess, 0.0, high, xtol=1e-10))

@@ -108,7 +108,7 @@ def show_table(results: Results, experiment: Experiment, data: str, setting: Set
     from rich.table import Table
 
     from ..metrics.base import parse_metric
-    from ..report.numbers import format_number, format_spread
+    from ..report.formatting import format_number, format_spread
 
     floors = results.floors(data, setting)
     texts = [f"cndcg@{k}" for k in (1, 3, 5) if k <= setting.k_s] + [repr(each) for each in setting.metrics]

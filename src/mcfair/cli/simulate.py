@@ -129,7 +129,7 @@ def show(traces: list[Trace], title: str, named: list[str]) -> None:
 
     from ..metrics.base import parse_metric
     from ..policies.base import parse_policy
-    from ..report.numbers import format_spread
+    from ..report.formatting import format_spread
 
     ranks = traces[0].state.p.size
     cutoffs = sorted({1, (ranks + 1) // 2, ranks})

@@ -58,7 +58,7 @@ def show_tuning(found: Tuning, parameter: str) -> None:
     from rich.table import Table
 
     from ..metrics.base import parse_metric
-    from ..report.numbers import format_number
+    from ..report.formatting import format_number
 
     ranks = max(int(name.removeprefix("ndcg@")) for name in found.figures if name.startswith("ndcg@"))
     standard = ["unfairness", "ndcg@1", f"ndcg@{ranks}", f"cndcg@{ranks}"]

@@ -1,100 +1,160 @@
-"""What can be said of the results: differences between policies that are not chance, and whose curve is higher."""
+"""Comparisons with a baseline: paired tests over queries, and curves compared at equal unfairness over seeds.
+
+Every comparison carries an interval and the difference that it could have detected, so that a result that is not
+significant is never mistaken for evidence of equality.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import numpy as np
 
-from ..analysis.significance import confidence, difference, fisher, holm
+from ..analysis.significance import confidence, detectable_difference, difference, fisher, holm
 from ..arrays import FloatArray
 from .views import Curve, Point, View
 
-__all__ = ["Above", "Comparison", "Tested", "baseline", "compared_curves", "envelope", "significance"]
+__all__ = [
+    "LEVEL",
+    "POWER",
+    "ComparedPoint",
+    "Comparison",
+    "QueryTest",
+    "baseline",
+    "compare_curves",
+    "envelope",
+    "significance",
+]
+
+LEVEL = 0.95
+"""Coverage of the intervals; 1 minus it is the significance level."""
+
+POWER = 0.8
+"""Power at which detectable differences are stated."""
 
 ROUNDING = 1e-9
-"""A relative difference that is put down to rounding."""
+"""Relative difference below which two values count as the same."""
 
 
-# --- differences over queries ----------------------------------------------------------------------------------------
+# --- tests over queries ----------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
-class Tested:
-    """A policy's mean difference from the baseline over queries, its interval, and p as it is and after Holm."""
+class QueryTest:
+    """A policy's mean difference from the baseline over queries.
+
+    `p_adjusted` is Holm's; `detectable` is the difference that a paired t-test over the same queries would detect
+    with a power of 80 % at the strictest of Holm's levels, (1 - LEVEL) / tests.
+    """
 
     mean: float
     low: float
     high: float
     p: float
-    corrected: float
+    p_adjusted: float
+    detectable: float
+
+    @property
+    def significant(self) -> bool:
+        """Whether the adjusted p-value is below the significance level."""
+        return self.p_adjusted < 1 - LEVEL
 
     @property
     def mark(self) -> str:
-        """† for p < 0.01, ‡ for p < 0.05."""
-        return "†" if self.corrected < 0.01 else "‡" if self.corrected < 0.05 else ""
+        """† for an adjusted p-value below 0.01, ‡ below 0.05."""
+        return "†" if self.p_adjusted < 0.01 else "‡" if self.significant else ""
 
 
 def baseline(view: View) -> Point | None:
-    """Find the policy that others are tested against: the last of the series in `compare_with`."""
+    """Return the policy that others are tested against: the last of the series in `compare_with`."""
     wanted = view.experiment.compare_with
     found = [curve.points[-1] for curve in view.curves if wanted and curve.label == wanted]
     return found[0] if found else None
 
 
-def significance(view: View, metric: str) -> dict[Point, Tested]:
-    """Test every other policy against the baseline on each query's figure, corrected for how many they are."""
+def significance(view: View, metric: str) -> dict[Point, QueryTest]:
+    """Test every other policy against the baseline on a metric of each query, adjusted for the number of tests."""
     base = baseline(view)
-    others = [point for curve in view.curves for point in curve.points if point is not base]
+    others = [point for point in view.points if point is not base]
     if base is None or not others:
         return {}
     reference = view.per_query(base).select("query", base=metric)
-    found, p_values = [], []
+    points, samples = [], []
     for point in others:
         pairs = view.per_query(point).select("query", metric).join(reference, on="query").sort("query")
         if pairs.is_empty():
             continue
         a, b = pairs[metric].to_numpy(), pairs["base"].to_numpy()
         if np.allclose(a, b, rtol=ROUNDING, atol=0.0):
-            a = b  # the same lists: what is left is rounding, and a test would call it systematic
-        found.append((point, difference(a, b)))
-        p_values.append(fisher(a, b))
-    if not found:
+            a = b  # the same lists: the rest is rounding error, which a test would take for a systematic difference
+        points.append(point)
+        samples.append((a, b))
+    if not points:
         return {}
-    corrected = holm(p_values)
+    p_values = [fisher(a, b) for a, b in samples]
+    strictest = 1 - (1 - LEVEL) / len(points)
     return {
-        point: Tested(*interval, p, float(q))
-        for (point, interval), p, q in zip(found, p_values, corrected, strict=True)
+        point: QueryTest(*difference(a, b, LEVEL), p, float(q), detectable_difference(a - b, strictest, power=POWER))
+        for point, (a, b), p, q in zip(points, samples, p_values, holm(p_values), strict=True)
     }
 
 
-# --- whose curve is higher -------------------------------------------------------------------------------------------
+# --- curves at equal unfairness --------------------------------------------------------------------------------------
+
+Outcome = Literal["above", "below", "undecided", "identical", "untested"]
+"""Where the baseline's curve lies relative to a point: significantly above, significantly below, no significant
+difference, the same value in every seed, or unknown because there is one seed."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Above:
-    """A point above the curve it is compared with: by how much, as a mean over seeds and its interval."""
+class ComparedPoint:
+    """A point of another method against the baseline's curve; differences are the curve's value minus the point's."""
 
     point: Point
-    by: float
+    difference: float
     low: float
     high: float
+    detectable: float
+    outcome: Outcome
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """A method against the curve in `compare_with`: points compared, points beyond its ends, and points above it."""
+    """A method against the baseline's curve; `fairer` and `less_fair` count its points beyond the curve's ends."""
 
     label: str
-    compared: int
-    fairer: int
-    less_fair: int
-    above: tuple[Above, ...]
+    points: tuple[ComparedPoint, ...]
+    fairer: int = 0
+    less_fair: int = 0
+
+    @property
+    def compared(self) -> int:
+        """Number of points within the range of the curve."""
+        return len(self.points)
+
+    def count(self, outcome: Outcome) -> int:
+        """Count the points with an outcome."""
+        return sum(each.outcome == outcome for each in self.points)
+
+    @property
+    def detectable(self) -> float:
+        """Median detectable difference of the points that differ from the curve in some seed; nan if there are none."""
+        sizes = [each.detectable for each in self.points if each.outcome in ("above", "below", "undecided")]
+        return float(np.median(sizes)) if sizes else math.nan
+
+    @classmethod
+    def merge(cls, label: str, parts: Iterable[Comparison]) -> Comparison:
+        """Join comparisons under one label."""
+        found = list(parts)
+        points = tuple(point for each in found for point in each.points)
+        return cls(label, points, sum(each.fairer for each in found), sum(each.less_fair for each in found))
 
 
 def envelope(x: FloatArray, y: FloatArray, at: float) -> float:
-    """Find the most effectiveness on a curve, straight between its points, at an unfairness of at most `at`.
+    """Compute the highest value of a piecewise linear curve at an unfairness of at most `at`.
 
     Examples
     --------
@@ -110,66 +170,69 @@ def envelope(x: FloatArray, y: FloatArray, at: float) -> float:
     return best
 
 
-def compared_curves(view: View, k: int) -> list[Comparison]:
-    """Compare the curves of other policies with the one in `compare_with`, seed by seed at equal unfairness.
+def compare_curves(view: View, k: int) -> list[Comparison]:
+    """Compare the other methods with the curve in `compare_with`, seed by seed at equal unfairness.
 
-    Seeds have the same visitors whatever the policy, so differences within a seed have less noise than the curves. A
-    point is above if the 95 % interval of its mean difference is; with one seed, if it is above at all.
+    A seed fixes the visitors whatever the policy, so differences within a seed vary less than the curves do.
     """
     wanted = view.experiment.compare_with
     bases = [curve for curve in view.curves if wanted and curve.label == wanted]
-    own = {curve.base for curve in bases}
+    own = {curve.policy_class for curve in bases}
     if not bases:
         return []
-    seeds = sorted(set.intersection(*(seeds_of(point) for curve in bases for point in curve.points)))
+    seeds = sorted(set.intersection(*(set(point.seeds) for curve in bases for point in curve.points)))
     lines = {seed: [line(curve, k, seed) for curve in bases] for seed in seeds}
-    found: dict[str, Comparison] = {}
+    found: dict[str, list[Comparison]] = {}
     for curve in view.curves:
-        if curve.base not in own:
-            one = compare(curve, lines, k)
-            if curve.label in found:
-                before = found[curve.label]
-                one = Comparison(one.label, one.compared + before.compared, one.fairer + before.fairer,
-                                 one.less_fair + before.less_fair, before.above + one.above)  # fmt: skip
-            found[curve.label] = one
-    return list(found.values())
+        if curve.policy_class not in own:
+            found.setdefault(curve.label, []).append(compare_curve(curve, lines, k))
+    return [Comparison.merge(label, parts) for label, parts in found.items()]
 
 
-def compare(curve: Curve, lines: dict[int, list[tuple[FloatArray, FloatArray]]], k: int) -> Comparison:
-    """Compare the points of a curve with others."""
-    inside, fairer, less_fair, above = 0, 0, 0, []
+Lines = dict[int, list[tuple[FloatArray, FloatArray]]]
+
+
+def compare_curve(curve: Curve, lines: Lines, k: int) -> Comparison:
+    """Compare the points of one curve with the baseline's curves, given by seed."""
+    inside, fairer, less_fair = [], 0, 0
     for point in curve.points:
-        seeds = sorted(seeds_of(point) & set(lines))
-        here = {seed: at(point, k, seed) for seed in seeds}
-        if not seeds:
+        values = {seed: value_at(point, k, seed) for seed in sorted(set(point.seeds) & set(lines))}
+        if not values:
             continue
-        if any(x < min(base.min() for base, _ in lines[seed]) * (1 - ROUNDING) for seed, (x, _) in here.items()):
+        if any(x < min(base.min() for base, _ in lines[seed]) * (1 - ROUNDING) for seed, (x, _) in values.items()):
             fairer += 1
-            continue
-        if any(x > max(base.max() for base, _ in lines[seed]) * (1 + ROUNDING) for seed, (x, _) in here.items()):
+        elif any(x > max(base.max() for base, _ in lines[seed]) * (1 + ROUNDING) for seed, (x, _) in values.items()):
             less_fair += 1
-            continue
-        inside += 1
-        by = np.array([y - max(envelope(*each, x) for each in lines[seed]) for seed, (x, y) in here.items()])
-        low, high = confidence(by)
-        least = float(by.mean()) if math.isnan(low) else low
-        if least > ROUNDING * point.mean(f"cndcg@{k}"):
-            above.append(Above(point, float(by.mean()), low, high))
-    return Comparison(curve.label, inside, fairer, less_fair, tuple(above))
+        else:
+            gaps = [max(envelope(*each, x) for each in lines[seed]) - y for seed, (x, y) in values.items()]
+            inside.append(compare_point(point, gaps, point.mean(f"cndcg@{k}")))
+    return Comparison(curve.label, tuple(inside), fairer, less_fair)
 
 
-def seeds_of(point: Point) -> set[int]:
-    """Seeds that a policy was run with."""
-    return set(point.runs["seed"].to_list())
+def compare_point(point: Point, gaps: Sequence[float], scale: float) -> ComparedPoint:
+    """Classify a point by the interval of its mean difference from the curve over seeds."""
+    mean = float(np.mean(gaps))
+    low, high = confidence(gaps, LEVEL)
+    smallest = ROUNDING * abs(scale)
+    outcome: Outcome = "undecided"
+    if len(gaps) < 2:
+        outcome = "untested"
+    elif max(map(abs, gaps)) <= smallest:
+        outcome = "identical"
+    elif low > smallest:
+        outcome = "above"
+    elif high < -smallest:
+        outcome = "below"
+    return ComparedPoint(point, mean, low, high, detectable_difference(gaps, LEVEL, power=POWER), outcome)
 
 
-def at(point: Point, k: int, seed: int) -> tuple[float, float]:
-    """Unfairness and cNDCG@k with one seed."""
-    i = point.runs["seed"].to_list().index(seed)
+def value_at(point: Point, k: int, seed: int) -> tuple[float, float]:
+    """Return unfairness and cNDCG@k of one seed."""
+    i = point.seeds.index(seed)
     return float(point.values("unfairness")[i]), float(point.values(f"cndcg@{k}")[i])
 
 
 def line(curve: Curve, k: int, seed: int) -> tuple[FloatArray, FloatArray]:
-    """Draw a curve with one seed: unfairness and cNDCG@k of its points, in order."""
-    x, y = np.array([at(point, k, seed) for point in curve.points]).T
+    """Return unfairness and cNDCG@k of a curve's points with one seed, in order."""
+    x, y = np.array([value_at(point, k, seed) for point in curve.points]).T
     return x, y

@@ -1,8 +1,9 @@
-"""What the report shows at a time, one experiment on one dataset in one setting, with the numbers it needs."""
+"""Views of the results: one experiment on one dataset in one setting, with the numbers that the report shows."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from ..simulation.run import Setting
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Curve", "Limits", "Point", "View", "paper_is_comparable", "views"]
+__all__ = ["Curve", "Limits", "Point", "View", "cndcg_limit", "metric_label", "views"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -32,43 +33,48 @@ class Point:
 
     @property
     def text(self) -> str:
-        """The policy with the parameters that are not at their defaults."""
+        """The policy with the parameters that differ from their defaults."""
         return self.policy.label
 
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds of the runs, in the order of the rows."""
+        return self.runs["seed"].to_list()
+
     def values(self, metric: str) -> FloatArray:
-        """Give a figure of each seed."""
-        return self.runs[metric].to_numpy()
+        """Return a metric of each seed; nan if the runs do not have it."""
+        return self.runs[metric].to_numpy() if metric in self.runs.columns else np.full(self.runs.height, np.nan)
 
     def mean(self, metric: str) -> float:
-        """Give the mean over seeds."""
+        """Return the mean of a metric over seeds."""
         return float(self.values(metric).mean())
 
     def std(self, metric: str) -> float:
-        """Give the population standard deviation over seeds, as the paper does."""
+        """Return the population standard deviation of a metric over seeds, as the paper does."""
         return float(self.values(metric).std())
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Curve:
-    """A series as it was played in one setting."""
+    """A series as it was run in one setting."""
 
     series: Series
     points: list[Point]
 
     @property
     def label(self) -> str:
-        """What the series is called."""
+        """Name of the series."""
         return self.series.name
 
     @property
-    def base(self) -> str:
-        """Name of its policy."""
-        return type(self.points[0].policy).__name__
+    def policy_class(self) -> type[Policy]:
+        """Class of its policies."""
+        return type(self.points[0].policy)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Limits:
-    """What no policy can beat: the floor of each seed, and the frontier as a mean over seeds."""
+    """Bounds for all policies: the fairness floor of each seed and the Pareto frontier as a mean over seeds."""
 
     floor: FloatArray
     gap: float
@@ -89,7 +95,7 @@ class View:
 
     @cached_property
     def curves(self) -> list[Curve]:
-        """The series played here; policies without a run are left out."""
+        """The series of this setting; policies without a run are left out."""
         found = []
         for series in self.experiment.series:
             if series.mode in ("", self.setting.mode):
@@ -98,44 +104,56 @@ class View:
                     found.append(Curve(series, points))
         return found
 
+    @property
+    def points(self) -> list[Point]:
+        """All points of all curves."""
+        return [point for curve in self.curves for point in curve.points]
+
+    @property
+    def seeds(self) -> int:
+        """Largest number of seeds of any point."""
+        return max(point.runs.height for point in self.points)
+
     def point(self, label: str, policy: Policy) -> Point:
-        """Look up the runs of a policy, those of the experiment's seeds, and its time."""
-        import polars as pl
+        """Collect the runs of one policy and, if measured, its time."""
+        runs = self.select_seeds(self.results.of(self.data, self.setting, policy))
+        return Point(label, policy, runs, self.results.seconds(self.data, self.setting, policy))
 
-        runs = self.results.of(self.data, self.setting, policy)
-        timed = self.here(self.results.times).filter(pl.col("policy") == repr(policy))["seconds"]
-        return Point(label, policy, self.seeds_of(runs), float(timed[0]) if timed.len() else None)
-
-    def here(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Rows of this dataset and setting."""
+    def select(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Select the rows of this dataset and setting."""
         import polars as pl
 
         if frame.is_empty():
             return frame
         return frame.filter((pl.col("data") == self.data) & (pl.col("setting") == setting_key(self.setting)))
 
-    def seeds_of(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Rows of the experiment's own seeds; another experiment may have more."""
+    def select_seeds(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Select the rows of the experiment's own seeds; another experiment may have more."""
         import polars as pl
 
         return frame.filter(pl.col("seed") < self.experiment.seeds)
 
     @cached_property
     def limits(self) -> Limits | None:
-        """Floor and frontier; nothing if they were not computed."""
-        rows = self.here(self.results.limits)
+        """Floor and frontier; None if they were not computed."""
+        rows = self.select(self.results.limits)
         if rows.is_empty():
             return None
-        rows = self.seeds_of(rows).sort("seed")
-        curve = self.here(self.results.frontier)
+        rows = self.select_seeds(rows).sort("seed")
+        curve = self.select(self.results.frontier)
         if curve.is_empty():
             x = y = np.empty(0)
         else:
-            mean = means(self.seeds_of(curve).sort("point", "seed"), "point", ["unfairness", "ndcg"])
+            mean = means(self.select_seeds(curve).sort("point", "seed"), "point", ["unfairness", "ndcg"])
             x, y = mean["unfairness"].to_numpy(), mean["ndcg"].to_numpy()
         worst = rows.row(int(rows["unreachable"].arg_max() or 0), named=True)
         gap = float(rows["gap"].to_numpy().max())
         return Limits(rows["floor"].to_numpy(), gap, worst["queries"], worst["unreachable"], x, y)
+
+    @property
+    def floor(self) -> float:
+        """Mean fairness floor over seeds; 0 if it is 0 or was not computed."""
+        return float(self.limits.floor.mean()) if self.limits else 0.0
 
     @property
     def best_cndcg(self) -> float:
@@ -145,11 +163,21 @@ class View:
 
     @property
     def cutoffs(self) -> list[int]:
-        """Cutoffs for tables: 1, 3, 5 and the length of lists."""
+        """Cutoffs of tables: 1, 3, 5 and the length of lists."""
         return sorted({k for k in (1, 3, 5) if k <= self.setting.k_s} | {self.setting.k_s})
 
+    @property
+    def extra_metrics(self) -> tuple[str, ...]:
+        """Metrics that the experiment names in addition."""
+        return tuple(getattr(self.experiment, "metrics", ()))
+
+    @property
+    def as_published(self) -> bool:
+        """Whether the paper's figures apply: its data and runs as long as its own."""
+        return bool(getattr(self.experiment, "as_published", True))
+
     def per_query(self, point: Point) -> pl.DataFrame:
-        """Unfairness and NDCG of each query in a policy's runs, averaged over the seeds in which it was visited."""
+        """Average unfairness and NDCG of each query over the seeds in which it was visited."""
         import polars as pl
 
         rows = self.results.queries.filter((pl.col("visits") > 0) & pl.col("key").is_in(point.runs["key"].to_list()))
@@ -158,7 +186,7 @@ class View:
 
 
 def means(frame: pl.DataFrame, by: str, columns: list[str]) -> pl.DataFrame:
-    """Give the mean of some columns for each value of another, summed in the order of rows, so always the same."""
+    """Average columns within groups, summing in the order of rows, so that equal rows give equal bits."""
     import polars as pl
 
     groups, place = np.unique(frame[by].to_numpy(), return_inverse=True)
@@ -168,14 +196,27 @@ def means(frame: pl.DataFrame, by: str, columns: list[str]) -> pl.DataFrame:
 
 
 def views(results: Results, experiment: Experiment, data: str) -> Iterator[View]:
-    """Go through the settings in which an experiment was run on a dataset."""
+    """Iterate over the settings in which an experiment has runs on a dataset."""
     for setting in experiment.conditions:
         view = View(results, experiment, data, setting)
         if view.curves:
             yield view
 
 
-def paper_is_comparable(view: View) -> bool:
-    """Whether the runs are on the paper's data and as long as the paper's."""
-    folder = "/" + view.data.lower().replace("\\", "/")
-    return folder.rstrip("/").endswith("/mq2008/fold1") and view.setting.steps == Setting(mode=view.setting.mode).steps
+def metric_label(metric: str) -> str:
+    """Return the name of a metric as tables show it.
+
+    Examples
+    --------
+    >>> metric_label("cndcg@5"), metric_label("group_unfairness"), metric_label("gini")
+    ('cNDCG@5', 'group unfairness', 'Gini')
+    """
+    text = metric.replace("_", " ")
+    for pattern, name in ((r"\bcndcg\b", "cNDCG"), (r"\bndcg\b", "NDCG"), (r"\bgini\b", "Gini")):
+        text = re.sub(pattern, name, text)
+    return text
+
+
+def cndcg_limit(gamma: float) -> float | None:
+    """Return the limit 1/(1 - γ) of the largest cNDCG in long runs; None if it grows without bound."""
+    return None if gamma == 1.0 else 1.0 / (1.0 - gamma)

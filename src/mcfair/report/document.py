@@ -1,0 +1,68 @@
+"""The document under construction: sections of blocks that the templates render, and the files beside the page."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Literal
+
+from ..experiments.results import Results
+from .figures import Picture
+from .markup import Table
+
+__all__ = ["Block", "Report", "Section"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Block:
+    """One element of a section; the template of its kind renders it."""
+
+    kind: Literal["paragraph", "heading", "list", "table", "figure", "details"]
+    text: str = ""
+    items: tuple[str, ...] = ()
+    table: Table | None = None
+    picture: Picture | None = None
+    blocks: tuple[Block, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A section of the page."""
+
+    anchor: str
+    title: str
+    blocks: tuple[Block, ...] = ()
+    template: str = ""
+
+
+@dataclasses.dataclass
+class Report:
+    """The report under construction."""
+
+    results: Results
+    sections: list[Section] = dataclasses.field(default_factory=list)
+    findings: list[str] = dataclasses.field(default_factory=list)
+    notes: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    tables: list[Table] = dataclasses.field(default_factory=list)
+    pictures: list[Picture] = dataclasses.field(default_factory=list)
+    names: set[str] = dataclasses.field(default_factory=set)
+
+    def unique_name(self, *parts: str) -> str:
+        """Return a name for files and anchors built from any words, unlike all before it."""
+        word = re.sub(r"[^a-z0-9]+", "-", "-".join(part for part in parts if part).lower()).strip("-") or "part"
+        chosen, i = word, 2
+        while chosen in self.names:
+            chosen, i = f"{word}-{i}", i + 1
+        self.names.add(chosen)
+        return chosen
+
+    def add_table(self, table: Table) -> Block:
+        """Register a table for the files beside the page, under a unique name, and return its block."""
+        named = dataclasses.replace(table, name=self.unique_name(table.name))
+        self.tables.append(named)
+        return Block(kind="table", table=named)
+
+    def add_picture(self, picture: Picture, caption: str) -> Block:
+        """Register a figure for the files beside the page, and return its block."""
+        self.pictures.append(picture)
+        return Block(kind="figure", picture=picture, text=caption)

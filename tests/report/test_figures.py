@@ -1,0 +1,187 @@
+"""Styles, dark mode, labels and numbers: what needs no results."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from small_results import view_of
+
+import mcfair as mf
+from mcfair.experiments.experiment import Series
+from mcfair.policies.base import parse_policies
+from mcfair.report import styles
+from mcfair.report.figures import render, spread_out
+from mcfair.report.formatting import (
+    NOTHING,
+    format_excess,
+    format_interval,
+    format_number,
+    format_signed,
+    format_spread,
+)
+from mcfair.report.styles import BUILT_IN_STYLES, DARK_BACKGROUND, PALETTE, choose_styles, contrast, dark_color
+from mcfair.report.tradeoff import Panel, tradeoff_alt, tradeoff_figure
+from mcfair.report.views import Curve, Point
+
+
+def curve(label: str, text: str) -> Curve:
+    points = [Point(label, policy, pl.DataFrame(), None) for policy in parse_policies(text)]
+    return Curve(Series(policies=(text,), label=label), points)
+
+
+# --- styles ----------------------------------------------------------------------------------------------------------
+
+
+def test_each_built_in_policy_has_its_own_style():
+    found = [styles.policy_style(policy) for policy in mf.registered(mf.Policy).values()]
+    assert None not in found
+    assert len(set(found)) == len(found)
+
+
+def test_a_policy_may_carry_its_style():
+    @mf.register
+    class Own(mf.Policy):
+        style = ("#CC79A7", "*")
+
+        def score(self, q):
+            return q.R
+
+    chosen = choose_styles([curve("mine", "Own"), curve("TopK", "TopK")])
+    assert (chosen["mine"].color, chosen["mine"].marker) == ("#CC79A7", "*")
+
+
+def test_a_policy_without_a_style_gets_a_free_one_that_depends_on_its_name():
+    for name in ("Alpha", "Beta"):
+        mf.register(type(name, (mf.Policy,), {"score": lambda self, q: q.R, "__module__": __name__}))
+    alone = choose_styles([curve("Alpha", "Alpha")])["Alpha"]
+    both = choose_styles([curve("Beta", "Beta"), curve("Alpha", "Alpha")])
+    assert alone == both["Alpha"] == choose_styles([curve("Alpha", "Alpha")])["Alpha"]
+    assert both["Beta"] != both["Alpha"]
+    taken = choose_styles([curve("Alpha", "Alpha"), *(curve(name, name) for name in ("TopK", "FairCo", "MCFair"))])
+    assert len({style.color for style in taken.values()}) == 4
+
+
+def test_variants_share_the_hue_and_others_do_not_take_it():
+    chosen = choose_styles([
+        curve("MCFair", "MCFair(alpha=[0, 1], beta=0)"), curve("MCFair", "MCFair(alpha=[0, 1])"),
+        curve("MCFair, β = 50", "MCFair(beta=50)"), curve("TopK", "TopK"),
+    ])  # fmt: skip
+    own = styles.policy_style(mf.MCFair)
+    assert (chosen["MCFair"].color, chosen["MCFair"].marker) == own
+    assert list(chosen) == ["MCFair", "MCFair, β = 50", "TopK"]
+    assert len(set(chosen.values())) == 3
+    parts = choose_styles([
+        curve("Eff.", "TopK"), curve("Eff.+Fair.", "MCFair(beta=0, alpha=[0, 1])"),
+        curve("Eff.+Uncert.", "MCFair(alpha=0, beta=[0, 1])"), curve("all", "MCFair(alpha=[0, 1], beta=100)"),
+    ])  # fmt: skip
+    assert (parts["all"].color, parts["all"].marker) == own
+    assert len({style.color for style in parts.values()}) == 4
+    many = choose_styles([curve(f"FairCo, β = {beta}", f"FairCo(beta={beta})") for beta in range(7)])
+    assert len(set(many.values())) == 7
+
+
+# --- dark mode -------------------------------------------------------------------------------------------------------
+
+
+def test_dark_colors_have_contrast_and_stay_apart():
+    shown = [dark_color(color.lower()) for color in PALETTE]
+    assert all(contrast(color, DARK_BACKGROUND) >= 4.5 for color in shown)
+    assert len(set(shown)) == len(PALETTE)
+    assert dark_color("#ffffff") == DARK_BACKGROUND
+    assert contrast(dark_color("#e4e4e4"), DARK_BACKGROUND) < 2  # grid lines stay faint
+    css = (Path(styles.__file__).parent / "style.css").read_text(encoding="utf-8")
+    assert f"--paper: {DARK_BACKGROUND};" in css
+
+
+def test_every_color_of_a_dark_figure_is_a_dark_one(results):
+    view = view_of(results)
+    panel = Panel(view.curves, "cndcg@5", "post-processing: relevance is given", view.floor)
+    picture = render(tradeoff_figure([[panel]]), tradeoff_figure([[panel]], narrow=True), "one", "One panel.")
+    light, dark = (set(re.findall(rb"#[0-9a-f]{6}", svg)) for svg in (picture.svg, picture.dark_svg))
+    assert dark == {dark_color(color.decode()).encode() for color in light} | {dark_color("#000000").encode()}
+    assert picture.dark_svg.count(b"<path") == picture.svg.count(b"<path")
+    assert b'<svg fill="#f2f4f7"' in picture.dark_svg  # black, which SVG takes where no colour is written
+
+
+# --- trade-offs ------------------------------------------------------------------------------------------------------
+
+
+def test_a_tradeoff_can_be_drawn_from_curves_alone():
+    """Without an experiment or results: any points, any metric."""
+    points = [
+        Point("mine", policy, pl.DataFrame({"seed": [0, 1], "unfairness": [u, u + 0.1], "ndcg@3": [n, n]}), None)
+        for policy, u, n in zip(parse_policies("MCFair(alpha=[0, 1])"), (2.0, 30.0), (0.8, 0.9), strict=True)
+    ]
+    one = Curve(Series(policies=("MCFair(alpha=[0, 1])",), label="mine"), points)
+    panel = Panel([one], "ndcg@3", floor=1.0, frontier=(np.array([1.0, 5.0]), np.array([0.85, 0.95])))
+    wide, narrow = tradeoff_figure([[panel, panel]]), tradeoff_figure([[panel, panel]], narrow=True)
+    assert [len(figure.axes) for figure in (wide, narrow)] == [2, 2]
+    (width, height), (narrow_width, narrow_height) = (figure.get_size_inches() for figure in (wide, narrow))
+    assert narrow_width < width / 2
+    assert narrow_height > height
+    assert wide.axes[0].get_ylabel() == "NDCG@3 (higher is better)"
+    assert wide.axes[0].get_xscale() == "log"
+    assert [text.get_text() for text in wide.legends[0].get_texts()] == [
+        "mine", "floor (lowest possible)", "limit if relevance is known"
+    ]  # fmt: skip
+    assert "NDCG@3 against unfairness" in tradeoff_alt([[panel]], "Mine")
+
+
+def test_labels_are_moved_apart():
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 9):
+        values = rng.normal(size=size)
+        places = spread_out(values, 0.5)
+        assert np.all(np.diff(np.sort(places)) > 0.5 - 1e-9)
+        assert np.array_equal(np.argsort(places), np.argsort(values))
+        assert places.mean() == pytest.approx(values.mean())
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (format_number(1234567.8), "1,234,568"),
+        (format_number(0.00012345), "0.0001234"),
+        (format_number(0.00123, 3), "0.00123"),
+        (format_number(3.21e-11), "3.210e-11"),
+        (format_number(0.0), "0"),
+        (format_number(float("nan")), NOTHING),
+        (format_number(None), NOTHING),
+        (format_signed(0.00123), "+0.00123"),
+        (format_signed(-1e-9), "-1.00e-09"),
+        (format_excess(1.0000123), "0.00123"),
+        (format_excess(1 + 1e-15), "0"),
+        (format_interval(-0.00123, 0.0456, 3), "-0.00123 to 0.04560"),
+        (format_interval(1e-5, 5.0, 3), "0.0000 to 5.0000"),
+        (format_interval(-2e-9, 1e-9, 3), "-2.00e-09 to 1.00e-09"),
+        (format_spread([22.0, 23.0]), "22.50 (0.50)"),
+        (format_spread([0.00123, 0.00123]), "0.001230 (0.000000)"),
+        (format_spread([0.00123]), "0.001230"),
+        (format_spread([214.4, 222.2]), "218.3 (3.9)"),
+        (format_spread([200.0, 200.0 + 1e-12]), "200.0 (0.0)"),
+        (format_spread([-1.0, 1.0]), "0.0 (1.0)"),
+        (format_spread([1e-8, 3e-8]), "2.000e-08 (1.0e-08)"),
+        (format_spread([np.nan, np.nan]), NOTHING),
+    ],
+)
+def test_numbers(shown, expected):
+    assert shown == expected
+
+
+def test_formatting_needs_no_heavy_library():
+    heavy = ("matplotlib", "polars", "jinja2", "numba", "scipy")
+    code = f"import sys, mcfair.report.formatting; sys.exit(' '.join(n for n in {heavy} if n in sys.modules) or 0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == ""
+    assert done.returncode == 0
+
+
+def test_built_in_styles_are_of_the_palette():
+    assert {color for color, _ in BUILT_IN_STYLES.values()} <= set(PALETTE)
