@@ -107,7 +107,7 @@ def show_table(results: Results, experiment: Experiment, data: str, setting: Set
     import numpy as np
     from rich.table import Table
 
-    from ..metrics.base import parse_metric
+    from ..metrics.base import metric_label
     from ..report.formatting import format_number, format_spread
 
     floors = results.floors(data, setting)
@@ -116,7 +116,7 @@ def show_table(results: Results, experiment: Experiment, data: str, setting: Set
     title = f"{experiment.title}: {data}, {setting.mode}, {setting.steps:,} steps, {seeds}"
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("method")
-    for head in ("unfairness", "above floor", *(parse_metric(text).label for text in texts), "s/1,000 lists"):
+    for head in ("unfairness", "above floor", *(metric_label(text) for text in texts), "s/1,000 lists"):
         table.add_column(head, justify="right", no_wrap=True)
     table.add_row("floor (lowest possible)", format_spread(floors), style="dim")
     for series, where, policy in experiment.played():

@@ -127,7 +127,7 @@ def show(traces: list[Trace], title: str, named: list[str]) -> None:
     import numpy as np
     from rich.table import Table
 
-    from ..metrics.base import parse_metric
+    from ..metrics.base import metric_label
     from ..policies.base import parse_policy
     from ..report.formatting import format_spread
 
@@ -136,7 +136,7 @@ def show(traces: list[Trace], title: str, named: list[str]) -> None:
     texts = list(dict.fromkeys(["unfairness", *(f"cndcg@{k}" for k in cutoffs), f"ndcg@{ranks}", *named]))
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("policy", overflow="fold")
-    for label in (*(parse_metric(text).label for text in texts), "µs/session"):
+    for label in (*(metric_label(text) for text in texts), "µs/session"):
         table.add_column(label, justify="right", no_wrap=True)
     for policy in dict.fromkeys(trace.provenance["policy"] for trace in traces):
         same = [trace for trace in traces if trace.provenance["policy"] == policy]

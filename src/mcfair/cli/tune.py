@@ -57,14 +57,14 @@ def show_tuning(found: Tuning, parameter: str) -> None:
     """Print the values tried, in order, and the policy found."""
     from rich.table import Table
 
-    from ..metrics.base import parse_metric
+    from ..metrics.base import metric_label
     from ..report.formatting import format_number
 
     ranks = max(int(name.removeprefix("ndcg@")) for name in found.figures if name.startswith("ndcg@"))
     standard = ["unfairness", "ndcg@1", f"ndcg@{ranks}", f"cndcg@{ranks}"]
     texts = list(dict.fromkeys([*standard, found.metric]))
     table = Table(parameter)
-    for head in (*(parse_metric(text).label for text in texts), "above floor"):
+    for head in (*(metric_label(text) for text in texts), "above floor"):
         table.add_column(head, justify="right")
     for value, figures in sorted(found.runs):
         above = f"{100 * (figures['unfairness'] / found.floor - 1):.1f} %" if found.floor > 0 else ""

@@ -64,8 +64,8 @@ class Metric(Part, kind=Kind(name="metric", plural="metrics", methods=("value",)
 
     @property
     def label(self) -> str:
-        """What tables and axes call it."""
-        return self.text(self.changed_parameters)
+        """Name in tables and on axes."""
+        return self.text(self.changed_parameters).replace("_", " ")
 
     def value(self, *args: Any, **kwargs: Any) -> float:
         """Return the value of one query or list; by default what the kernel returns.
@@ -103,6 +103,17 @@ def parse_metric(text: str) -> Metric:
     ndcg@3
     """
     return parse_part(Metric, text)
+
+
+def metric_label(text: str) -> str:
+    """Return the label of a metric given by its text.
+
+    Examples
+    --------
+    >>> metric_label("cndcg@5"), metric_label("group_unfairness")
+    ('cNDCG@5', 'group unfairness')
+    """
+    return parse_metric(text).label
 
 
 def as_metric(value: Metric | str) -> Metric:

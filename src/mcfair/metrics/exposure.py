@@ -179,3 +179,8 @@ class Gini(Metric):
     """Gini coefficient of exposure among the items of a query: 0 if all have the same, towards 1 if one has all."""
 
     kernel = gini_value
+
+    @property
+    def label(self) -> str:
+        """The usual spelling."""
+        return "Gini"

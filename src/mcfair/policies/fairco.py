@@ -61,6 +61,7 @@ class FairCo(WeightedSum):
     ties: Ties = "index"
 
     kernel = fairco_score
+    style = ("#D55E00", "v")
 
     @property
     def weights(self) -> tuple[float, float, float]:

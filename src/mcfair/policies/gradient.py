@@ -142,6 +142,7 @@ class TopK(WeightedSum):
     ties: Ties = "index"
 
     kernel = gradient_score
+    style = ("#000000", "s")
 
     @property
     def weights(self) -> tuple[float, float, float]:
@@ -171,6 +172,7 @@ class FairK(WeightedSum):
     ties: Ties = "index"
 
     kernel = gradient_score
+    style = ("#56B4E9", "D")
 
     @property
     def weights(self) -> tuple[float, float, float]:
@@ -194,6 +196,7 @@ class ExploreK(WeightedSum):
     ties: Ties = "index"
 
     kernel = gradient_score
+    style = ("#F0E442", "^")
 
     @property
     def weights(self) -> tuple[float, float, float]:
@@ -234,6 +237,7 @@ class MCFair(WeightedSum):
     ties: Ties = "index"
 
     kernel = gradient_score
+    style = ("#0072B2", "o")
     auto: ClassVar[dict[str, dict[Mode, float]]] = {"beta": {"post-processing": 0.0, "online": 100.0}}
 
     @property
@@ -268,4 +272,5 @@ class RandomK(Policy):
     """Rank at random, every list equally likely."""
 
     kernel = randomk_rank
+    style = ("#000000", "*")
     ranks = True

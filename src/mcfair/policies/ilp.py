@@ -320,6 +320,7 @@ class ILP(Policy):
     nodes: Nodes = 1_000_000
 
     kernel = ilp_rank
+    style = ("#CC79A7", "X")
     ranks = True
     cost = 5.0
 

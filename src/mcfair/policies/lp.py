@@ -315,6 +315,7 @@ class LP(Policy):
     delivery: Delivery = "iid"
 
     kernel = lp_rank
+    style = ("#009E73", "P")
     ranks = True
     cost = 200.0
 

@@ -86,4 +86,5 @@ class MMF(Policy):
     mc_floor: NonNegative = 0.1
 
     kernel = mmf_rank
+    style = ("#E69F00", "h")
     ranks = True

@@ -325,6 +325,7 @@ class PLFair(Policy):
     mc_floor: NonNegative = 0.1
 
     kernel = plfair_rank
+    style = ("#999999", "p")
     ranks = True
     fits = 10
     cost = 80.0

@@ -12,7 +12,7 @@ from typing import Any
 from ..policies.base import Policy
 from .views import Curve
 
-__all__ = ["BUILT_IN_STYLES", "DARK_BACKGROUND", "Style", "choose_styles", "darken_svg", "policy_style"]
+__all__ = ["DARK_BACKGROUND", "Style", "choose_styles", "darken_svg"]
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE, GREY = "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999"
@@ -20,20 +20,6 @@ PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, GREY, BLACK, YELLOW)
 """The palette of Okabe and Ito, distinguishable with any colour vision; the best contrast on white first."""
 
 MARKERS = ("o", "v", "P", "X", "h", "D", "p", "s", "^", "<", ">", "d", "*")
-
-BUILT_IN_STYLES = {
-    "MCFair": (BLUE, "o"),
-    "FairCo": (VERMILLION, "v"),
-    "LP": (GREEN, "P"),
-    "ILP": (PURPLE, "X"),
-    "MMF": (ORANGE, "h"),
-    "FairK": (SKY, "D"),
-    "PLFair": (GREY, "p"),
-    "TopK": (BLACK, "s"),
-    "ExploreK": (YELLOW, "^"),
-    "RandomK": (BLACK, "*"),
-}
-"""Colour and marker of policies whose class has no `style`."""
 
 LINES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.2, 1.2, 1.2)), (0, (8, 2)), (0, (3, 1, 1, 1, 1, 1)))
 
@@ -67,12 +53,6 @@ class Style:
         }  # fmt: skip
 
 
-def policy_style(policy: type[Policy]) -> tuple[str, str] | None:
-    """Return the colour and marker that belong to a policy; None if they are to be chosen."""
-    own: tuple[str, str] | None = getattr(policy, "style", None)
-    return own or BUILT_IN_STYLES.get(policy.__name__)
-
-
 def choose_styles(curves: Sequence[Curve]) -> dict[str, Style]:
     """Choose the style of each label: the policy's own, a shade of it for variants, else one that is least used."""
     groups: dict[type[Policy], list[Curve]] = {}
@@ -80,12 +60,12 @@ def choose_styles(curves: Sequence[Curve]) -> dict[str, Style]:
         group = groups.setdefault(curve.policy_class, [])
         if curve.label not in [each.label for each in group]:
             group.append(curve)
-    fixed = [pair for policy in groups if (pair := policy_style(policy))]
+    fixed = [pair for policy in groups if (pair := policy.style)]
     colors, markers = [color for color, _ in fixed], [marker for _, marker in fixed]
     chosen: dict[str, Style] = {}
     for policy, group in groups.items():
         name = policy.__name__
-        own = policy_style(policy)
+        own = policy.style
         color, marker = own or (least_used(PALETTE, colors, name), least_used(MARKERS, markers, name))
         if own is None:
             colors.append(color)

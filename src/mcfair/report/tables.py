@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 from ..analysis.significance import confidence
+from ..metrics.base import metric_label
 from .claims import LEVEL, POWER, ComparedPoint, Comparison, QueryTest, baseline
 from .formatting import (
     NOTHING,
@@ -18,7 +19,7 @@ from .formatting import (
     format_spread,
 )
 from .markup import Table
-from .views import Curve, Point, View, metric_label
+from .views import Curve, Point, View
 
 __all__ = [
     "comparison_table",

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..arrays import FloatArray
+from ..metrics.base import metric_label
 from .figures import NARROW_WIDTH, matplotlib_defaults, setting_title, shorten
 from .styles import Style, choose_styles
-from .views import Curve, View, metric_label
+from .views import Curve, View
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

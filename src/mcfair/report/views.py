@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from ..simulation.run import Setting
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Curve", "Limits", "Point", "View", "cndcg_limit", "metric_label", "views"]
+__all__ = ["Curve", "Limits", "Point", "View", "cndcg_limit", "views"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -158,7 +157,7 @@ class View:
     @property
     def best_cndcg(self) -> float:
         """The cNDCG of a run whose NDCG is always 1."""
-        gamma, sessions = self.setting.gamma, self.setting.sessions
+        gamma, sessions = self.setting.gamma, int(self.curves[0].points[0].runs["sessions"][0])
         return float(sessions) if gamma == 1.0 else (1.0 - gamma**sessions) / (1.0 - gamma)
 
     @property
@@ -169,12 +168,12 @@ class View:
     @property
     def extra_metrics(self) -> tuple[str, ...]:
         """Metrics that the experiment names in addition."""
-        return tuple(getattr(self.experiment, "metrics", ()))
+        return tuple(repr(each) for each in self.setting.metrics)
 
     @property
     def as_published(self) -> bool:
         """Whether the paper's figures apply: its data and runs as long as its own."""
-        return bool(getattr(self.experiment, "as_published", True))
+        return self.experiment.as_published
 
     def per_query(self, point: Point) -> pl.DataFrame:
         """Average unfairness and NDCG of each query over the seeds in which it was visited."""
@@ -201,20 +200,6 @@ def views(results: Results, experiment: Experiment, data: str) -> Iterator[View]
         view = View(results, experiment, data, setting)
         if view.curves:
             yield view
-
-
-def metric_label(metric: str) -> str:
-    """Return the name of a metric as tables show it.
-
-    Examples
-    --------
-    >>> metric_label("cndcg@5"), metric_label("group_unfairness"), metric_label("gini")
-    ('cNDCG@5', 'group unfairness', 'Gini')
-    """
-    text = metric.replace("_", " ")
-    for pattern, name in ((r"\bcndcg\b", "cNDCG"), (r"\bndcg\b", "NDCG"), (r"\bgini\b", "Gini")):
-        text = re.sub(pattern, name, text)
-    return text
 
 
 def cndcg_limit(gamma: float) -> float | None:
