@@ -13,9 +13,11 @@ import polars as pl
 import pytest
 
 import mcfair as mf
-from mcfair.experiments.execute import on_processes
+from mcfair.experiments.archive import Archive
 from mcfair.experiments.experiment import Experiment, Paper, Series
-from mcfair.experiments.results import Archive, Results, collect, open_experiments, tasks_of
+from mcfair.experiments.processes import run_on_processes
+from mcfair.experiments.results import Results, collect
+from mcfair.experiments.tasks import open_experiments, tasks_of
 from mcfair.policies.base import parse_policies
 from mcfair.report import write_report
 from mcfair.report.claims import baseline, compared_curves, envelope, significance
@@ -71,7 +73,7 @@ def run(experiments: list[Experiment], folder: Path, about: dict[str, str] | Non
     data = open_experiments(experiments)
     tasks = tasks_of(experiments, data)
     archive = Archive(folder)
-    for task, trace in on_processes(archive.missing(tasks), data, jobs=1):
+    for task, trace in run_on_processes(archive.missing(tasks), data, jobs=1):
         archive.save(task, trace)
     times = {task.key: 0.25 for task in tasks if task.seed == 0 and about}
     return collect(experiments, data, tasks, archive, times, about or {})

@@ -17,6 +17,7 @@ import pickle
 import sys
 import types
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,29 +35,12 @@ from .origins import (
     source_hash,
     spec_of,
 )
-from .references import UNDEFINED, is_of_enum, lookup, own_hints, references
+from .references import DESCRIPTORS, HEAP_TYPE, NOT_CODE, UNDEFINED, Import, is_of_enum, lookup, own_hints, references
 
 __all__ = ["UnidentifiedCodeError", "code_identity", "identify", "user_modules"]
 
-NOT_CODE = {
-    *("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__firstlineno__", "__static_attributes__"),
-    *("__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__"),  # read by get_type_hints
-    *("__slotnames__", "_abc_impl", "parameter_hints"),  # caches that are filled on first use
-}
-"""Members of a class that do not change what it computes, or are derived from the others."""
-
 OPAQUE = (eval, exec, compile, open, input, globals, locals, __import__, importlib.import_module)
 """Code that calls one of these depends on text that cannot be seen before it runs."""
-
-DESCRIPTORS = (
-    types.GetSetDescriptorType,
-    types.MemberDescriptorType,
-    types.WrapperDescriptorType,
-    types.MethodDescriptorType,
-    types.ClassMethodDescriptorType,
-)
-
-HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: created at run time and not part of the interpreter
 
 
 class UnidentifiedCodeError(Exception):
@@ -228,7 +212,7 @@ class Walk:
                 self.put("empty", variable)
         self.visit_dict(obj.__dict__)
         if package is None:
-            self.visit_globals(obj)
+            self.visit_references(obj)
 
     def visit_code(self, obj: types.CodeType) -> None:
         """Feed a code object without its positions in a file; nested ones are among its constants."""
@@ -236,26 +220,49 @@ class Walk:
         shape = (obj.co_argcount, obj.co_posonlyargcount, obj.co_kwonlyargcount, obj.co_flags)
         self.visit_all((shape, obj.co_names, obj.co_varnames, obj.co_freevars, obj.co_cellvars, obj.co_consts))
 
-    def visit_globals(self, obj: types.FunctionType) -> None:
-        """Feed the globals that a function refers to, and what is reached from them through modules."""
+    def visit_references(self, obj: types.FunctionType) -> None:
+        """Feed the globals of a function, its imports, and what it reads from modules in its other variables."""
         chains, imports = references(obj.__code__)
-        package = obj.__globals__.get("__package__") or ""
-        for chain in sorted(chains):
-            value = obj.__globals__.get(chain[0], getattr(builtins, chain[0], UNDEFINED))
-            for attribute in chain[1:]:
-                if not isinstance(value, types.ModuleType):
-                    break
-                if not is_ours(value.__name__):
-                    self.visit_module(value.__name__, value)
-                    if self.package_of(value.__name__) is not None:
-                        break
-                value = getattr(value, attribute, UNDEFINED)
-            self.visit_named(".".join(chain), None if value is UNDEFINED else value)
-        for name, level, attributes in sorted(imports):
-            for each in resolved(name, level, list(attributes), package):
-                self.visit_module(each)
-                if each in sys.modules and self.package_of(each) is None:
-                    self.visit_all(getattr(sys.modules[each], attribute, None) for attribute in attributes)
+        closure = dict(zip(obj.__code__.co_freevars, obj.__closure__ or (), strict=True))
+        modules: dict[str, Any] = {}
+        for each in sorted(imports):
+            self.visit_import(each, obj.__globals__.get("__package__") or "", modules)
+        for kind, name, *attributes in sorted(chains):
+            value: Any = UNDEFINED
+            if kind == "global":
+                value = obj.__globals__.get(name, getattr(builtins, name, UNDEFINED))
+            elif kind == "local":
+                value = modules.get(name, UNDEFINED)
+            elif name in closure:
+                with suppress(ValueError):
+                    value = closure[name].cell_contents
+            if kind == "global" or isinstance(value, types.ModuleType):
+                self.visit_chain(name, value, attributes)
+
+    def visit_chain(self, name: str, value: Any, attributes: list[str]) -> None:
+        """Feed a variable; if it is a module, also the value at the end of the attributes that are read from it."""
+        for attribute in attributes:
+            if not isinstance(value, types.ModuleType):
+                break
+            if not is_ours(value.__name__):
+                self.visit_module(value.__name__, value)
+                if self.package_of(value.__name__) is not None:
+                    return
+            name, value = f"{name}.{attribute}", getattr(value, attribute, UNDEFINED)
+        self.visit_named(name, None if value is UNDEFINED else value)
+
+    def visit_import(self, each: Import, package: str, modules: dict[str, Any]) -> None:
+        """Feed what an import statement inside a function imports; note the module that it binds to a variable."""
+        for name in resolved(each.name, each.level, list(each.attributes), package):
+            if self.package_of(name) is None and spec_of(name) is not None:
+                with suppress(Exception):  # an import that fails here fails in the run, too
+                    importlib.import_module(name)  # as the run will: its values count, not only its file
+            self.visit_module(name)
+        module = sys.modules.get(resolved(each.name, each.level, [], package)[0])
+        if module is not None and self.package_of(module.__name__) is None:
+            self.visit_all(getattr(module, attribute, None) for attribute in each.attributes)
+            top = each.name.partition(".")[0]  # what `import a.b` binds; `import a.b as c` binds the module itself
+            modules[each.variable] = sys.modules.get(top) if each.variable == top else module
 
     def visit_builtin(self, obj: Any) -> None:
         """Feed a function or a bound method written in C."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -184,17 +184,17 @@ def limits_of(data: Data, task: Task, trace: Trace) -> tuple[dict[str, Any], lis
 
 
 def read_runs(tasks: dict[str, Task], archive: Archive) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Read the figures at the end of each run, and those of its queries."""
+    """Read the final figures of each run, and those of its queries."""
     import polars as pl
 
-    def read(name: str) -> pl.LazyFrame:
-        paths = [archive.folder / key / f"{name}.parquet" for key in tasks]
+    def read(name: str, keys: Iterable[str]) -> pl.LazyFrame:
+        paths = [archive.folder / key / f"{name}.parquet" for key in keys]
         key = pl.col("path").str.extract(r"([0-9a-f]{32})[/\\\\][^/\\\\]+$").alias("key")
         return pl.scan_parquet(paths, include_file_paths="path").with_columns(key).drop("path")
 
     metric = pl.when(pl.col("k").is_null()).then("metric").otherwise(pl.format("{}@{}", "metric", "k"))
     figures = (
-        read("metrics")
+        read("metrics", tasks)
         .filter(pl.col("sessions") == pl.col("sessions").max().over("key"))
         .select("key", "sessions", metric.alias("metric"), "value")
         .collect()
@@ -210,5 +210,14 @@ def read_runs(tasks: dict[str, Task], archive: Archive) -> tuple[pl.DataFrame, p
             "seed": [task.seed for task in tasks.values()],
         }
     )
-    queries = read("queries").filter(pl.col("judged")).drop("items", "sessions", "judged").collect()
-    return about.join(figures, on="key", maintain_order="left"), queries
+    groups: dict[tuple[str, Setting], list[str]] = {}  # runs whose tables have the same columns
+    for key, task in tasks.items():
+        groups.setdefault((task.data, task.setting), []).append(key)
+    queries = pl.concat(
+        [
+            read("queries", keys).filter(pl.col("judged")).drop("items", "sessions", "judged")
+            for keys in groups.values()
+        ],
+        how="diagonal",
+    )
+    return about.join(figures, on="key", maintain_order="left"), queries.select("key", pl.exclude("key")).collect()
