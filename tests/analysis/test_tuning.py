@@ -179,6 +179,30 @@ def test_the_setting_is_that_of_simulate(data):
     assert text.endswith(f", NDCG@3 {trace.ndcg[3]:.4g}; {len(found.runs)} values tried)")
 
 
+def test_a_tuning_describes_itself_in_a_notebook(data):
+    found = tune(data, "MCFair(beta=0)", "ndcg@5 >= 0.98", steps=200, seeds=1)
+    page = found._repr_html_()
+    assert page.startswith("<p>Tuning(MCFair(")
+    assert "ndcg@5 &gt;= 0.98 met" in page
+    assert page.count("<tr>") == 1 + len(found.runs)
+    assert f"<th>{found.value:g}</th>" in page
+
+
+def test_data_by_name_and_by_path(data, tmp_path):
+    options = {"steps": 100, "seeds": 1}
+    found = tune("mq2008-like", "MMF", "ndcg@5 >= 0.9", **options)
+    assert found.runs == tune(data, "MMF", "ndcg@5 >= 0.9", **options).runs
+    file = tmp_path / "some.txt"
+    file.write_text("".join(f"{grade} qid:{query} 1:0.5\n" for query in range(4) for grade in (0, 1, 2, 0)))
+    loaded = mf.load_letor(file)
+    for source in (file, str(file)):
+        assert (
+            tune(source, "MMF", "ndcg@3 >= 0.5", **options).runs == tune(loaded, "MMF", "ndcg@3 >= 0.5", **options).runs
+        )
+    with pytest.raises(mf.DataError, match="no such file or folder: nowhere"):
+        tune("nowhere", "MMF", "ndcg@3 >= 0.5")
+
+
 def test_short_queries_are_left_out_with_the_warning_of_simulate():
     data = Dataset(offsets=[0, 1, 4], y=[1, 0, 1, 2])
     with pytest.warns(mf.MCFairWarning, match="left out 1 of 2 queries"):
@@ -186,6 +210,9 @@ def test_short_queries_are_left_out_with_the_warning_of_simulate():
     assert found.met
     with pytest.raises(SettingError, match="unknown metric 'ndcg@4'"):
         tune(data, "MMF", "ndcg@4 >= 0.5", steps=50)
+
+
+METRICS = ["unfairness", "relative_unfairness", *(f"{m}@{k}" for m in ("ndcg", "cndcg") for k in range(1, 6))]
 
 
 # --- targets ---------------------------------------------------------------------------------------------------------
@@ -203,9 +230,17 @@ def test_short_queries_are_left_out_with_the_warning_of_simulate():
     ],
 )
 def test_targets_are_read(text, metric, number, of_floor):
-    target = parse_target(text, ranks=5)
+    target = parse_target(text, METRICS)
     assert (target.metric, target.number, target.of_floor) == (metric, number, of_floor)
-    assert target.for_fairness == ("<=" in text)
+    assert target.from_below == (">=" in text)
+
+
+def test_a_metric_is_any_text_that_the_runs_have():
+    names = ["Gini(by='provider', k=5)", "group-unfairness"]
+    target = parse_target("Gini(by='provider', k=5) >= 0.5", names)
+    assert (target.metric, target.number) == (names[0], 0.5)
+    target = parse_target("group-unfairness<=2", names)
+    assert (target.metric, target.from_below) == (names[1], False)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +329,7 @@ def test_halving_comes_to_an_end_where_values_have_so_many_digits(a, b, digits, 
         ("MMF", {"low": -1}, SettingError, "MMF: low = -1 is not allowed: expected a number from 0 to 1"),
         ("MMF", {"high": 2}, SettingError, "MMF: high = 2 is not allowed: expected a number from 0 to 1"),
         ("MMF", {"low": 0.5, "high": 0.5}, SettingError, "low = 0.5 and high = 0.5: expected finite numbers, low"),
-        ("MMF", {"seeds": 0}, SettingError, "seeds = 0 is not allowed: expected how many seeds to run, at least 1"),
+        ("MMF", {"seeds": 0}, SettingError, "seeds = 0 is not allowed: expected a number of seeds of at least 1"),
         ("MMF", {"digits": 0}, SettingError, "digits = 0 is not allowed: expected a whole number from 1 to 9"),
         ("MMF", {"setting": "offline"}, SettingError, "unknown mode = 'offline'"),
         ("MMF", {"preset": "wsdm"}, SettingError, "unknown preset 'wsdm'"),

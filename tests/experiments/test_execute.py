@@ -1,75 +1,18 @@
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+from grids import GRID, assert_same
 
 import mcfair as mf
-from mcfair.cli.app import import_plugin
-from mcfair.experiments import execute
-from mcfair.experiments.execute import run_experiments
+from mcfair.experiments.execute import cost, run_experiments
 from mcfair.experiments.experiment import Experiment, Series
-
-GRID = Experiment(
-    name="grid",
-    settings=({"mode": "post-processing", "steps": 300}, {"mode": "online", "steps": 2000}),
-    seeds=2,
-    series=(
-        Series(policies=("TopK", "MCFair(alpha=[0, 1, 10])", "ILP(alpha=0.1)", "LP(refresh=20)", "PLFair(epochs=2)")),
-    ),
-)
-
-THEIRS = """
-import mcfair as mf
-
-
-@mf.kernel
-def damped(q, theta, rng, out):
-    for d in range(out.shape[0]):
-        out[d] = q.R[d] - theta[0] * q.E[d] / max(q.visits[()], 1)
-
-
-@mf.register
-class Compiled(mf.Policy):
-    weight: float = 0.5
-
-    kernel = damped
-
-
-@mf.register
-class Plain(mf.Policy):
-    weight: float = 0.5
-
-    def score(self, q):
-        return q.R - helper(self.weight) * q.E
-
-
-def helper(x):
-    return x / 100
-"""
-
-
-def figures(results):
-    """All that does not depend on how fast it was."""
-    queries = results.queries.sort("key", "query")
-    return results.runs.sort("key"), queries, results.limits.sort("setting", "seed"), results.frontier
-
-
-def assert_same(one, two, tolerance=0.0):
-    for a, b in zip(figures(one), figures(two), strict=True):
-        assert a.shape == b.shape
-        for column in a.columns:
-            if a[column].dtype.is_float():
-                assert b[column].to_list() == pytest.approx(
-                    a[column].to_list(), rel=tolerance, abs=tolerance, nan_ok=True
-                )
-            else:
-                assert b[column].to_list() == a[column].to_list()
+from mcfair.experiments.tasks import Task
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +43,7 @@ def test_finished_work_is_not_repeated(tmp_path):
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_policy_that_fails_loses_nothing_of_the_others(tmp_path, jobs):
+def test_a_policy_that_fails_leaves_the_finished_runs_of_the_others(tmp_path, jobs):
     @mf.register
     class Broken(mf.Policy):
         def score(self, q):
@@ -115,15 +58,15 @@ def test_a_policy_that_fails_loses_nothing_of_the_others(tmp_path, jobs):
 
 
 def test_killed_at_any_moment_and_started_again(tmp_path, serial):
-    """SIGKILL, not a polite end; then the same figures, and no run that was finished is made again."""
+    """After SIGKILL the figures are the same, and no finished run is made again."""
     code = (
-        "import sys, test_execute\n"
+        "import grids\n"
         "from mcfair.experiments.execute import run_experiments\n"
-        "if __name__ == '__main__':\n"
-        f"    run_experiments([test_execute.GRID], {str(tmp_path)!r}, jobs=2)\n"
+        f"run_experiments([grids.GRID], {str(tmp_path)!r}, jobs=2)\n"
     )
     (tmp_path / "main.py").write_text(code)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": path}
     kept, kills = set(), 0
     for wanted in (3, 9, 15):
         process = subprocess.Popen([sys.executable, tmp_path / "main.py"], env=environment, start_new_session=True)
@@ -142,87 +85,17 @@ def test_killed_at_any_moment_and_started_again(tmp_path, serial):
     assert kept <= {(path.name, path.stat().st_mtime_ns) for path in (tmp_path / "runs").glob("[!.]*")}
 
 
-# --- a real cluster --------------------------------------------------------------------------------------------------
+def test_long_tasks_are_started_first():
+    class Plain(mf.Policy):
+        def score(self, q):
+            return q.R
 
-pytest.importorskip("distributed", reason="needs the extra [cluster]")
+    class Costly(mf.TopK):
+        cost: ClassVar[float] = 300.0
 
+    def cost_of(policy, steps):
+        return cost(Task.of("d", "content", policy, mf.Setting(steps=steps), 0, "", ()))
 
-@contextmanager
-def cluster(tmp_path, workers):
-    """A scheduler and workers, each a process of its own, over TCP."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    dask = [sys.executable, "-m", "dask"]
-    address = f"tcp://127.0.0.1:{port}"
-    options = ["--no-dashboard", "--no-nanny", "--nthreads", "1", "--local-directory", str(tmp_path / "dask")]
-    log = (tmp_path / "dask.log").open("w")
-    started = [
-        subprocess.Popen(
-            [*dask, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"], stdout=log, stderr=log
-        )
-    ]
-    started += [
-        subprocess.Popen([*dask, "worker", address, *options], stdout=log, stderr=log, cwd=tmp_path)
-        for _ in range(workers)
-    ]
-    try:
-        if workers:
-            wait_for_workers(address, workers)
-        yield address, started
-    finally:
-        for process in started:
-            process.kill()
-        for process in started:
-            process.wait()
-        log.close()
-
-
-def wait_for_workers(address, workers):
-    from distributed import Client
-
-    with Client(address, timeout=60, set_as_default=False) as client:
-        client.wait_for_workers(workers, timeout=60)
-
-
-def test_a_cluster_gives_the_same_and_survives_the_death_of_a_worker(tmp_path, serial):
-    file = tmp_path / "theirs.py"
-    file.write_text(THEIRS)
-    import_plugin(str(file))
-    users = Experiment(
-        name="users", settings=GRID.settings, seeds=2, series=(Series(policies=("Compiled", "Plain(weight=1)")),)
-    )
-    local = run_experiments([GRID, users], tmp_path / "local")
-    with cluster(tmp_path, workers=2) as (address, processes):
-        done = []
-
-        def progress(stage, finished, total):
-            if stage == "runs" and finished == 5:
-                processes[1].kill()  # one of the two workers, in the middle of the work
-                done.append(total)
-
-        remote = run_experiments([GRID, users], tmp_path / "remote", cluster=address, progress=progress)
-        assert processes[1].wait() == -signal.SIGKILL
-        assert processes[2].poll() is None
-    assert done == [36]
-    assert_same(local, remote, tolerance=1e-9)
-
-
-def test_a_scheduler_without_workers_is_refused(tmp_path):
-    with cluster(tmp_path, workers=0) as (address, _), pytest.raises(mf.SettingError, match="has no workers"):
-        run_experiments([GRID], tmp_path / "out", cluster=address)
-
-
-def test_a_scheduler_that_does_not_answer_is_named_before_any_work(tmp_path, monkeypatch):
-    assert execute.PATIENCE == 10
-    monkeypatch.setattr(execute, "PATIENCE", 1)
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
-        begun = time.monotonic()
-        with pytest.raises(mf.SettingError, match=rf"no Dask scheduler answers at {address} within 1 s"):
-            run_experiments([GRID], tmp_path, cluster=address)
-        assert time.monotonic() - begun < 5
-    with pytest.raises(mf.SettingError, match="no Dask scheduler answers at nowhere"):
-        run_experiments([GRID], tmp_path, cluster="nowhere")
+    assert cost_of(Plain(), 10) == 200 * 10
+    assert cost_of(mf.TopK(), 10) == 10 * cost_of(mf.TopK(), 1)
+    assert cost_of(Costly(), 10) == 300 * 10

@@ -1,7 +1,9 @@
 import msgspec
 import pytest
+from real_data import FOLDS, needs_mq2008
 
 import mcfair as mf
+from mcfair.experiments import experiment as module
 from mcfair.experiments.experiment import (
     Experiment,
     Series,
@@ -11,6 +13,7 @@ from mcfair.experiments.experiment import (
     shipped_experiments,
     thinned,
 )
+from mcfair.experiments.tasks import open_experiments
 
 MINE = """
 title = "Mine"
@@ -98,10 +101,60 @@ def test_a_quick_version_keeps_the_ends_of_every_curve():
     assert thinned(list(range(10)), 3) == [0, 4, 9]
 
 
-def test_other_data_can_be_put_in():
-    moved = shipped_experiment("table1").on("mq2008-like", "")
+def test_on_other_data_or_reduced_it_is_no_longer_as_published():
+    published = shipped_experiment("table1")
+    assert published.as_published
+    moved = published.on("mq2008-like", "")
     assert moved.data == ("mq2008-like",)
     assert moved.conditions[0].arrivals == "uniform"
+    assert not moved.as_published
+    assert not published.reduced(seeds=2, points=5, shorter=10).as_published
+    assert not published.on("mq2008/fold1", "").as_published
+    assert published.on("MQ2008/Fold1", "wsdm23").as_published
+    assert not moved.on("mq2008/fold1", "wsdm23").reduced(seeds=5, points=99, shorter=1).as_published
+
+
+@needs_mq2008
+def test_the_folder_of_a_catalogued_dataset_is_that_dataset():
+    published = shipped_experiment("table1")
+    assert published.on(str(FOLDS / "Fold1"), "wsdm23").as_published
+    assert published.on(str(FOLDS / "Fold2" / ".." / "Fold1"), "wsdm23").as_published
+    assert not published.on(str(FOLDS / "Fold2"), "wsdm23").as_published
+
+
+def test_paths_of_data_are_relative_to_the_current_directory_or_else_to_the_file(tmp_path, monkeypatch):
+    lines = "".join(f"{grade} qid:{query} 1:0.5\n" for query in range(4) for grade in (0, 1, 2, 0))
+    for name in ("work/here.txt", "work/both.txt", "files/both.txt", "files/beside.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(lines)
+    data = ["here.txt", "both.txt", "beside.txt", "mq2008-like", "nowhere.txt"]
+    (tmp_path / "files" / "mine.toml").write_text(f'data = {data}\n[[series]]\npolicies = ["TopK"]\n')
+    monkeypatch.chdir(tmp_path / "work")
+    experiment = read_experiment("../files/mine.toml")
+    assert experiment.data == ("here.txt", "both.txt", "../files/beside.txt", "mq2008-like", "nowhere.txt")
+    opened = open_experiments([msgspec.structs.replace(experiment, data=experiment.data[:4])])
+    assert [each.queries for each in opened.values()] == [4, 4, 4, 83]
+
+
+def test_parts_are_passed_on_to_the_setting_only_if_given(monkeypatch):
+    series = (Series(policies=("TopK",)),)
+    plain = Experiment(name="mine", series=series, settings=("online",))
+    assert plain.conditions == [mf.Setting(mode="online")]
+    passed = []
+
+    def record(mode, preset, fields):
+        passed.append((mode, preset, fields))
+        return mf.Setting(mode=mode)
+
+    monkeypatch.setattr(module, "make_setting", record)
+    table = {"mode": "online", "clicks": "PositionBased", "metrics": ["ndcg@3"], "steps": 10}
+    Experiment(
+        name="mine", series=series, clicks="Cascade(stop=0.7)", estimator="IPS", settings=("online", table)
+    )  # fmt: skip
+    assert passed == [
+        ("online", None, {"clicks": "Cascade(stop=0.7)", "estimator": "IPS"}),
+        ("online", None, {"clicks": "PositionBased", "estimator": "IPS", "metrics": ("ndcg@3",), "steps": 10}),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +164,7 @@ def test_other_data_can_be_put_in():
         ('[[series]]\npolicies = ["TopK"]\n\n[[series]]\npolicis = ["TopK"]\n', "line 5: unknown key 'policis'"),
         ('[[series]]\npolicies = ["TopK"]\npaper = {unfair = 1}\n', "line 3: unknown key 'unfair'"),
         ('seeds = "many"\n[[series]]\npolicies = ["TopK"]\n', "line 1: seeds: expected `int`, got `str`"),
-        ('seeds = 0\n[[series]]\npolicies = ["TopK"]\n', "seeds = 0: expected how many to run, at least 1"),
+        ('seeds = 0\n[[series]]\npolicies = ["TopK"]\n', "seeds = 0: expected a number of seeds of at least 1"),
         ('\n[[series]]\npolicies = ["TopKK"]\n', "line 3: unknown policy 'TopKK'; did you mean 'TopK'?"),
         ('[[series]]\npolicies = ["TopK(alpha=1)"]\n', "unknown parameter of TopK 'alpha'"),
         ('settings = ["onlin"]\n[[series]]\npolicies = ["TopK"]\n', "line 1: .*'onlin'; did you mean 'online'?"),
@@ -124,7 +177,7 @@ def test_other_data_can_be_put_in():
         ("series = []\n", "series is empty"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_said_with_its_line(text, message):
+def test_errors_in_a_file_are_reported_with_their_line(text, message):
     with pytest.raises(mf.SettingError, match=rf"mine.toml.*{message}".replace("?", r"\?")):
         parse_experiment(text, "mine.toml")
 

@@ -1,15 +1,10 @@
-import dataclasses
-import os
-
 import numpy as np
 import pytest
-from real_data import FOLDS, needs_mq2008
 
 import mcfair as mf
-from mcfair.experiments import results as module
 from mcfair.experiments.execute import run_experiments
 from mcfair.experiments.experiment import Experiment, Series
-from mcfair.experiments.results import Archive, Task, open_experiments, tasks_of
+from mcfair.experiments.tasks import open_experiments
 
 SMALL = Experiment(
     name="small",
@@ -20,95 +15,12 @@ SMALL = Experiment(
 
 
 @pytest.fixture(scope="module")
-def data():
-    return open_experiments([SMALL])
+def results(tmp_path_factory):
+    return run_experiments([SMALL], tmp_path_factory.mktemp("results"))
 
 
-@pytest.fixture
-def task(data):
-    return tasks_of([SMALL], data)[0]
-
-
-def test_every_run_once_whatever_the_experiments_share(data):
-    tasks = tasks_of([SMALL, SMALL], data)
-    assert len(tasks) == len({task.key for task in tasks}) == (3 * 2 + 1) * 2
-
-
-def key(name="d", opened=None, policy="MCFair", seed=0, preset="", **changes):
-    opened = mf.synthetic("mq2008-like") if opened is None else opened
-    return Task.of(name, opened, mf.parse_policy(policy), mf.Setting(steps=10, **changes), seed, preset).key
-
-
-def test_a_key_holds_all_that_a_run_depends_on_and_nothing_else():
-    other = mf.synthetic("mq2008-like", seed=1)
-    keys = [
-        key(), key(policy="MCFair(alpha=2)"), key(seed=1), key(mode="online"), key(k_s=3), key(opened=other),
-        key(prior_strength=1.0), key(preset="paper"),
-    ]  # fmt: skip
-    assert len(set(keys)) == len(keys)
-    assert key() == key(name="another name for it") == key(policy="MCFair(beta=100, alpha=1)")
-
-
-def test_a_change_of_our_sources_is_noticed(monkeypatch):
-    before = key()
-    monkeypatch.setattr(module, "source_hash", lambda: "other sources")
-    assert key() != before
-
-
-def test_what_no_run_depends_on_is_not_among_the_sources():
-    package = module.PACKAGE
-    for name in module.NOT_IN_A_RUN:
-        assert (package / name).exists(), name
-    for name in ("loop.py", "policies", "policy.py", "random.py", "simulate.py", "state.py", "users.py", "metrics.py"):
-        assert name not in module.NOT_IN_A_RUN
-
-
-def test_a_change_in_the_file_of_a_users_policy_is_noticed(tmp_path):
-    from mcfair.cli.app import import_plugin
-
-    keys = []
-    for line in ("return q.R", "return q.R * 1.5", "return q.R"):
-        file = tmp_path / "theirs.py"
-        file.write_text(
-            f"import mcfair as mf\n\n@mf.register\nclass Theirs(mf.Policy):\n    def score(self, q):\n        {line}\n"
-        )
-        import_plugin(str(file))
-        keys.append(key(policy="Theirs"))
-    assert keys[0] != keys[1]
-    assert keys[0] == keys[2]
-
-
-def test_a_run_is_kept_once_and_whole(tmp_path, data, task):
-    archive = Archive(tmp_path / "runs")
-    assert archive.missing([task]) == [task]
-    trace = task.run(data[task.data])
-    archive.save(task, trace)
-    archive.save(task, trace)  # another process was faster
-    assert archive.missing([task]) == []
-    assert archive.load(task.key).unfairness == trace.unfairness
-
-
-def test_half_written_runs_are_neither_read_nor_left(tmp_path, task):
-    archive = Archive(tmp_path / "runs")
-    draft = archive.folder / f".{task.key}-abc"
-    draft.mkdir()
-    (draft / "run.json").write_text("{")
-    assert task.key not in archive
-    assert task.key not in Archive(tmp_path / "runs")
-    assert draft.exists()  # another process may be writing it at this moment
-    os.utime(draft, (0, 0))
-    assert task.key not in Archive(tmp_path / "runs")
-    assert not draft.exists()
-
-
-def test_a_folder_that_cannot_be_written_to_is_refused_at_once(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(mf.TraceError, match=r"cannot write to .*file"):
-        Archive(tmp_path / "file" / "runs")
-
-
-def test_tables_hold_what_the_runs_gave(tmp_path, data):
-    results = run_experiments([SMALL], tmp_path)
+def test_tables_hold_the_figures_of_the_runs(results):
+    data = open_experiments([SMALL])
     assert results.runs.height == 14
     for setting, policy in {(setting, policy) for _, setting, policy in SMALL.played()}:
         rows = results.of("mq2008-like", setting, policy)
@@ -125,8 +37,7 @@ def test_tables_hold_what_the_runs_gave(tmp_path, data):
     assert results.times["seconds"].min() > 0
 
 
-def test_no_run_is_below_the_floor_or_past_the_frontier(tmp_path):
-    results = run_experiments([SMALL], tmp_path)
+def test_no_run_is_below_the_floor_or_past_the_frontier(results):
     assert results.limits.height == 4
     assert results.limits["gap"].max() < 1e-6
     floors = results.runs.join(results.limits, on=["data", "setting", "seed"])
@@ -135,15 +46,32 @@ def test_no_run_is_below_the_floor_or_past_the_frontier(tmp_path):
     assert results.frontier.filter(point=39)["ndcg"].to_list() == pytest.approx([1.0] * 4)
 
 
-def test_one_name_is_loaded_in_one_way():
-    other = Experiment(name="other", series=SMALL.series, epsilon=0.3)
-    with pytest.raises(mf.DataError, match="other loads mq2008-like in another way"):
-        open_experiments([SMALL, other])
+def test_the_summary_is_mean_and_standard_deviation_over_seeds(results):
+    summary = results.summary()
+    assert summary.height == 7
+    setting = SMALL.conditions[1]
+    row = summary.filter(mode="online", policy=repr(mf.TopK())).row(0, named=True)
+    values = results.of("mq2008-like", setting, mf.TopK())["unfairness"].to_numpy()
+    assert row["seeds"] == 2
+    assert row["unfairness"] == pytest.approx(np.mean(values))
+    assert row["unfairness std"] == pytest.approx(np.std(values))
+    assert not {"key std", "seed", "sessions"} & set(summary.columns)
 
 
-@needs_mq2008
-def test_a_fold_is_known_by_all_its_parts():
-    fold = mf.load_letor(FOLDS / "Fold1", preset="paper")
-    changed = dataclasses.replace(fold, epsilon=0.2)
-    assert key(opened=fold, preset="paper") != key(opened=changed, preset="paper")
-    assert key(opened=fold) != key(opened=fold.test)
+def test_results_describe_themselves(results):
+    assert repr(results) == "Results(small: 14 runs of 4 policies, 2 seed(s))"
+    page = results._repr_html_()
+    assert page.startswith("<p>Results(small: 14 runs of 4 policies, 2 seed(s))</p>")
+    assert page.count("<table") == 1
+    assert "MCFair(alpha=10.0" in page
+
+
+def test_settings_with_different_numbers_of_ranks_share_the_tables(tmp_path):
+    mixed = Experiment(
+        name="mixed", k_c=(1,), settings=({"steps": 20, "k_s": 1}, {"steps": 20, "k_s": 3}), seeds=1,
+        series=(Series(policies=("TopK",)),),
+    )  # fmt: skip
+    results = run_experiments([mixed], tmp_path)
+    assert results.runs["ndcg@3"].null_count() == 1
+    assert results.runs["ndcg@1"].null_count() == 0
+    assert results.queries.columns == ["key", "query", "visits", "unfairness", "ndcg@1", "ndcg@2", "ndcg@3"]

@@ -1,35 +1,41 @@
-"""Find the value of a policy's parameter that meets a target, such as "unfairness <= 1.1 * floor", by simulation."""
+"""Search by simulation for the value of a policy's parameter that meets a target such as "unfairness <= 25"."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import re
 import warnings
-from collections.abc import Callable
-from typing import Annotated, Any, get_args
+from collections.abc import Callable, Iterable
+from html import escape
+from types import UnionType
+from typing import Annotated, Any, Union, Unpack, get_args, get_origin
 
 import msgspec
 import numpy as np
 
 from ..data.dataset import Dataset
-from ..data.folds import Fold
+from ..data.sources import open_data
 from ..errors import MCFairError, MCFairWarning, PolicyError, SettingError, checked, unknown
-from ..policies.base import Policy, parameter_types, parse_policy
-from ..simulation.run import Setting, make_setting, played, simulate
-from ..simulation.trace import Trace
+from ..metrics.base import Metric, parse_metric
+from ..parts import parameter_types
+from ..policies.base import Policy, as_policy
+from ..simulation.setting import Setting, SettingOptions, make_setting
+from ..simulation.signatures import explicit_options
+from ..simulation.simulate import evaluation_pool, simulate
 from .limits import fairness_floor
 
 __all__ = ["Tuning", "tune"]
 
 GRID = (*(float(f"{digit}e{exponent}") for exponent in range(-4, 3) for digit in (1, 3)), 1000.0)
-"""Values tried first; MCFair's trade-off lies between 0.1 and 1 if its scale is "max", LP's between 0.001 and 0.05."""
+"""Values tried first. MCFair's trade-off lies between 0.1 and 1 with scale "max", that of LP between 0.001 and 0.05."""
 
 Digits = Annotated[int, msgspec.Meta(ge=1, le=9, description="a whole number from 1 to 9")]
-Seeds = Annotated[int, msgspec.Meta(ge=1, description="how many seeds to run, at least 1")]
+Seeds = Annotated[int, msgspec.Meta(ge=1, description="a number of seeds of at least 1")]
 
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-TARGET = re.compile(rf"\s*([\w@]+)\s*(<=|>=)\s*({NUMBER})\s*(\*\s*floor)?\s*", re.ASCII)
+TARGET = re.compile(rf"\s*([^<>=\s](?:[^<>]*[^<>=\s])?)\s*(<=|>=)\s*({NUMBER})\s*(\*\s*floor)?\s*", re.ASCII)
 
 
 # --- targets ---------------------------------------------------------------------------------------------------------
@@ -37,69 +43,68 @@ TARGET = re.compile(rf"\s*([\w@]+)\s*(<=|>=)\s*({NUMBER})\s*(\*\s*floor)?\s*", r
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-    """A bound on one figure of a run: the number itself, or, `of_floor`, times the fairness floor."""
+    """A bound on one metric of a run: the number itself, or, `of_floor`, times the fairness floor."""
 
-    metric: str
+    metric: Metric
     number: float
     of_floor: bool
 
-    @property
-    def for_fairness(self) -> bool:
-        """Whether it is a bound on unfairness from above; else it is one on effectiveness from below."""
-        return self.metric.endswith("unfairness")
-
     def missed_by(self, figures: dict[str, float], floor: float) -> float:
-        """How far the figure is on the wrong side of the bound; at most 0 if it is met."""
-        bound = self.number * floor if self.of_floor else self.number
-        return figures[self.metric] - bound if self.for_fairness else bound - figures[self.metric]
+        """Return how far the figure is on the wrong side of the bound; at most 0 if the target is met."""
+        bound, figure = self.number * floor if self.of_floor else self.number, figures[repr(self.metric)]
+        return bound - figure if self.metric.higher_is_better else figure - bound
 
 
-def parse_target(text: str, ranks: int) -> Target:
-    """Read a target on the figures of runs with so many ranks.
+def parse_target(text: str) -> Target:
+    """Parse a target on a metric of a run.
 
     Examples
     --------
-    >>> parse_target("unfairness <= 1.1 * floor", ranks=5).number
+    >>> parse_target("unfairness <= 1.1 * floor").number
     1.1
     """
     match = TARGET.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise SettingError(
-            f"cannot read target {text!r}: expected a metric, <= or >=, and a number, such as 'ndcg@5 >= 0.98', "
+            f"cannot parse target {text!r}: expected a metric, <= or >=, and a number, such as 'ndcg@5 >= 0.98', "
             "'unfairness <= 25' or 'unfairness <= 1.1 * floor'"
         )
-    metric, relation, number, of_floor = match.groups()
-    metrics = [
-        "unfairness",
-        "relative_unfairness",
-        *(f"{name}@{k}" for name in ("ndcg", "cndcg") for k in range(1, ranks + 1)),
-    ]
-    if metric not in metrics:
-        raise SettingError(f"target {text!r}: {unknown('metric', metric, metrics)}")
-    target = Target(metric=metric, number=float(number), of_floor=of_floor is not None)
-    if relation != ("<=" if target.for_fairness else ">="):
-        sense = "less unfairness is better, use <=" if target.for_fairness else f"more {metric} is better, use >="
-        raise SettingError(f"target {text!r} bounds {metric} from the wrong side: {sense}")
-    if target.of_floor and metric != "unfairness":
-        raise SettingError(f"target {text!r}: floor is the least unfairness and no bound on {metric}; use a number")
-    if not math.isfinite(target.number):
+    name, relation, number, of_floor = match.groups()
+    try:
+        metric = parse_metric(name)
+    except MCFairError as error:
+        raise SettingError(f"target {text!r}: {error}") from None
+    if relation != (">=" if metric.higher_is_better else "<="):
+        better = f"more {name} is better, use >=" if metric.higher_is_better else f"less {name} is better, use <="
+        raise SettingError(f"target {text!r} bounds {name} from the wrong side: {better}")
+    if of_floor is not None and repr(metric) != "unfairness":
+        raise SettingError(f"target {text!r}: the floor bounds unfairness and not {name}; use a number")
+    if not math.isfinite(float(number)):
         raise SettingError(f"target {text!r}: expected a finite number, got {number}")
-    return target
+    return Target(metric=metric, number=float(number), of_floor=of_floor is not None)
 
 
 # --- values ----------------------------------------------------------------------------------------------------------
 
 
+def is_number(hint: Any) -> bool:
+    """Return whether a parameter is a number, perhaps beside words such as "auto"."""
+    if get_origin(hint) in (Union, UnionType):
+        return any(is_number(each) for each in get_args(hint))
+    return (get_args(hint) or (hint,))[0] in (int, float)
+
+
 def values_to_try(policy: Policy, parameter: str, low: float | None, high: float | None) -> list[float]:
-    """Values of the grid that a parameter may have between two ends, which by default are its own, ascending."""
+    """Return the values of the grid that a parameter may have between two bounds, by default its own, ascending."""
     name, hints = type(policy).__name__, parameter_types(type(policy))
-    numbers = [each for each, hint in hints.items() if (get_args(hint) or (hint,))[0] in (int, float)]
+    numbers = [each for each, hint in hints.items() if is_number(hint)]
     if parameter not in hints:
         raise PolicyError(unknown(f"parameter of {name}", parameter, numbers))
     if parameter not in numbers:
         raise PolicyError(f"{name}: {parameter} is not a number and cannot be tuned; numbers: {', '.join(numbers)}")
     hint = hints[parameter]
-    bounds = [each for each in get_args(hint) if isinstance(each, msgspec.Meta)]
+    plain = next((each for each in get_args(hint) if is_number(each)), hint)
+    bounds = [each for each in get_args(plain) if isinstance(each, msgspec.Meta)]
     own = [end for each in bounds for end in (each.ge, each.le) if end is not None]
     values = set()
     for value in (0.0, *GRID, *own):
@@ -115,9 +120,9 @@ def values_to_try(policy: Policy, parameter: str, low: float | None, high: float
 
 
 def between(a: float, b: float, least: float, digits: int) -> float:
-    """Give the middle of two values, on a log scale if both are positive, with so many significant digits.
+    """Return the middle of two values, on a log scale if both are positive, rounded to significant digits.
 
-    Digits are those of `least` for anything smaller, or there would be no end of values above 0.
+    A middle below `least` is rounded to as many decimals as `least`; else halving towards 0 would never end.
 
     Examples
     --------
@@ -135,22 +140,24 @@ def between(a: float, b: float, least: float, digits: int) -> float:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Tuning:
-    """What `tune` found.
+    """Result of `tune`.
 
     Attributes
     ----------
     policy : Policy
         The policy with the value found.
     value : float
+        The value of the parameter.
     figures : dict
-        What it achieved, mean over seeds, by metric: "unfairness", "relative_unfairness", "ndcg@1", ..., "cndcg@1", ...
+        Its figures, mean over seeds, by metric, such as "unfairness" and "ndcg@5".
     floor : float
-        The least unfairness that any policy can reach on the same visits, mean over seeds.
+        The fairness floor on the same visits, mean over seeds.
     met : bool
-        Whether it meets the target; if not, no value tried did, and this one came closest.
+        Whether the target is met; if not, no value tried met it, and this one came closest.
     runs : list of (value, figures)
         All values tried, in order.
-    target : str
+    target, metric : str
+        The target, and the metric that it bounds.
     """
 
     policy: Policy
@@ -160,70 +167,78 @@ class Tuning:
     met: bool
     runs: list[tuple[float, dict[str, float]]]
     target: str
+    metric: str
 
     def __repr__(self) -> str:
-        ranks = max(int(name.removeprefix("ndcg@")) for name in self.figures if name.startswith("ndcg@"))
-        return (f"Tuning({self.policy!r}, {self.target} {'met' if self.met else 'not met'}: unfairness "
-                f"{self.figures['unfairness']:.4g}, floor {self.floor:.4g}, NDCG@{ranks} "
-                f"{self.figures[f'ndcg@{ranks}']:.4g}; {len(self.runs)} values tried)")  # fmt: skip
+        metric = max((name for name in self.figures if name.startswith("ndcg@")), key=cutoff, default="")
+        effect = f", {metric.upper()} {self.figures[metric]:.4g}" if metric else ""
+        return (
+            f"Tuning({self.policy!r}, {self.target} {'met' if self.met else 'not met'}: unfairness "
+            f"{self.figures['unfairness']:.4g}, floor {self.floor:.4g}{effect}; {len(self.runs)} values tried)"
+        )
+
+    def _repr_html_(self) -> str:
+        def row(tag: str, cells: Iterable[str]) -> str:
+            return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+        rows = [
+            row("th" if value == self.value else "td", (f"{value:g}", *(f"{each:.4g}" for each in figures.values())))
+            for value, figures in sorted(self.runs)
+        ]
+        return f"<p>{escape(repr(self))}</p><table>{row('th', ('value', *self.figures))}{''.join(rows)}</table>"
 
 
-def figures_of(trace: Trace) -> dict[str, float]:
-    """Figures at the end of a run by the names that targets use."""
-    return {
-        "unfairness": trace.unfairness,
-        "relative_unfairness": trace.relative_unfairness,
-        **{f"ndcg@{k}": value for k, value in trace.ndcg.items()},
-        **{f"cndcg@{k}": value for k, value in trace.cndcg.items()},
-    }
+def cutoff(metric: str) -> int:
+    """Return the cutoff of a metric such as ndcg@5."""
+    return int(metric.partition("@")[2])
 
 
+@explicit_options(SettingOptions)
 def tune(
-    data: Dataset | Fold,
+    data: Dataset | str | os.PathLike[str],
     policy: Policy | str,
     target: str,
     *,
     parameter: str = "alpha",
     setting: Setting | str = "post-processing",
     seeds: int = 3,
-    preset: str | None = None,
     low: float | None = None,
     high: float | None = None,
     digits: int = 3,
     threads: int = 1,
     progress: Callable[[float, dict[str, float]], None] | None = None,
-    **changes: Any,
+    **options: Unpack[SettingOptions],
 ) -> Tuning:
-    """Find the value of one parameter that meets a target and costs the other side least.
+    """Search for the value of one parameter that meets a target at the least cost to other figures.
 
-    For a bound on unfairness that is the smallest value that meets it, for one on effectiveness the largest: unfairness
-    and effectiveness are taken to fall when the parameter grows, as with `alpha`. A grid is walked from the end that is
-    best for the other side until a value meets the target; then the interval between it and the value before is halved.
-    Every value is judged by the mean over the same seeds. If no value of the grid meets the target, the closest is
-    returned.
+    For a bound on unfairness that is the smallest value that meets it, for a bound on effectiveness the largest: both
+    figures are assumed to fall when the parameter grows, as with `alpha`. Values of a grid are tried, beginning at the
+    end that is worst for the bounded figure, until one meets the target; then the interval between it and the value
+    before is halved. Every value is judged by the mean over the same seeds. If no value of the grid meets the target,
+    the closest is returned.
 
     Figures are noisy and need not be monotone: online, fairness also explores, and NDCG may first rise with `alpha`.
-    What holds is that the value found was run and met the target on these seeds, and that the nearest value tried on
-    its cheaper side missed it. A value that was not tried may do better, and other seeds may miss the target.
+    The value found was run and met the target on these seeds, and the nearest value tried before it missed the target.
+    A value that was not tried may do better, and other seeds may miss the target.
 
     Parameters
     ----------
     data
-        The queries; of a fold, its test split.
+        The queries, of a fold its test split; or what `open_data` takes: a path, a profile or a catalogue name.
     policy
         A policy or its text; its other parameters are kept.
     target
-        "METRIC <= NUMBER" for unfairness and relative_unfairness, "METRIC >= NUMBER" for ndcg@k and cndcg@k, or
-        "unfairness <= NUMBER * floor", where floor is that of `fairness_floor` for the visits of the runs.
+        "METRIC >= NUMBER" for metrics of which more is better, such as ndcg@5 and cndcg@5, "METRIC <= NUMBER" for
+        the others, such as unfairness; or "unfairness <= NUMBER * floor", where floor is that of `fairness_floor` for
+        the visits of the runs.
     parameter
-        Which parameter to vary.
-    setting, preset, threads, **changes
+        Name of the parameter to vary.
+    setting, threads, **options
         As for `simulate`.
     seeds
         How many seeds: 0, 1, ...
     low, high
-        Between which values to search; by default between the parameter's own bounds, and no further than 0 and 1000
-        where it has none.
+        Bounds of the search; by default those of the parameter, and 0 and 1000 where it has none.
     digits
         Significant digits of the value; below the least positive value of the grid, as many decimals as that has.
     progress
@@ -233,6 +248,11 @@ def tune(
     -------
     Tuning
 
+    Raises
+    ------
+    SettingError, PolicyError, DataError
+        If the target, an option, the policy, its parameter or the data are wrong.
+
     Examples
     --------
     >>> from mcfair import synthetic
@@ -240,25 +260,25 @@ def tune(
     >>> found.met, found.figures["ndcg@5"] >= 0.95, found.policy.alpha == found.value
     (True, True, True)
     """
-    start = parse_policy(policy) if isinstance(policy, str) else policy
-    if not isinstance(start, Policy):
-        raise PolicyError(f"expected a policy or its text, got {policy!r}")
-    conditions = make_setting(setting, preset, changes)
+    start, goal = as_policy(policy), parse_target(target)
+    conditions = make_setting(setting, options)
+    conditions = dataclasses.replace(conditions, metrics=(*conditions.metrics, goal.metric))
     number, places = checked("seeds", Seeds, seeds, SettingError), checked("digits", Digits, digits, SettingError)
     values = values_to_try(start, parameter, low, high)
+    if isinstance(data, str | os.PathLike):
+        data = open_data(data, features=start.needs_features)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MCFairWarning)  # simulate gives the same ones
-        table, judged = played(data, preset)
-    goal = parse_target(target, min(conditions.k_s, int(table.sizes.max())))
+        warnings.simplefilter("ignore", MCFairWarning)  # the runs issue the same ones
+        table, judged = evaluation_pool(data)
     runs: dict[float, dict[str, float]] = {}
-    floors: list[float] = []  # arrivals do not depend on the policy: one floor for each seed
+    floors: list[float] = []  # one for each seed: arrivals do not depend on the policy
 
     def missed_by(value: float) -> float:
         if value not in runs:
             varied, figures = dataclasses.replace(start, **{parameter: value}), []  # type: ignore[type-var]
             for seed in range(number):
-                trace = simulate(data, varied, conditions, seed=seed, preset=preset, checkpoints=1, threads=threads)
-                figures.append(figures_of(trace))
+                trace = simulate(data, varied, conditions, seed=seed, checkpoints=1, threads=threads)
+                figures.append(trace.figures)
                 if len(floors) < number:
                     floors.append(fairness_floor(table, trace.state.visits * judged, trace.state.p).unfairness)
             runs[value] = {name: float(np.mean([each[name] for each in figures])) for name in figures[0]}
@@ -266,22 +286,38 @@ def tune(
                 progress(value, runs[value])
         return goal.missed_by(runs[value], float(np.mean(floors)))
 
-    met, fails = False, None
-    for value in values if goal.for_fairness else values[::-1]:
-        if met := missed_by(value) <= 0:
-            break
-        fails = value
-    if not met:
-        value = min(runs, key=missed_by)
-    elif fails is not None:
-        least = min(abs(each) for each in values if each != 0)
-        while min(fails, value) < (middle := between(fails, value, least, places)) < max(fails, value):
+    value, met = search(values[::-1] if goal.metric.higher_is_better else values, missed_by, places)
+    return Tuning(
+        policy=dataclasses.replace(start, **{parameter: value}),  # type: ignore[type-var]
+        value=value,
+        figures=runs[value],
+        floor=float(np.mean(floors)),
+        met=met,
+        runs=list(runs.items()),
+        target=target,
+        metric=repr(goal.metric),
+    )
+
+
+def search(values: list[float], missed_by: Callable[[float], float], digits: int) -> tuple[float, bool]:
+    """Return the first value that meets a target, refined by halving the interval before it, and whether one does.
+
+    Examples
+    --------
+    >>> search([1.0, 2.0, 4.0], lambda value: 3 - value, digits=2)
+    (3.0, True)
+    >>> search([1.0, 2.0], lambda value: 3 - value, digits=2)
+    (2.0, False)
+    """
+    met = next((i for i, value in enumerate(values) if missed_by(value) <= 0), None)
+    if met is None:
+        return min(values, key=missed_by), False
+    value = values[met]
+    if met > 0:
+        fails, least = values[met - 1], min(abs(each) for each in values if each != 0)
+        while min(fails, value) < (middle := between(fails, value, least, digits)) < max(fails, value):
             if missed_by(middle) <= 0:
                 value = middle
             else:
                 fails = middle
-    return Tuning(
-        policy=dataclasses.replace(start, **{parameter: value}),  # type: ignore[type-var]
-        value=value, figures=runs[value], floor=float(np.mean(floors)), met=met,
-        runs=list(runs.items()), target=target,
-    )  # fmt: skip
+    return value, True

@@ -1,26 +1,28 @@
-"""Experiment: which policies are played on which data in which settings, and what is to be shown of it, as data."""
+"""Experiments as data: which policies are simulated on which data in which settings, and how it is shown."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from ..errors import MCFairError, SettingError, unknown
+from ..data.catalogue import CATALOGUE, locate
+from ..data.files import path_exists
+from ..errors import DataError, MCFairError, SettingError, unknown
 from ..policies.base import Policy, parse_policies
-from ..simulation.run import Setting, make_setting
+from ..simulation.setting import Setting, make_setting
 
 __all__ = ["Experiment", "Paper", "Series", "read_experiment", "shipped_experiment", "shipped_experiments"]
 
 
 class Paper(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the paper reports for a series: mean and standard deviation of unfairness, seconds per 1,000 lists."""
+    """Figures of the paper for a series: mean and standard deviation of unfairness, seconds per 1,000 lists."""
 
     unfairness: tuple[float, float] | None = None
     seconds: float | None = None
@@ -34,11 +36,11 @@ class Series(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     policies
         Texts of policies; a list of values in one stands for a policy each: "MCFair(alpha=[0, 1, 10], beta=0)".
     label
-        What to call it; by default the name of its policies.
+        Name of the series in tables and figures; by default the name of its policies.
     mode
-        Play it in this setting only.
+        Run it in this mode only.
     paper, note
-        What the paper reports, and why it differs.
+        Figures of the paper, and why they differ.
     """
 
     policies: tuple[str, ...]
@@ -49,12 +51,12 @@ class Series(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def points(self) -> list[Policy]:
-        """The policies, every list of values taken apart."""
+        """The policies, one for each value in a list of values."""
         return [policy for text in self.policies for policy in parse_policies(text)]
 
     @property
     def name(self) -> str:
-        """Its label, or the name of its policies."""
+        """The label, or the name of the policies."""
         return self.label or type(self.points[0]).__name__
 
 
@@ -70,17 +72,29 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     k_c
         Cutoffs of the cNDCG of a trade-off.
     data
-        What `open_data` takes: folders, files, built-in profiles or names in the catalogue.
+        What `open_data` takes: folders, files, built-in profiles or names in the catalogue; or names of datasets that
+        are given to `run_experiments`.
     preset, split, epsilon, min_items, max_items
-        How the data are loaded, and with the preset how they are played.
+        How the data are loaded, and with the preset how they are simulated.
     settings
         Modes, or tables with a mode and other fields of `Setting`.
+    clicks, estimator, metrics
+        Texts of the click model, the estimator and further metrics for all settings; a table in `settings` may have
+        its own.
     seeds
         How many, beginning with 0.
     compare_with
         Label of the series that the others are tested against.
     series
-        What is played.
+        The policies.
+    as_published
+        Whether it is the experiment that `series` quotes figures of the paper for; false for other data and for a
+        reduced version.
+
+    Raises
+    ------
+    SettingError
+        If something is empty, unknown or out of range.
 
     Examples
     --------
@@ -102,16 +116,22 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     min_items: int | None = None
     max_items: int | None = None
     settings: tuple[str | dict[str, Any], ...] = ("post-processing",)
+    clicks: str = ""
+    estimator: str = ""
+    metrics: tuple[str, ...] = ()
     seeds: int = 5
     compare_with: str = ""
+    as_published: bool = True
 
     def __post_init__(self) -> None:
         for what, empty in (("series", not self.series), ("data", not self.data), ("settings", not self.settings)):
             if empty:
                 raise SettingError(f"experiment {self.name}: {what} is empty, so there is nothing to run")
         if self.seeds < 1:
-            raise SettingError(f"experiment {self.name}: seeds = {self.seeds}: expected how many to run, at least 1")
-        names = [each.name for each in self.series]  # reads every policy, so that nothing wrong is found out later
+            raise SettingError(
+                f"experiment {self.name}: seeds = {self.seeds}: expected a number of seeds of at least 1"
+            )
+        names = [each.name for each in self.series]  # parses every policy, so that errors are found before any run
         if self.compare_with and self.compare_with not in names:
             raise SettingError(f"experiment {self.name}: {unknown('series in compare_with', self.compare_with, names)}")
         ranks = min(setting.k_s for setting in self.conditions)
@@ -120,16 +140,18 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def conditions(self) -> list[Setting]:
-        """The settings, with what the preset says of them."""
-        made = []
-        for each in self.settings:
-            fields = {"mode": each} if isinstance(each, str) else dict(each)
-            mode = fields.pop("mode", "post-processing")
-            made.append(make_setting(mode, self.preset or None, fields))
-        return made
+        """The settings, with the values that the experiment prescribes for all of them."""
+        given = {"clicks": self.clicks, "estimator": self.estimator, "metrics": self.metrics}
+        common = {name: value for name, value in given.items() if value}
+        return [make_setting(common | table, {}) for table in self.tables]
+
+    @property
+    def tables(self) -> list[dict[str, Any]]:
+        """The settings as tables."""
+        return [{"mode": each} if isinstance(each, str) else each for each in self.settings]
 
     def played(self) -> Iterator[tuple[Series, Setting, Policy]]:
-        """Go through what is played on each dataset with each seed."""
+        """Iterate over what is simulated on each dataset with each seed."""
         for series in self.series:
             points = series.points
             for setting in self.conditions:
@@ -138,23 +160,56 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                         yield series, setting, policy
 
     def on(self, data: str, preset: str) -> Experiment:
-        """Return the same experiment on other data."""
-        return msgspec.structs.replace(self, data=(data,), preset=preset)
+        """Return the same experiment on other data, or with another preset; it is no longer as published then.
+
+        Parameters
+        ----------
+        data
+            What `open_data` takes, or the name of a dataset that is given to `run_experiments`.
+        preset
+            How the data are loaded and simulated, "" for no preset.
+        """
+        same = preset == self.preset and all(is_same_data(data, each) for each in self.data)
+        return msgspec.structs.replace(self, data=(data,), preset=preset, as_published=self.as_published and same)
 
     def reduced(self, *, seeds: int, points: int, shorter: int) -> Experiment:
-        """Return a quick version: fewer seeds, at most so many points of each curve, runs shorter by a factor."""
+        """Return a quick version.
+
+        Parameters
+        ----------
+        seeds
+            At most so many seeds.
+        points
+            At most so many policies of each series.
+        shorter
+            Divide the steps by this factor.
+        """
         series = tuple(
             msgspec.structs.replace(each, policies=tuple(map(repr, thinned(each.points, points))))
             for each in self.series
         )
         settings = tuple(
-            dataclasses.asdict(setting) | {"steps": max(setting.steps // shorter, 2)} for setting in self.conditions
+            table | {"steps": max(setting.steps // shorter, 2)}
+            for table, setting in zip(self.tables, self.conditions, strict=True)
         )
-        return msgspec.structs.replace(self, series=series, settings=settings, seeds=min(seeds, self.seeds))
+        return msgspec.structs.replace(
+            self, series=series, settings=settings, seeds=min(seeds, self.seeds), as_published=False
+        )
+
+
+def is_same_data(name: str, other: str) -> bool:
+    """Return whether two names stand for the same dataset; a path may lead to the folder of one in the catalogue."""
+    if name.lower() == other.lower():
+        return True
+    if other.lower() not in CATALOGUE or not path_exists(Path(name)):
+        return False
+    with suppress(DataError):
+        return Path(name).resolve() == locate(other).resolve()
+    return False
 
 
 def thinned(policies: list[Policy], most: int) -> list[Policy]:
-    """Keep at most so many, evenly spread, the first and the last among them."""
+    """Return at most so many policies, evenly spread, the first and the last among them."""
     if len(policies) <= most:
         return policies
     last = len(policies) - 1
@@ -165,12 +220,18 @@ def thinned(policies: list[Policy], most: int) -> list[Policy]:
 
 
 def shipped_experiments() -> list[str]:
-    """Names of the paper's experiments, in its order."""
+    """Return the names of the paper's experiments, in its order."""
     return ["table1", "fig2", "fig3", "fig4", "fig5"]
 
 
 def shipped_experiment(name: str) -> Experiment:
-    """Read one of the paper's experiments, which ship with the package."""
+    """Read one of the paper's experiments, which ship with the package.
+
+    Examples
+    --------
+    >>> shipped_experiment("table1").data
+    ('mq2008/fold1',)
+    """
     if name not in shipped_experiments():
         raise SettingError(unknown("experiment", name, shipped_experiments()))
     text = (resources.files(__package__) / "paper" / f"{name}.toml").read_text(encoding="utf-8")
@@ -178,17 +239,35 @@ def shipped_experiment(name: str) -> Experiment:
 
 
 def read_experiment(path: str | Path) -> Experiment:
-    """Read an experiment from a TOML file."""
+    """Read an experiment from a TOML file.
+
+    Parameters
+    ----------
+    path
+        The file. Paths of data in it are relative to the current directory or, if there is nothing, to the file.
+
+    Raises
+    ------
+    SettingError
+        If the file cannot be read or something in it is wrong.
+    """
     source = Path(path)
     try:
         text = source.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"cannot read {source}: {getattr(error, 'strerror', None) or error}") from None
-    return parse_experiment(text, str(source))
+    experiment = parse_experiment(text, str(source))
+    data = tuple(str(source.parent / each) if is_beside(each, source) else each for each in experiment.data)
+    return msgspec.structs.replace(experiment, data=data)
+
+
+def is_beside(name: str, source: Path) -> bool:
+    """Return whether a name of data is a path relative to the folder of a file, and not to the current directory."""
+    return not path_exists(Path(name)) and path_exists(source.parent / name)
 
 
 def parse_experiment(text: str, source: str) -> Experiment:
-    """Read an experiment from the text of a TOML file; what is wrong is named with its line."""
+    """Parse the text of a TOML file; an error names the line."""
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -202,7 +281,7 @@ def parse_experiment(text: str, source: str) -> Experiment:
 
 
 def located(message: str, text: str) -> tuple[str, str]:
-    """Word what msgspec found wrong, and find its line."""
+    """Return the message of an error in terms of the file, and the line it is about."""
     path = re.search(r" - at `\$(.*)`$", message)
     parts = re.findall(r"\w+", path[1]) if path else []
     message = message[: path.start()] if path else message
@@ -218,14 +297,14 @@ def located(message: str, text: str) -> tuple[str, str]:
 
 
 def line_with(message: str, text: str) -> int | None:
-    """Find the line that holds the first word that a message quotes."""
+    """Return the first line that holds the first word that a message quotes."""
     word = re.search(r"'([^']+)'", message)
     hits = [i for i, line in enumerate(text.splitlines(), start=1) if word and word[1] in line]
     return hits[0] if hits else None
 
 
 def line_of(parts: list[str], text: str) -> int | None:
-    """Find the line of a key: behind the heading of its table, if it is in one of several."""
+    """Return the line of a key, after the heading of its table if it is in one of several."""
     lines, begin, found = text.splitlines(), 0, None
     for part in parts:
         pattern = rf"\s*(\[+\s*)?([\w.-]+\.)?\"?{re.escape(part)}\"?\s*(\]+|=)|.*[{{,]\s*{re.escape(part)}\s*="

@@ -1,0 +1,151 @@
+"""Runs on a real Dask cluster: a scheduler and workers, each a process of its own."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+from grids import GRID, assert_same
+
+import mcfair as mf
+from mcfair.cli.app import import_plugin
+from mcfair.experiments import cluster as module
+from mcfair.experiments.execute import run_experiments
+from mcfair.experiments.experiment import Experiment, Series
+from mcfair.experiments.origins import PACKAGE
+
+THEIRS = """
+import helping
+import mcfair as mf
+from mcfair.policies.base import NonNegative
+
+
+@mf.kernel
+def damped(q, theta, rng, out):
+    for d in range(out.shape[0]):
+        out[d] = q.R[d] - theta[0] * q.E[d] / max(q.visits[()], 1)
+
+
+@mf.register
+class Compiled(mf.Policy):
+    weight: float = 0.5
+
+    kernel = damped
+
+
+@mf.register
+class Plain(mf.Policy):
+    weight: NonNegative = 0.5
+
+    def score(self, q):
+        return q.R - helping.scaled(self.weight) * q.E
+"""
+
+
+pytest.importorskip("distributed", reason="needs the extra [cluster]")
+
+
+@contextmanager
+def cluster(tmp_path, workers, environments=()):
+    """A scheduler and workers, each a process of its own, over TCP."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    dask = [sys.executable, "-m", "dask"]
+    address = f"tcp://127.0.0.1:{port}"
+    options = ["--no-dashboard", "--no-nanny", "--nthreads", "1", "--local-directory", str(tmp_path / "dask")]
+    log = (tmp_path / "dask.log").open("w")
+    started = [
+        subprocess.Popen(
+            [*dask, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"], stdout=log, stderr=log
+        )
+    ]
+    started += [
+        subprocess.Popen([*dask, "worker", address, *options], stdout=log, stderr=log, cwd=tmp_path, env=environment)
+        for environment in environments or [None] * workers
+    ]
+    try:
+        if workers:
+            wait_for_workers(address, workers)
+        yield address, started
+    finally:
+        for process in started:
+            process.kill()
+        for process in started:
+            process.wait()
+        log.close()
+
+
+def wait_for_workers(address, workers):
+    from distributed import Client
+
+    with Client(address, timeout=60, set_as_default=False) as client:
+        client.wait_for_workers(workers, timeout=60)
+
+
+def test_a_cluster_gives_the_same_and_survives_the_death_of_a_worker(tmp_path, monkeypatch):
+    plugins = tmp_path / "plugins"  # workers have neither the plugin nor the module that it imports
+    plugins.mkdir()
+    (plugins / "theirs.py").write_text(THEIRS)
+    (plugins / "helping.py").write_text("def scaled(x):\n    return x / 100\n")
+    monkeypatch.syspath_prepend(str(plugins))
+    monkeypatch.delitem(sys.modules, "helping", raising=False)
+    import_plugin(str(plugins / "theirs.py"))
+    users = Experiment(
+        name="users", settings=GRID.settings, seeds=2, series=(Series(policies=("Compiled", "Plain(weight=1)")),)
+    )
+    local = run_experiments([GRID, users], tmp_path / "local")
+    with cluster(tmp_path, workers=2) as (address, processes):
+        done = []
+
+        def progress(stage, finished, total):
+            if stage == "runs" and finished == 5:
+                processes[1].kill()  # one of the two workers, in the middle of the work
+                done.append(total)
+
+        remote = run_experiments([GRID, users], tmp_path / "remote", cluster=address, progress=progress)
+        assert processes[1].wait() == -signal.SIGKILL
+        assert processes[2].poll() is None
+    assert done == [36]
+    assert_same(local, remote, tolerance=1e-9)
+
+
+def test_a_scheduler_without_workers_is_refused(tmp_path):
+    with cluster(tmp_path, workers=0) as (address, _), pytest.raises(mf.SettingError, match="has no workers"):
+        run_experiments([GRID], tmp_path / "out", cluster=address)
+
+
+def test_workers_with_another_version_or_without_any_are_refused(tmp_path):
+    shutil.copytree(PACKAGE, tmp_path / "changed" / "mcfair")
+    with (tmp_path / "changed" / "mcfair" / "state.py").open("a") as file:
+        file.write("# changed\n")
+    (tmp_path / "broken" / "mcfair").mkdir(parents=True)
+    (tmp_path / "broken" / "mcfair" / "__init__.py").write_text("raise ImportError('not installed')\n")
+    environments = [os.environ | {"PYTHONPATH": str(path)} for path in (PACKAGE.parent, tmp_path / "changed")]
+    environments.append(os.environ | {"PYTHONPATH": str(tmp_path / "broken")})
+    with cluster(tmp_path, 3, environments) as (address, _):
+        with pytest.raises(
+            mf.SettingError, match=r"2 of 3 workers \(tcp:.*, tcp:.*\) have no mcfair, or another version"
+        ):
+            run_experiments([GRID], tmp_path / "out", cluster=address)
+        assert not list((tmp_path / "out" / "runs").iterdir())
+
+
+def test_a_scheduler_that_does_not_answer_is_named_before_any_work(tmp_path, monkeypatch):
+    assert module.TIMEOUT == 10
+    monkeypatch.setattr(module, "TIMEOUT", 1)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        begun = time.monotonic()
+        with pytest.raises(mf.SettingError, match=rf"no Dask scheduler answers at {address} within 1 s"):
+            run_experiments([GRID], tmp_path, cluster=address)
+        assert time.monotonic() - begun < 5
+    with pytest.raises(mf.SettingError, match="no Dask scheduler answers at nowhere"):
+        run_experiments([GRID], tmp_path, cluster="nowhere")
