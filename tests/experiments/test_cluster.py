@@ -20,7 +20,7 @@ from mcfair.experiments.experiment import Experiment, Series
 from mcfair.experiments.origins import PACKAGE
 
 THEIRS = """
-import helping
+import theirs_arithmetic
 import mcfair as mf
 from mcfair.policies.base import NonNegative
 
@@ -43,7 +43,7 @@ class Plain(mf.Policy):
     weight: NonNegative = 0.5
 
     def score(self, q):
-        return q.R - helping.scaled(self.weight) * q.E
+        return q.R - theirs_arithmetic.scaled(self.weight) * q.E
 """
 
 
@@ -92,9 +92,8 @@ def test_a_cluster_gives_the_same_and_survives_the_death_of_a_worker(tmp_path, m
     plugins = tmp_path / "plugins"  # workers have neither the plugin nor the module that it imports
     plugins.mkdir()
     (plugins / "theirs.py").write_text(THEIRS)
-    (plugins / "helping.py").write_text("def scaled(x):\n    return x / 100\n")
+    (plugins / "theirs_arithmetic.py").write_text("def scaled(x):\n    return x / 100\n")
     monkeypatch.syspath_prepend(str(plugins))
-    monkeypatch.delitem(sys.modules, "helping", raising=False)
     import_plugin(str(plugins / "theirs.py"))
     users = Experiment(
         name="users", settings=GRID.settings, seeds=2, series=(Series(policies=("Compiled", "Plain(weight=1)")),)
