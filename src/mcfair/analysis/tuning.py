@@ -275,7 +275,7 @@ def tune(
 
     def missed_by(value: float) -> float:
         if value not in runs:
-            varied, figures = dataclasses.replace(start, **{parameter: value}), []  # type: ignore[type-var]
+            varied, figures = dataclasses.replace(start, **{parameter: value}), []
             for seed in range(number):
                 trace = simulate(data, varied, conditions, seed=seed, checkpoints=1, threads=threads)
                 figures.append(trace.figures)
@@ -288,7 +288,7 @@ def tune(
 
     value, met = search(values[::-1] if goal.metric.higher_is_better else values, missed_by, places)
     return Tuning(
-        policy=dataclasses.replace(start, **{parameter: value}),  # type: ignore[type-var]
+        policy=dataclasses.replace(start, **{parameter: value}),
         value=value,
         figures=runs[value],
         floor=float(np.mean(floors)),

@@ -138,7 +138,7 @@ def check_seeds(seeds: int) -> None:
 def with_option_groups(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a command: a parameter whose annotation is a group above becomes the options of that group."""
     hints = get_type_hints(function, include_extras=True)
-    groups = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(function).parameters.items():
         if name not in groups:
@@ -160,5 +160,5 @@ def with_option_groups(function: Callable[..., Any]) -> Callable[..., Any]:
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in parameters}
-    del command.__wrapped__  # type: ignore[attr-defined]  # its annotations are not those of the command
+    del command.__wrapped__  # its annotations are not those of the command
     return command

@@ -51,7 +51,7 @@ def add_experiment(report: Report, experiment: Experiment) -> None:
 
 def describe_runs(found: Sequence[View]) -> str:
     """Describe data, settings and length of some runs."""
-    settings = ", ".join(f"{view.setting.mode} with {view.setting.sessions:,} sessions" for view in found)
+    settings = ", ".join(f"{view.setting.mode} with {view.sessions:,} sessions" for view in found)
     return f"{found[0].data}, {settings}"
 
 

@@ -94,9 +94,7 @@ def plain_curve(group: Sequence[Curve], name: str) -> Curve:
 
 def changed_parameters(curve: Curve) -> int:
     """Count the parameters that differ from their default in all policies of a series."""
-    policies = [point.policy for point in curve.points]
-    fields = dataclasses.fields(policies[0])  # type: ignore[arg-type]  # every policy is made a dataclass
-    return sum(all(getattr(each, field.name) != field.default for each in policies) for field in fields)
+    return len(set.intersection(*(set(point.policy.changed_parameters) for point in curve.points)))
 
 
 def least_used(values: Sequence[str], taken: Sequence[str], name: str = "") -> str:

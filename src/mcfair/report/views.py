@@ -13,7 +13,7 @@ from ..arrays import FloatArray
 from ..experiments.experiment import Experiment, Series
 from ..experiments.results import Results, setting_key
 from ..policies.base import Policy
-from ..simulation.run import Setting
+from ..simulation.setting import Setting
 
 if TYPE_CHECKING:
     import polars as pl
@@ -155,9 +155,14 @@ class View:
         return float(self.limits.floor.mean()) if self.limits else 0.0
 
     @property
+    def sessions(self) -> int:
+        """Sessions of each run."""
+        return int(self.curves[0].points[0].runs["sessions"][0])
+
+    @property
     def best_cndcg(self) -> float:
         """The cNDCG of a run whose NDCG is always 1."""
-        gamma, sessions = self.setting.gamma, int(self.curves[0].points[0].runs["sessions"][0])
+        gamma, sessions = self.setting.gamma, self.sessions
         return float(sessions) if gamma == 1.0 else (1.0 - gamma**sessions) / (1.0 - gamma)
 
     @property
