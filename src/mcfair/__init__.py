@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from .experiments.experiment import Experiment, Series, read_experiment, shipped_experiment
     from .experiments.results import Results
     from .report import write_report
+    from .report.comparison import Tradeoff, tradeoff
     from .service.client import AsyncClient, Client
     from .service.ranker import Ranker
 
@@ -67,6 +68,7 @@ LATER = {
     "Ranker": "service.ranker",
     "Results": "experiments.results",
     "Series": "experiments.experiment",
+    "Tradeoff": "report.comparison",
     "Tuning": "analysis.tuning",
     "fairness_floor": "analysis.limits",
     "fisher": "analysis.significance",
@@ -75,6 +77,7 @@ LATER = {
     "read_experiment": "experiments.experiment",
     "run_experiments": "experiments.execute",
     "shipped_experiment": "experiments.experiment",
+    "tradeoff": "report.comparison",
     "tune": "analysis.tuning",
     "write_report": "report",
 }
@@ -133,6 +136,7 @@ __all__ = [
     "TopK",
     "Trace",
     "TraceError",
+    "Tradeoff",
     "TrustBias",
     "Tuning",
     "UnavailableError",
@@ -162,6 +166,7 @@ __all__ = [
     "shipped_experiment",
     "simulate",
     "synthetic",
+    "tradeoff",
     "tune",
     "unfairness",
     "unfairness_per_query",

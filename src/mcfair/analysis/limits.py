@@ -109,7 +109,7 @@ def fill_optima(
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Problem:
+class ExposureProgram:
     """Data, visits and examination, validated; `order` has the items of each query by falling relevance."""
 
     data: Dataset
@@ -120,7 +120,7 @@ class Problem:
     ideal: FloatArray
 
     @classmethod
-    def of(cls, data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike) -> Problem:
+    def of(cls, data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike) -> ExposureProgram:
         """Validate the input and derive the rest."""
         v, weights = np.ascontiguousarray(visits, dtype=np.float64), np.ascontiguousarray(p, dtype=np.float64)
         if v.shape != (data.queries,):
@@ -257,7 +257,7 @@ def fairness_floor(data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike) -> Fl
     >>> floor
     Floor(unfairness 2.08333, gap 0, E ∝ R is out of reach for 1 of 2 queries)
     """
-    problem = Problem.of(data, visits, p)
+    problem = ExposureProgram.of(data, visits, p)
     unfair, _, E = problem.optima(np.zeros(1))
     gap, fair = problem.certify(E)
     return Floor(
@@ -359,7 +359,7 @@ def frontier(data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike, *, points: 
     """
     if points < 2:
         raise SettingError(f"points = {points}: expected at least 2, the fairest and the most effective")
-    problem = Problem.of(data, visits, p)
+    problem = ExposureProgram.of(data, visits, p)
     sessions = problem.visits.sum() or 1.0
     unfair, gain, _ = problem.optima(np.array([0.0, np.inf]))
     rise, reach = np.ptp(problem.mean(unfair)), np.ptp(gain.sum(axis=1)) / sessions

@@ -51,11 +51,18 @@ class Loading:
         catalogue = recognise(table.sha256, part)
         protocol = self.protocol_for(catalogue if fold is None else fold)
         data = Dataset(
-            offsets=table.offsets, y=table.y, R=relevance(table.y, y_max, self.epsilon), y_max=y_max, X=table.X,
-            query_ids=table.query_ids, item_ids=table.item_ids, name=short_name(path), protocol=protocol,
+            offsets=table.offsets,
+            y=table.y,
+            R=relevance(table.y, y_max, self.epsilon),
+            y_max=y_max,
+            X=table.X,
+            query_ids=table.query_ids,
+            item_ids=table.item_ids,
+            name=short_name(path),
+            protocol=protocol,
             fingerprint=hashlib.sha256(f"{table.sha256} epsilon={self.epsilon}".encode()).hexdigest(),
             catalogue=catalogue,
-        )  # fmt: skip
+        )
         return data.select(
             min_items=protocol.min_items,
             max_items=protocol.max_items,
@@ -265,11 +272,19 @@ def concatenate(parts: Sequence[Dataset], name: str) -> Dataset:
     catalogues = {part.catalogue for part in parts}
     return Dataset(
         offsets=np.concatenate(([0], np.cumsum(np.concatenate([part.sizes for part in parts])))),
-        y=joined("y"), R=joined("R"), y_max=max(part.y_max for part in parts), scores=joined("scores"), X=joined("X"),
-        groups=joined_labels(parts), query_ids=query_ids, item_ids=listed("item_ids"), name=name,
-        protocol=parts[0].protocol, catalogue=catalogues.pop() if len(catalogues) == 1 else "",
+        y=joined("y"),
+        R=joined("R"),
+        y_max=max(part.y_max for part in parts),
+        scores=joined("scores"),
+        X=joined("X"),
+        groups=joined_labels(parts),
+        query_ids=query_ids,
+        item_ids=listed("item_ids"),
+        name=name,
+        protocol=parts[0].protocol,
+        catalogue=catalogues.pop() if len(catalogues) == 1 else "",
         fingerprint=hashlib.sha256("".join(part.fingerprint for part in parts).encode()).hexdigest(),
-    )  # fmt: skip
+    )
 
 
 def joined_labels(parts: Sequence[Dataset]) -> Any:

@@ -216,9 +216,20 @@ def parse_block(text: bytes, has_qid: bool, features: bool) -> Block:
         X = np.zeros((rows, width), np.float32)
         parse(array, has_qid, y, first_row, first_line, qid, docid, X)  # again: the width of X is known only now
     return Block(
-        text, has_qid, y[:rows].copy(), first_row[:runs].copy(), first_line[:runs].copy(), qid[:runs].copy(),
-        docid[:rows].copy(), X, lines, int(width), error, at, begin,
-    )  # fmt: skip
+        text,
+        has_qid,
+        y[:rows].copy(),
+        first_row[:runs].copy(),
+        first_line[:runs].copy(),
+        qid[:runs].copy(),
+        docid[:rows].copy(),
+        X,
+        lines,
+        int(width),
+        error,
+        at,
+        begin,
+    )
 
 
 def pieces(path: Path, size: int) -> Iterator[bytes]:

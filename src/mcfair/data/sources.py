@@ -90,8 +90,12 @@ def open_data(
         check_test_only(protocol, split, str(path), "a table")
         return adopt(load_table(path, epsilon), protocol.with_bounds(min_items, max_items))
     options: dict[str, Any] = {
-        "features": features, "epsilon": epsilon, "preset": preset, "min_items": min_items, "max_items": max_items
-    }  # fmt: skip
+        "features": features,
+        "epsilon": epsilon,
+        "preset": preset,
+        "min_items": min_items,
+        "max_items": max_items,
+    }
     if split == "test":
         return load_letor(path, **options)
     if not path.is_dir():

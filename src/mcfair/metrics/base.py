@@ -39,7 +39,7 @@ class Metric(Part, kind=Kind(name="metric", plural="metrics", methods=("value",)
     >>> class Coverage(Metric):
     ...     higher_is_better = True
     ...     def value(self, E, R, groups, visits):
-    ...         return np.count_nonzero(E) / E.size
+    ...         return float(np.count_nonzero(E) / E.size)
     >>> Coverage(), Coverage().value(np.array([1.0, 0.0]), np.ones(2), np.arange(2), 1)
     (coverage, 0.5)
     """

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays import FloatArray, IntArray
 from ..data.dataset import Dataset
-from ..errors import MCFairError, PolicyError
+from ..errors import MCFairError, PolicyError, unknown
 from ..parts import Kind, Part, as_part, parse_part, parse_parts
 from ..random import Draws
 from ..state import Query, State
@@ -166,6 +166,10 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
             return method(*args)
         except MCFairError:
             raise
+        except AttributeError as error:
+            fields = getattr(error.obj, "_fields", None)
+            reason = unknown("attribute of a view", error.name, fields) if fields else f"AttributeError: {error}"
+            raise PolicyError(f"{self!r} failed: {reason}") from error
         except Exception as error:
             raise PolicyError(f"{self!r} failed: {type(error).__name__}: {error}") from error
 

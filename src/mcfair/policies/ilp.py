@@ -158,6 +158,7 @@ def unused_product(weights: FloatArray, values: FloatArray, order: IntArray, use
     return total
 
 
+# One function: the stacks of the search are local arrays, and a call for every node would cost more than the node.
 @kernel(inline=False, allocates=True)
 def search(
     R: FloatArray,

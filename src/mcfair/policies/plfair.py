@@ -263,7 +263,7 @@ def train_epoch(
     samples: int,
     rng: Draws,
 ) -> bool:
-    """Take one step for each query in turn; return whether scores stayed finite."""
+    """Train by one step for each query in turn; return whether scores stayed finite."""
     for q in order:
         low, high = offsets[q], offsets[q + 1]
         draw_rng = Draws(rng.seed, rng.purpose, np.uint64(places[q]), rng.visit)

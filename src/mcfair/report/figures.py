@@ -37,12 +37,25 @@ NARROW_WIDTH = 4.1
 """Width of the narrow version of a figure in inches: at 400 pixels its text is about 12 pixels high."""
 
 RC: Any = {
-    "font.size": 10.0, "axes.titlesize": 10.5, "axes.spines.top": False, "axes.spines.right": False,
-    "axes.grid": True, "grid.color": "#E4E4E4", "grid.linewidth": 0.7, "axes.axisbelow": True,
-    "axes.edgecolor": "#666666", "text.color": INK, "axes.labelcolor": INK, "xtick.color": "#444444",
-    "ytick.color": "#444444", "legend.frameon": False, "legend.fontsize": 9.5, "svg.hashsalt": "mcfair",
-    "svg.fonttype": "path", "pdf.fonttype": 42,
-}  # fmt: skip
+    "font.size": 10.0,
+    "axes.titlesize": 10.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#666666",
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "svg.hashsalt": "mcfair",
+    "svg.fonttype": "path",
+    "pdf.fonttype": 42,
+}
 
 METADATA: dict[str, Any] = {
     "svg": {"Date": None, "Creator": None},
@@ -84,9 +97,13 @@ def render(wide: Figure, narrow: Figure, name: str, alt: str) -> Picture:
     """Render the two versions of a figure to the formats of the report; equal figures give equal bytes."""
     with matplotlib_defaults():
         return Picture(
-            name=name, alt=alt, svg=encode(wide, "svg"), narrow_svg=encode(narrow, "svg"), png=encode(wide, "png"),
+            name=name,
+            alt=alt,
+            svg=encode(wide, "svg"),
+            narrow_svg=encode(narrow, "svg"),
+            png=encode(wide, "png"),
             pdf=encode(wide, "pdf"),
-        )  # fmt: skip
+        )
 
 
 def encode(figure: Figure, form: str) -> bytes:

@@ -79,21 +79,26 @@ def add_provenance(report: Report) -> None:
     blocks = []
     if results.about:
         about = tuple((key, " ".join(str(value).split())) for key, value in results.about.items())
-        table = Table(name="about", caption="Machine and versions", columns=("item", "value"), rows=about,
-                      text_columns=2)  # fmt: skip
+        table = Table(
+            name="about", caption="Machine and versions", columns=("item", "value"), rows=about, text_columns=2
+        )
         blocks.append(report.add_table(table))
     rows: tuple[tuple[str, ...], ...] = tuple(
         (
-            each.name, ", ".join(each.data), each.preset or "none",
+            each.name,
+            ", ".join(each.data),
+            each.preset or "none",
             ", ".join(f"{setting.mode}: {setting.steps:,}" for setting in each.conditions),
-            f"{each.seeds}", f"{sum(1 for _ in each.played()) * each.seeds * len(each.data):,}",
+            f"{each.seeds}",
+            f"{sum(1 for _ in each.played()) * each.seeds * len(each.data):,}",
         )
         for each in results.experiments
-    )  # fmt: skip
+    )
     columns = ("experiment", "data", "preset", "steps", "seeds", "runs")
     note = f"Experiments share runs: {results.runs.height:,} distinct runs were made."
-    table = Table(name="runs", caption="Runs of each experiment", columns=columns, rows=rows, text_columns=4,
-                  notes=(note,))  # fmt: skip
+    table = Table(
+        name="runs", caption="Runs of each experiment", columns=columns, rows=rows, text_columns=4, notes=(note,)
+    )
     blocks.append(report.add_table(table))
     report.sections.append(Section(report.unique_name("how"), "How the experiments were run", tuple(blocks)))
 
@@ -106,9 +111,13 @@ def render_page(report: Report) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader(__package__, ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
+        loader=PackageLoader(__package__, ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
     environment.filters |= {"data_uri": data_uri, "tie": tie}
     paper = is_from_paper(report.results)
     title = "Fair ranking: the experiments of MCFair" if paper else "Fair ranking: experiments"

@@ -177,17 +177,23 @@ def show_comparison(report: Report, found: Sequence[View], name: str, title: str
     seeds = max(view.seeds for view in found)
     total = Comparison.merge("all", (one for _, _, one in compared))
     if seeds == 1:
-        yield Block(kind="paragraph", text=(
-            f"{total.compared} points of other methods lie within the range of {base}'s curve. There is one seed, so "
-            "nothing can be tested: the differences in the figure may be due to chance."
-        ))  # fmt: skip
+        yield Block(
+            kind="paragraph",
+            text=(
+                f"{total.compared} points of other methods lie within the range of {base}'s curve. There is one seed, so "
+                "nothing can be tested: the differences in the figure may be due to chance."
+            ),
+        )
         return
-    yield Block(kind="paragraph", text=(
-        f"Each point of another method is compared with {base}'s curve at the same unfairness, seed by seed, within "
-        "the range of unfairness that the curve covers. A difference in cNDCG is significant if its "
-        f"{100 * LEVEL:g} % interval over the {seeds} seeds (Student's t) excludes 0. The curve is interpolated "
-        "linearly between its points, which may underestimate it where they are far apart."
-    ))  # fmt: skip
+    yield Block(
+        kind="paragraph",
+        text=(
+            f"Each point of another method is compared with {base}'s curve at the same unfairness, seed by seed, within "
+            "the range of unfairness that the curve covers. A difference in cNDCG is significant if its "
+            f"{100 * LEVEL:g} % interval over the {seeds} seeds (Student's t) excludes 0. The curve is interpolated "
+            "linearly between its points, which may underestimate it where they are far apart."
+        ),
+    )
     if not total.compared:
         yield Block(kind="paragraph", text="No point of another method lies within that range: nothing was compared.")
         return

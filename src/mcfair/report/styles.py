@@ -47,10 +47,15 @@ class Style:
         """Return the keyword arguments of matplotlib's `plot`."""
         edge = self.color if self.hollow else "#5F5A12" if self.color == YELLOW else "white"
         return {
-            "color": self.color, "marker": self.marker, "linestyle": self.line, "linewidth": 1.6, "markersize": 6.5,
-            "markerfacecolor": "white" if self.hollow else self.color, "markeredgecolor": edge,
+            "color": self.color,
+            "marker": self.marker,
+            "linestyle": self.line,
+            "linewidth": 1.6,
+            "markersize": 6.5,
+            "markerfacecolor": "white" if self.hollow else self.color,
+            "markeredgecolor": edge,
             "markeredgewidth": 1.3 if self.hollow else 0.6,
-        }  # fmt: skip
+        }
 
 
 def choose_styles(curves: Sequence[Curve]) -> dict[str, Style]:

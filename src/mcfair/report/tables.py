@@ -165,13 +165,17 @@ def main_cells(view: View, curve: Curve, point: Point) -> dict[str, str]:
     """Format what a policy reached, by column."""
     cells = {metric_label(each): format_spread(point.values(each)) for each in view.extra_metrics}
     cells |= {metric_label(f"cndcg@{k}"): format_number(point.mean(f"cndcg@{k}")) for k in view.cutoffs}
-    return cells | paper_cells(view, curve, point) | {
-        "method": row_name(curve, point),
-        "policy": point.text,
-        with_spread(view, "unfairness"): format_spread(point.values("unfairness")),
-        ABOVE_FLOOR: format_excess(point.mean("unfairness") / view.floor) if view.floor > 0 else NOTHING,
-        SECONDS: format_number(point.seconds, 3),
-    }  # fmt: skip
+    return (
+        cells
+        | paper_cells(view, curve, point)
+        | {
+            "method": row_name(curve, point),
+            "policy": point.text,
+            with_spread(view, "unfairness"): format_spread(point.values("unfairness")),
+            ABOVE_FLOOR: format_excess(point.mean("unfairness") / view.floor) if view.floor > 0 else NOTHING,
+            SECONDS: format_number(point.seconds, 3),
+        }
+    )
 
 
 Tests = dict[Point, QueryTest]
@@ -207,9 +211,15 @@ def main_table(view: View, tests: Tests, name: str, caption: str) -> Table:
         )
     notes += [f"[{letter(i)}] {text}" for i, text in enumerate(found.remarks)]
     return Table(
-        name=name, caption=caption, columns=tuple(found.columns), rows=tuple(found.rows), lead=tuple(lead),
-        notes=tuple(notes), tooltips=found.tooltips, row_classes=found.classes,
-    )  # fmt: skip
+        name=name,
+        caption=caption,
+        columns=tuple(found.columns),
+        rows=tuple(found.rows),
+        lead=tuple(lead),
+        notes=tuple(notes),
+        tooltips=found.tooltips,
+        row_classes=found.classes,
+    )
 
 
 def details_table(view: View, name: str, caption: str) -> Table:
@@ -229,8 +239,9 @@ def details_table(view: View, name: str, caption: str) -> Table:
             cells = {interval: format_interval(*bounds), metric_label(ndcg): format_number(point.mean(ndcg))}
             found.add(main_cells(view, curve, point) | cells)
     notes = [seeds_note(view) + (" The interval is Student's, of the mean over seeds." if view.seeds > 1 else "")]
-    return Table(name=name, caption=caption, columns=tuple(columns), rows=tuple(found.rows), text_columns=2,
-                 notes=tuple(notes))  # fmt: skip
+    return Table(
+        name=name, caption=caption, columns=tuple(columns), rows=tuple(found.rows), text_columns=2, notes=tuple(notes)
+    )
 
 
 # --- tests over queries ----------------------------------------------------------------------------------------------
@@ -256,14 +267,25 @@ def significance_tables(view: View, tests_by_metric: dict[str, Tests], name: str
             continue
         rows = tuple(
             (
-                row_name(curve, point), format_signed(one.mean, 4), format_interval(one.low, one.high, 3),
-                format_p_value(one.p), format_p_value(one.p_adjusted),
+                row_name(curve, point),
+                format_signed(one.mean, 4),
+                format_interval(one.low, one.high, 3),
+                format_p_value(one.p),
+                format_p_value(one.p_adjusted),
                 NOTHING if one.significant or not one.detectable > 0 else format_number(one.detectable, 3),
             )
-            for curve in view.curves for point in curve.points if (one := tests.get(point))
-        )  # fmt: skip
-        columns = ("method", f"Δ {metric_label(metric)}", f"{100 * LEVEL:g} % interval", "p", "p after Holm",
-                   "detectable difference")  # fmt: skip
+            for curve in view.curves
+            for point in curve.points
+            if (one := tests.get(point))
+        )
+        columns = (
+            "method",
+            f"Δ {metric_label(metric)}",
+            f"{100 * LEVEL:g} % interval",
+            "p",
+            "p after Holm",
+            "detectable difference",
+        )
         notes = (
             f"Δ is the mean difference from {base.label} ({base.text}) over queries, with a bootstrap interval that is "
             "not adjusted for the number of rows. The detectable difference is given where a test is not significant: "
@@ -272,8 +294,9 @@ def significance_tables(view: View, tests_by_metric: dict[str, Tests], name: str
             "a significant difference, or for values that agree on every query.",
         )
         title = f"{caption}: {metric_label(metric)}"
-        tables.append(Table(name=f"{name}-{metric.split('@')[0]}", caption=title, columns=columns, rows=rows,
-                            notes=notes))  # fmt: skip
+        tables.append(
+            Table(name=f"{name}-{metric.split('@')[0]}", caption=title, columns=columns, rows=rows, notes=notes)
+        )
     return tables
 
 
@@ -320,28 +343,41 @@ def comparison_table(
     """Build the table of how many points lie significantly below or above the baseline's curve, by panel."""
     by_method = len({one.label for _, one in found}) > 1
     identical = any(one.count("identical") for _, one in found)
-    columns = [*(["method"] if by_method else []), "panel", "points compared", f"{base} higher", f"{base} lower",
-               "not significant", *(["same in every seed"] if identical else []), "detectable difference",
-               "fairer than the curve", "less fair than the curve"]  # fmt: skip
+    columns = [
+        *(["method"] if by_method else []),
+        "panel",
+        "points compared",
+        f"{base} higher",
+        f"{base} lower",
+        "not significant",
+        *(["same in every seed"] if identical else []),
+        "detectable difference",
+        "fairer than the curve",
+        "less fair than the curve",
+    ]
     rows = []
     for panel, one in found:
         counts = [one.compared, one.count("above"), one.count("below"), one.count("undecided")]
         counts += [one.count("identical")] if identical else []
         cells = (*map(str, counts), format_number(one.detectable, 3), f"{one.fairer}", f"{one.less_fair}")
         rows.append(((one.label, panel) if by_method else (panel,)) + cells)
-    return Table(name=name, caption=caption, columns=tuple(columns), rows=tuple(rows),
-                 text_columns=1 + by_method, notes=notes)  # fmt: skip
+    return Table(
+        name=name, caption=caption, columns=tuple(columns), rows=tuple(rows), text_columns=1 + by_method, notes=notes
+    )
 
 
 def lower_table(found: Sequence[tuple[str, int, ComparedPoint]], name: str, caption: str) -> Table:
     """Build the table of the points at which the baseline's curve is significantly lower."""
     rows = tuple(
         (
-            each.point.text, panel, format_number(each.point.mean("unfairness")),
-            format_number(each.point.mean(f"cndcg@{k}")), format_number(-each.difference, 3),
+            each.point.text,
+            panel,
+            format_number(each.point.mean("unfairness")),
+            format_number(each.point.mean(f"cndcg@{k}")),
+            format_number(-each.difference, 3),
             format_interval(-each.high, -each.low, 3),
         )
         for panel, k, each in found
-    )  # fmt: skip
+    )
     columns = ("policy", "panel", "unfairness", "cNDCG", "curve lower by", f"{100 * LEVEL:g} % interval")
     return Table(name=name, caption=caption, columns=columns, rows=rows, text_columns=2)

@@ -153,9 +153,7 @@ def draw_panel(axes: Axes, panel: Panel, chosen: dict[str, Style]) -> None:
         dx, dy = (np.array([point.std(m) for point in curve.points]) for m in metrics)
         top = 3 + rank + (20 if curve.label == panel.front else 0)
         dx = np.minimum(dx, 0.9 * x)  # a bar must not reach 0 on a logarithmic axis
-        axes.errorbar(
-            x, y, dy, dx, fmt="none", ecolor=options["color"], elinewidth=0.8, alpha=0.55, zorder=top - 0.5
-        )  # fmt: skip
+        axes.errorbar(x, y, dy, dx, fmt="none", ecolor=options["color"], elinewidth=0.8, alpha=0.55, zorder=top - 0.5)
         options["markersize"] = 8.5 if x.size == 1 else 5.5
         axes.plot(x, y, zorder=top, **options)
     shown = [(x, y) for x, y in seen if x <= panel.x_max]
@@ -207,9 +205,13 @@ def add_legend(figure: Figure, panels: Sequence[Panel], chosen: dict[str, Style]
     entries = legend_entries(panels, chosen)
     for columns in range(6, 0, -1):
         legend = figure.legend(
-            [handle for _, handle in entries], ["-"] * len(entries), loc="outside lower center", ncols=columns,
-            handlelength=2.6, columnspacing=1.4,
-        )  # fmt: skip
+            [handle for _, handle in entries],
+            ["-"] * len(entries),
+            loc="outside lower center",
+            ncols=columns,
+            handlelength=2.6,
+            columnspacing=1.4,
+        )
         for text, (label, _) in zip(legend.get_texts(), entries, strict=True):
             text.set_parse_math(False)  # only now: matplotlib drops labels that begin with _ from a legend
             text.set_text(shorten(label, 32 if narrow else 40))

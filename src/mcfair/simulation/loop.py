@@ -299,6 +299,7 @@ def play(
     return OK, -1
 
 
+# Its arguments are those of `play`.
 @kernel(driver=True)
 def play_as_paper(
     score: Callable[..., None],

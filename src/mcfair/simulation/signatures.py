@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ForwardRef, ParamSpec, TypeVar
 
 from ..errors import SettingError, unknown
 
@@ -13,6 +13,11 @@ __all__ = ["explicit_options"]
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+
+
+def written(annotation: Any) -> Any:
+    """Return an annotation as it is written in the source."""
+    return annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
 
 
 def explicit_options(options: type) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
@@ -26,7 +31,7 @@ def explicit_options(options: type) -> Callable[[Callable[Arguments, Result]], C
         signature = inspect.signature(function)
         own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
         more = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=written(annotation))
             for name, annotation in options.__annotations__.items()
         ]
         allowed = [each.name for each in (*own, *more)]
