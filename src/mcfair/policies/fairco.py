@@ -33,9 +33,10 @@ def write_lag(E: FloatArray, R: FloatArray, out: FloatArray) -> None:
 @kernel
 def fairco_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:
     """Write w_R R + α err + β MC."""
-    write_lag(q.E, q.R, out)
+    relevance, fairness, R = theta[RELEVANCE], theta[FAIRNESS], q.R
+    write_lag(q.E, R, out)
     for d in range(out.shape[0]):
-        out[d] = theta[RELEVANCE] * q.R[d] + theta[FAIRNESS] * out[d]
+        out[d] = relevance * R[d] + fairness * out[d]
     add_certainty(q.E, q.prior_strength, theta[EXPLORATION], theta[MC_FLOOR], out)
 
 

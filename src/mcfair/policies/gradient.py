@@ -81,12 +81,13 @@ RELEVANCE, FAIRNESS, EXPLORATION, SCALE, MC_FLOOR = range(5)  # of theta
 def gradient_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:
     """Write `w_R R + w_B B + w_MC MC` (Eq. 24); a term without weight is not computed."""
     E, R = q.E, q.R
+    relevance, fairness = theta[RELEVANCE], theta[FAIRNESS]  # read once: `out` might overlap `theta` for the compiler
     er = rr = weight = 0.0
-    if theta[FAIRNESS] != 0.0:
+    if fairness != 0.0:
         er, rr = dots(E, R)
-        weight = theta[FAIRNESS] * gradient_weight(E, R, er, rr, q.visits[()], theta[SCALE])
+        weight = fairness * gradient_weight(E, R, er, rr, q.visits[()], theta[SCALE])
     for d in range(out.shape[0]):
-        out[d] = theta[RELEVANCE] * R[d] + weight * (R[d] * er - E[d] * rr)
+        out[d] = relevance * R[d] + weight * (R[d] * er - E[d] * rr)
     add_certainty(E, q.prior_strength, theta[EXPLORATION], theta[MC_FLOOR], out)
 
 
