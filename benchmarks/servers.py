@@ -22,7 +22,7 @@ import uvloop
 from load import RECORD, on_time
 
 from mcfair.service import wire
-from mcfair.service.http import JSON, Answer, Connection, Hall, head_of
+from mcfair.service.http import JSON, Response, Connection, ConnectionRegistry, encode_head
 
 ROW = 200
 """Bytes of the row that stands for an impression and the key of its request."""
@@ -38,21 +38,21 @@ class Endpoint:
 
     def __init__(self):
         self.decoder, self.encoder = msgspec.json.Decoder(wire.RankRequest), msgspec.json.Encoder()
-        self.head = head_of(200, JSON)
+        self.head = encode_head(200, JSON)
 
     def admit(self, request):
         pass
 
     def begin(self, request, reply):
-        return Answer(200, self.head, self.encoder.encode(first_items(self.decoder.decode(request.body))))
+        return Response(200, self.head, self.encoder.encode(first_items(self.decoder.decode(request.body))))
 
     def sent(self, request, error=None):
         pass
 
 
 async def listen(port):
-    hall = Hall(Endpoint())
-    await asyncio.get_running_loop().create_server(lambda: Connection(hall), "127.0.0.1", int(port), backlog=2048)
+    registry = ConnectionRegistry(Endpoint())
+    await asyncio.get_running_loop().create_server(lambda: Connection(registry), "127.0.0.1", int(port), backlog=2048)
     await asyncio.Event().wait()
 
 

@@ -13,12 +13,12 @@ import time
 from mcfair.cli import app as cli
 from mcfair.service import engine as engine_module
 from mcfair.service import ranker as ranker_module
-from mcfair.service import worker as worker_module
+from mcfair.service import group_commit as commit_module
 from mcfair.service.stores import KIND_FEEDBACK, sqlite
 
 POINTS = ("before-commit", "after-commit", "between-rows", "in-commit", "in-checkpoint", "in-fold")
 """Where to die: with a whole group not committed, with it committed but nobody told, within the rows of a group (an
-impression is there, its key is not), at some moment of a commit and of a checkpoint, and with a part of what has
+impression is there, its key is not), at some to_datetime of a commit and of a checkpoint, and with a part of what has
 expired folded into its base."""
 
 
@@ -72,7 +72,7 @@ class HastyStore(CrashingStore):
         self.fed |= entry.kind == KIND_FEEDBACK
 
     def commit(self):
-        worker_module.tell_all(self.group)
+        commit_module.tell_all(self.group)
         if self.fed and self.rows >= int(self.after or "0"):
             time.sleep(1.0)
             self.reach("before-commit")
@@ -103,14 +103,14 @@ class PiecemealStore(CrashingStore):
 class ForgetfulEngine(engine_module.Engine):
     """Does not recognise a request that it has answered before."""
 
-    def answered(self, name, digest, explain):
+    def earlier_ranking(self, name, digest, explain):
         return None
 
 
 def acknowledge_before_commit():
     sqlite.SQLiteStore = HastyStore
     ranker_module.Ranker = HastyRanker
-    worker_module.QUICK_COMMIT = -1.0  # the writer commits, so that the loop can answer meanwhile
+    commit_module.FAST_COMMIT = -1.0  # the writer commits, so that the loop can answer meanwhile
 
 
 def commit_piecemeal():

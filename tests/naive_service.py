@@ -53,9 +53,9 @@ class Incarnation:
 
 
 class NaiveService:
-    def __init__(self, *, strength, maturing, half_life, entry, retention):
-        self.strength, self.maturing, self.half_life, self.entry, self.retention = (
-            strength, maturing, half_life, entry, retention,
+    def __init__(self, *, strength, maturation, half_life, newcomer_exposure, retention):
+        self.strength, self.maturation, self.half_life, self.newcomer_exposure, self.retention = (
+            strength, maturation, half_life, newcomer_exposure, retention,
         )  # fmt: skip
         self.queries = {}
 
@@ -75,7 +75,7 @@ class NaiveService:
         me = self.queries[query].items[item]
         F, C = {}, {}
         for impression in self.queries[query].impressions:
-            if impression.forgotten or (settled and impression.time + self.maturing > now):
+            if impression.forgotten or (settled and impression.time + self.maturation > now):
                 continue
             for rank, who in enumerate(impression.items):
                 if who is me:
@@ -126,7 +126,7 @@ class NaiveService:
         book = self.queries.setdefault(query, NaiveQuery())
         old = [i for i, item in enumerate(items) if item in book.items]
         level = 0.0
-        if self.entry == "fair" and book.impressions and old:
+        if self.newcomer_exposure == "fair" and book.impressions and old:
             R, E = self.view(query, [items[i] for i in old], [priors[i] for i in old], now)
             level = float(E @ R / (R @ R)) if R @ R > 0 else 0.0
         for item, prior in zip(items, priors, strict=True):

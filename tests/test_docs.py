@@ -49,9 +49,9 @@ def test_every_module_of_the_service_is_on_the_architecture_page():
 
 
 def test_every_call_of_the_service_is_documented():
-    from mcfair.service.app import CALLS
+    from mcfair.service.app import OPERATIONS
 
-    for call in CALLS:
+    for call in OPERATIONS:
         assert call.path in SERVICE, call.path
 
 

@@ -19,7 +19,7 @@ from serving import serving
 from mcfair.errors import SettingError
 from mcfair.service import http as http_module
 from mcfair.service import wire
-from mcfair.service.app import CALLS, is_loopback
+from mcfair.service.app import OPERATIONS, is_loopback
 from mcfair.service.ranker import Ranker
 from mcfair.service.server import bind, check_bind, serve, url_of
 from mcfair.service.stores import SQLiteStore
@@ -154,14 +154,14 @@ def test_openapi_document_has_every_call(client):
     document = client.get("/openapi.json").json()
     assert document["openapi"] == "3.1.0"
     described = {(method.upper(), path) for path, each in document["paths"].items() for method in each}
-    assert described == {(call.method, call.path) for call in CALLS}
+    assert described == {(call.method, call.path) for call in OPERATIONS}
     rank = document["paths"]["/v1/rank"]["post"]
     assert rank["security"] == [{"key": ["rank"]}]
     assert rank["responses"].keys() == {"200", "400", "401", "403", "408", "409", "413", "415", "500", "503"}
     item = document["components"]["schemas"]["Item"]
     assert item["additionalProperties"] is False
     assert item["properties"]["id"] == {"type": "string", "minLength": 1, "maxLength": 256}
-    for call in CALLS:
+    for call in OPERATIONS:
         if call.example is not None:
             msgspec.convert(call.example, call.takes)
 
@@ -171,7 +171,7 @@ def test_documentation_page_needs_nothing_from_elsewhere(client):
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert set(re.findall(r"\w+://[^/\s:<\"]+", answer.text)) == {"http://127.0.0.1"}
     assert not re.search(r"<script|<link|<img|@import|url\(", answer.text)
-    for call in CALLS:
+    for call in OPERATIONS:
         assert f'id="{call.work.__name__}"' in answer.text
     links = set(re.findall(r'href="#([^"]+)"', answer.text))
     assert links <= set(re.findall(r'id="([^"]+)"', answer.text))
@@ -383,8 +383,8 @@ def test_paths_and_methods_that_are_not_there(client):
 
 # --- who may ---------------------------------------------------------------------------------------------------------
 
-PROTECTED = [call for call in CALLS if call.scope is not None]
-OPEN = [call for call in CALLS if call.scope is None]
+PROTECTED = [call for call in OPERATIONS if call.scope is not None]
+OPEN = [call for call in OPERATIONS if call.scope is None]
 
 
 def asked(client, call, key=None, **headers):
@@ -452,7 +452,7 @@ def test_where_others_can_connect_nothing_is_allowed_without_keys():
 
 
 def test_full_queue_is_told():
-    with Ranker("memory:", most_waiting=1) as ranker, serving(ranker) as client, ThreadPoolExecutor(1) as pool:
+    with Ranker("memory:", max_queued=1) as ranker, serving(ranker) as client, ThreadPoolExecutor(1) as pool:
         with held(ranker):
             waiting = pool.submit(client.post, "/v1/rank", json=RANK)
             while ranker.depth < 1:
@@ -485,7 +485,7 @@ def test_one_scan_answers_everybody(client):
 
 
 def raw(client, sent, patience=10.0):
-    """Send bytes, and give what comes back before the connection is closed."""
+    """ClientRequest bytes, and give what comes back before the connection is closed."""
     with socket.create_connection((client.base_url.host, client.base_url.port), timeout=patience) as connection:
         connection.sendall(sent)
         received = b""
@@ -592,9 +592,9 @@ def test_slow_disk_stops_nobody_who_does_not_need_it(tmp_path):
 
 
 def test_trouble_is_told_and_passes(monkeypatch):
-    monkeypatch.setattr("mcfair.service.worker.SWEEP_EVERY", 3600.0)  # which would see that nothing is wrong
+    monkeypatch.setattr("mcfair.service.group_commit.COMPACTION_INTERVAL", 3600.0)  # which would see that nothing is wrong
     with Ranker("memory:") as ranker, serving(ranker) as client:
-        ranker.trouble = "the disk is full"
+        ranker.store_error = "the disk is full"
         answer = client.get("/readyz")
         assert problem(answer, 503).detail == "the disk is full"
         assert answer.headers["retry-after"] == "1"

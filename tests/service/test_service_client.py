@@ -18,7 +18,7 @@ from serving import serving
 from mcfair.errors import ConflictError, MCFairError, NotFoundError, RequestError, SettingError, UnavailableError
 from mcfair.service import client as module
 from mcfair.service import wire
-from mcfair.service.client import AsyncClient, Client, Lost, Talks
+from mcfair.service.client import AsyncClient, Client, TransportError, SansIOClient
 from mcfair.service.ranker import Ranker
 
 NOW = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
@@ -224,12 +224,12 @@ def test_waits_grow_and_end_with_patience(monkeypatch):
     monkeypatch.setattr(module.DICE, "uniform", lambda low, high: high)
     clock = [0.0]
     monkeypatch.setattr(module, "monotonic", lambda: clock[0])
-    talk, waits = Talks("there", 30.0).usage(), []
+    talk, waits = SansIOClient("there", 30.0).usage(), []
 
     def fail_for_ever():
         while True:
             next(talk)
-            waits.append(talk.send(Lost("gone", sent=True)))
+            waits.append(talk.send(TransportError("gone", sent=True)))
             clock[0] += waits[-1]
 
     with pytest.raises(UnavailableError, match=r"after 11 tries in 26\.3 s: gone"):
@@ -250,7 +250,7 @@ def test_what_does_not_bear_repeating_is_not_repeated(ask, method, args, failure
 
 
 def test_what_surely_was_not_done_is_repeated(ask):
-    added = wire.KeyAdded(
+    added = wire.CreatedKey(
         key="secret", info=wire.KeyInfo(id="1", name="shop", scopes=["rank"], created=NOW, revoked=None)
     )
     with server(problem(503), problem(429), answer(added)) as there:
@@ -382,8 +382,8 @@ def test_what_is_sent(ask):
         ("query_state", ["shoes"], {}, ("POST", "/v1/queries/lookup", b'{"query":"shoes"}')),
         ("fairness", [], {}, ("GET", "/v1/fairness", b"")),
         ("policy", [], {}, ("GET", "/v1/policy", b"")),
-        ("change_policy", [], {"half_life": None, "entry": "fair"},
-         ("PUT", "/v1/policy", b'{"half_life":null,"entry":"fair"}')),
+        ("change_policy", [], {"half_life": None, "newcomer_exposure": "fair"},
+         ("PUT", "/v1/policy", b'{"half_life":null,"newcomer_exposure":"fair"}')),
         ("delete_query", ["q"], {}, ("DELETE", "/v1/queries/q", b"")),
         ("delete_item", ["a/b"], {}, ("POST", "/v1/items/delete", b'{"item":"a/b"}')),
         ("reset", [], {}, ("POST", "/v1/reset", b'{"confirm":"reset"}')),

@@ -10,7 +10,7 @@ import mcfair as mf
 from mcfair.cli.app import app
 from mcfair.errors import MCFairError
 from mcfair.service.commands import read_time
-from mcfair.service.stores import holder
+from mcfair.service.stores import read_lock_note
 
 
 def run(*words):
@@ -98,7 +98,7 @@ def test_keys_through_the_running_server_hold_at_once(path):
             with pytest.raises(MCFairError), mf.Client(f"http://127.0.0.1:{server.port}", key) as client:
                 client.policy()
         assert server.terminate() == 0
-    assert holder(path) is None
+    assert read_lock_note(path) is None
     assert path.with_name(path.name + ".lock").read_bytes() == b""
 
 
@@ -120,7 +120,7 @@ def test_serve_keeps_what_the_store_has_unless_told_otherwise(path):
         (("--retention", "soon"), "a time such as 45s"),
         (("--examination", "1,x"), "probabilities of ranks"),
         (("--examination", "0,0"), "at least one rank"),
-        (("--entry", "late"), "entry"),
+        (("--newcomer_exposure", "late"), "newcomer_exposure"),
         (("--host", "0.0.0.0"), "mcfair keys add"),
         (("--prior-mean", "2"), "prior_mean"),
         (("--store", "redis://x"), "expected sqlite:///PATH"),

@@ -328,9 +328,9 @@ def fill(path, queries=20, items=100):
 
 
 def ranker_request(query, items):
-    from mcfair.service.wire import Item, RankRequest, unread
+    from mcfair.service.wire import Item, RankRequest, with_raw_items
 
-    return unread(RankRequest(query=query, items=[Item(f"item {i} of {query}") for i in range(items)], k=10))
+    return with_raw_items(RankRequest(query=query, items=[Item(f"item {i} of {query}") for i in range(items)], k=10))
 
 
 @pytest.fixture(scope="module")
@@ -493,11 +493,11 @@ def test_killed_server_leaves_no_lock_and_nothing_that_is_believed(tmp_path):
 
 
 def finish_under_load(server, store, first):
-    """Send SIGTERM to a server in use: it ends well, and all it has acknowledged is in its file."""
+    """ClientRequest SIGTERM to a server in use: it ends well, and all it has acknowledged is in its file."""
     others = [shopper_of(server, number) for number in (1, 2, 3)]
     acknowledged = []
 
-    def use(shopper):
+    def activate(shopper):
         with suppress(LostError):
             while (reply := shopper.connection.post("/v1/rank", RANK)).status == 200:
                 acknowledged.append(reply.json["impression"])

@@ -106,11 +106,11 @@ def test_no_more_is_read_than_can_be_answered_soon():
     count = 50_000
     with Ranker("memory:") as ranker, serving(ranker) as client, Wire(client) as wire:
         sender = threading.Thread(target=wire.send, args=(get(b"/v1/usage") + get() * count,))
-        with ranker.store.busy:  # the writer waits for that, and the loop goes on
+        with ranker.store.transaction_lock:  # the writer waits for that, and the loop goes on
             sender.start()
             time.sleep(1)
             assert client.get("/livez").status_code == 200
-            assert 1 < max(len(each.requests) for each in client.server.hall.connections) < count / 4
+            assert 1 < max(len(each.requests) for each in client.server.registry.connections) < count / 4
         assert [wire.answer()[0] for _ in range(count + 1)] == [200] * (count + 1)
         sender.join()
 
@@ -248,19 +248,19 @@ def test_client_that_goes_away_leaves_nothing_behind(client):
         wire.send(get())
         wire.answer()
     until = time.monotonic() + 10
-    while client.server.app.in_flight or len(client.server.hall.connections) > 1:
+    while client.server.app.in_flight or len(client.server.registry.connections) > 1:
         assert time.monotonic() < until
         time.sleep(0.001)
 
 
 def test_client_that_goes_away_while_its_request_is_worked_on():
     with Ranker("memory:") as ranker, serving(ranker) as client:
-        with ranker.store.busy, Wire(client) as wire:
+        with ranker.store.transaction_lock, Wire(client) as wire:
             wire.send(get(b"/v1/usage"))
             while not client.server.app.in_flight:
                 time.sleep(0.001)
             wire.socket.close()
-            while client.server.hall.connections:
+            while client.server.registry.connections:
                 time.sleep(0.001)
             assert client.server.app.in_flight == 1
         until = time.monotonic() + 10
@@ -304,7 +304,7 @@ def test_what_is_worked_on_at_the_end_is_answered():
     with Ranker("memory:") as ranker, serving(ranker) as client, Wire(client) as wire, Wire(client) as idle:
         idle.send(get())
         idle.answer()
-        with ranker.store.busy:  # nobody gets any further
+        with ranker.store.transaction_lock:  # nobody gets any further
             wire.send(get(b"/v1/usage"))
             while not client.server.app.in_flight:
                 time.sleep(0.001)

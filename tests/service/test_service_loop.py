@@ -9,16 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from mcfair.errors import RequestError, UnavailableError
-from mcfair.service import worker as worker_module
+from mcfair.service import group_commit as commit_module
 from mcfair.service.engine import Engine
 from mcfair.service.history import replay, verify
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import SQLiteStore
-from mcfair.service.wire import Event, Item, RankRequest, unread
+from mcfair.service.wire import Event, Item, RankRequest, with_raw_items
 
 
 def ranking(query="q", n=5):
-    return unread(RankRequest(query=query, items=[Item(str(i)) for i in range(n)], k=2))
+    return with_raw_items(RankRequest(query=query, items=[Item(str(i)) for i in range(n)], k=2))
 
 
 class FailingStore(SQLiteStore):
@@ -57,18 +57,18 @@ def in_loop(tmp_path, request, monkeypatch):
     """Run a coroutine function with a ranker that decides in its loop; see afterwards that the store is sound."""
 
     if request.param == "slow disk":
-        monkeypatch.setattr(worker_module, "QUICK_COMMIT", -1.0)
+        monkeypatch.setattr(commit_module, "FAST_COMMIT", -1.0)
 
     def run(work, **options):
         store = FailingStore(tmp_path / "store.db")
         with Ranker(store, warm=False, **options) as ranker:
 
             async def main():
-                ranker.decide_here()
+                ranker.attach_loop()
                 try:
                     return await work(ranker, store)
                 finally:
-                    await ranker.decide_elsewhere()
+                    await ranker.detach_loop()
 
             result = asyncio.run(main())
             with ranker.store.reader() as reader:
@@ -87,7 +87,7 @@ def test_those_who_ask_together_are_written_together(in_loop):
     sizes = []
 
     async def work(ranker, store):
-        ranker.on_batch.append(lambda operations, seconds: sizes.append(operations))
+        ranker.batch_listeners.append(lambda operations, seconds: sizes.append(operations))
         answers = await together(*(ranker.ask(Engine.rank, ranking()) for _ in range(100)))
         assert len({answer.impression for answer in answers}) == 100
         return (await ranker.ask(Engine.query_state, "q")).visits
@@ -147,10 +147,10 @@ def test_what_cannot_be_written_was_not_done(in_loop, fails):
         asked = [ranker.ask(Engine.rank, ranking(), str(i)) for i in range(10)]
         refused = await together(*asked)
         assert all(isinstance(each, UnavailableError) for each in refused)
-        assert ranker.trouble
+        assert ranker.store_error
         answers = await together(*(ranker.ask(Engine.rank, ranking(), str(i)) for i in range(10)))
         assert len({answer.impression for answer in answers}) == 10
-        assert ranker.trouble is None
+        assert ranker.store_error is None
         return (await ranker.ask(Engine.query_state, "q")).visits
 
     assert in_loop(work) == 11
@@ -171,11 +171,11 @@ def test_one_that_fails_by_surprise_does_not_take_the_others_with_it(in_loop):
 
 
 def test_what_takes_long_is_done_in_several_turns(in_loop, monkeypatch):
-    monkeypatch.setattr(worker_module, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(commit_module, "BATCH_SECONDS", 0.0)
     sizes = []
 
     async def work(ranker, store):
-        ranker.on_batch.append(lambda operations, seconds: sizes.append(operations))
+        ranker.batch_listeners.append(lambda operations, seconds: sizes.append(operations))
         await together(*(ranker.ask(Engine.rank, ranking()) for _ in range(10)))
 
     in_loop(work)
@@ -183,7 +183,7 @@ def test_what_takes_long_is_done_in_several_turns(in_loop, monkeypatch):
 
 
 def test_the_loop_waits_for_the_disk_only_while_that_is_quick(in_loop, monkeypatch):
-    monkeypatch.setattr(worker_module, "QUICK_COMMIT", 0.1)
+    monkeypatch.setattr(commit_module, "FAST_COMMIT", 0.1)
 
     async def work(ranker, store):
         async def commit():
@@ -209,17 +209,17 @@ def test_too_many_waiting_are_refused(in_loop):
         await together(*asked)
         return (await ranker.ask(Engine.query_state, "q")).visits
 
-    assert in_loop(work, most_waiting=20) == 20
+    assert in_loop(work, max_queued=20) == 20
 
 
 def test_what_is_pending_when_the_loop_leaves_is_done_by_the_writer(in_loop):
     async def work(ranker, store):
         asked = [ranker.ask(Engine.rank, ranking()) for _ in range(20)]
-        await ranker.decide_elsewhere()
+        await ranker.detach_loop()
         assert ranker.loop is None
         answers = await together(*asked, ranker.ask(Engine.rank, ranking()))
         assert len({answer.impression for answer in answers}) == 21
-        ranker.decide_here()
+        ranker.attach_loop()
         return (await ranker.ask(Engine.query_state, "q")).visits
 
     assert in_loop(work) == 21
@@ -228,7 +228,7 @@ def test_what_is_pending_when_the_loop_leaves_is_done_by_the_writer(in_loop):
 def test_closing_from_another_thread_while_the_loop_decides(tmp_path):
     async def main():
         ranker = Ranker(tmp_path / "store.db", warm=False)
-        ranker.decide_here()
+        ranker.attach_loop()
         asked = [ranker.ask(Engine.rank, ranking()) for _ in range(5)]
         await asyncio.to_thread(ranker.close)
         assert len({(await each).impression for each in asked}) == 5
@@ -244,7 +244,7 @@ def test_a_loop_that_ends_without_a_word_leaves_nobody_waiting(tmp_path):
     ranker = Ranker(tmp_path / "store.db", warm=False)
 
     async def main():
-        ranker.decide_here()
+        ranker.attach_loop()
         await ranker.ask(Engine.rank, ranking())
 
     asyncio.run(main())
@@ -253,7 +253,7 @@ def test_a_loop_that_ends_without_a_word_leaves_nobody_waiting(tmp_path):
 
 
 def test_what_expires_is_swept_while_nobody_asks(in_loop, monkeypatch):
-    monkeypatch.setattr(worker_module, "SWEEP_EVERY", 0.02)
+    monkeypatch.setattr(commit_module, "COMPACTION_INTERVAL", 0.02)
 
     async def work(ranker, store):
         for _ in range(5):

@@ -24,12 +24,12 @@ from mcfair import MCFair, Query
 from mcfair.errors import ConflictError, NotFoundError
 from mcfair.policies.base import EXAMPLE_DRAWS
 from mcfair.service import engine as engine_module
-from mcfair.service.engine import Engine, Touched
+from mcfair.service.engine import Engine, OpenImpression
 from mcfair.service.history import replay, verify
 from mcfair.service.ledger import SHOWN as SHOWN_BIT
-from mcfair.service.rules import make_rules
+from mcfair.service.rules import change_rules
 from mcfair.service.stores import SQLiteStore
-from mcfair.service.wire import Event, Item, PolicyChange, RankRequest, unread
+from mcfair.service.wire import Event, Item, PolicyChange, RankRequest, with_raw_items
 from mcfair.users.examination import examination
 
 QUERIES = ["shoes", "hats", "Schuhe, groß"]
@@ -58,28 +58,28 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(
         strength=st.sampled_from([0.0, 1.0, 2.5]),
-        maturing=st.sampled_from([0, 0, 5_000]),
+        maturation=st.sampled_from([0, 0, 5_000]),
         half_life=st.sampled_from([0, 0, 20_000]),
-        entry=st.sampled_from(["zero", "zero", "fair"]),
+        newcomer_exposure=st.sampled_from(["zero", "zero", "fair"]),
     )
-    def open(self, strength, maturing, half_life, entry):
+    def open(self, strength, maturation, half_life, newcomer_exposure):
         self.model = NaiveService(
-            strength=strength, maturing=maturing, half_life=half_life, entry=entry, retention=30_000
+            strength=strength, maturation=maturation, half_life=half_life, newcomer_exposure=newcomer_exposure, retention=30_000
         )
         self.settings = {
-            "prior_strength": strength, "maturing": maturing / 1000, "half_life": half_life / 1000 or None,
-            "entry": entry, "retention": 30.0,
+            "prior_strength": strength, "maturation": maturation / 1000, "half_life": half_life / 1000 or None,
+            "newcomer_exposure": newcomer_exposure, "retention": 30.0,
         }  # fmt: skip
-        self.exact = entry == "zero" and not half_life
+        self.exact = newcomer_exposure == "zero" and not half_life
         self.path = self.folder / "0.db" if self.in_file else None
         self.start(SQLiteStore(self.path))
-        self.engine.swept = 0
+        self.engine.compaction_cursor = 0
 
     def start(self, store):
         self.stores.append(store)
         store.begin()
         self.engine = self.engine_class(
-            store, lambda stored: make_rules(stored, POLICY, self.settings), clock=lambda: self.clock
+            store, lambda stored: change_rules(stored, POLICY, self.settings), clock=lambda: self.clock
         )
         store.commit()
 
@@ -108,15 +108,15 @@ class Machine(RuleBasedStateMachine):
         if key in self.answers and self.is_remembered(self.answers[key][1]):
             earlier, name, answer = self.answers[key]
             if earlier == request:
-                again = self.do(Engine.rank, unread(request), key)
+                again = self.do(Engine.rank, with_raw_items(request), key)
                 (made,) = [made for other, _, made in self.impressions if other == name]
                 left = [item for item in answer.items if self.model.rank_of(query, made, item.id) is not None]
                 assert again == structs.replace(answer, items=left)
             else:
                 with pytest.raises(ConflictError):
-                    self.do(Engine.rank, unread(request), key)
+                    self.do(Engine.rank, with_raw_items(request), key)
             return
-        answer = self.do(Engine.rank, unread(request), key)
+        answer = self.do(Engine.rank, with_raw_items(request), key)
         used = [item.prior for item in candidates]
         book = self.model.meet(query, items, used, self.clock)
         R, E = self.model.view(query, items, used, self.clock)
@@ -180,7 +180,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def expire(self):
-        self.do(Engine.sweep)
+        self.do(Engine.compact_expired)
 
     @rule(severity=st.sampled_from([1.0, 0.5, 0.0]))
     def examine(self, severity):
@@ -206,18 +206,18 @@ class Machine(RuleBasedStateMachine):
     def fail(self, data, query):
         """Lose a transaction: nothing of it may be left, in memory or on disk."""
         self.engine.store.begin()
-        self.engine.rank(unread(RankRequest(query=query, items=[Item("a"), Item("new")], k=2)))
+        self.engine.rank(with_raw_items(RankRequest(query=query, items=[Item("a"), Item("new")], k=2)))
         if self.impressions:
             name, _, _ = data.draw(st.sampled_from(self.impressions))
             self.engine.feedback([Event(impression=name, type="shown"), Event(impression=name, item="a")])
         self.engine.store.rollback()
-        self.engine.forget()
+        self.engine.drop_cache()
 
     @rule()
     def crash(self):
         """Die and come back: from the files as they are, nothing closed."""
         if self.path is None:
-            self.engine.forget()
+            self.engine.drop_cache()
             return
         new = self.folder / f"{next(self.copies) + 1}.db"
         for suffix in ("", "-wal"):
@@ -263,8 +263,8 @@ QUICK = settings(max_examples=50, stateful_step_count=40, deadline=None, suppres
 
 @pytest.mark.parametrize("machine", [Machine, FileMachine], ids=["memory", "sqlite"])
 def test_the_books_are_those_of_the_model(machine, monkeypatch):
-    monkeypatch.setattr(engine_module, "SNAPSHOT_EVERY", 3)
-    monkeypatch.setattr(engine_module, "KEPT_EVERY", 7)
+    monkeypatch.setattr(engine_module, "SNAPSHOT_INTERVAL", 3)
+    monkeypatch.setattr(engine_module, "SNAPSHOT_SPACING", 7)
     run_state_machine_as_test(machine, settings=QUICK)
 
 
@@ -274,9 +274,9 @@ def test_the_books_are_those_of_the_model(machine, monkeypatch):
 class ForgetsTheMask(Engine):
     """Counts a click again when it is reported again."""
 
-    def touch(self, impression, now):
-        found = super().touch(impression, now)
-        if isinstance(found, Touched):
+    def open_impression(self, impression, now):
+        found = super().open_impression(impression, now)
+        if isinstance(found, OpenImpression):
             found.before = bytes(bits & SHOWN_BIT for bits in found.before)
             found.bits = bytearray(found.before)
         return found
@@ -285,9 +285,9 @@ class ForgetsTheMask(Engine):
 class CreditsTwice(Engine):
     """Credits exposure when a list is made and again when it is shown."""
 
-    def touch(self, impression, now):
-        found = super().touch(impression, now)
-        if isinstance(found, Touched):
+    def open_impression(self, impression, now):
+        found = super().open_impression(impression, now)
+        if isinstance(found, OpenImpression):
             found.before = bytes(bits & ~SHOWN_BIT for bits in found.before)
             found.bits = bytearray(found.before)
         return found
@@ -297,7 +297,7 @@ class LosesLateClicks(Engine):
     """Does not write clicks down if a list was made meanwhile."""
 
     def write_feedback(self, each, now):
-        if each.ledger.seq == each.entry.seq:
+        if each.ledger.seq == each.newcomer_exposure.seq:
             super().write_feedback(each, now)
 
 
@@ -306,7 +306,7 @@ class KeepsWhatWasRolledBack(Engine):
 
     def forget(self):
         if not hasattr(self, "ledgers"):
-            super().forget()
+            super().drop_cache()
 
 
 FIND = settings(QUICK, max_examples=300, database=None, phases=[Phase.generate], report_multiple_bugs=False)
@@ -315,8 +315,8 @@ FIND = settings(QUICK, max_examples=300, database=None, phases=[Phase.generate],
 
 @pytest.mark.parametrize("broken", [ForgetsTheMask, CreditsTwice, LosesLateClicks, KeepsWhatWasRolledBack])
 def test_a_broken_engine_is_found_out(broken, monkeypatch):
-    monkeypatch.setattr(engine_module, "SNAPSHOT_EVERY", 3)
-    monkeypatch.setattr(engine_module, "KEPT_EVERY", 7)
+    monkeypatch.setattr(engine_module, "SNAPSHOT_INTERVAL", 3)
+    monkeypatch.setattr(engine_module, "SNAPSHOT_SPACING", 7)
     machine = type("BrokenMachine", (Machine,), {"engine_class": broken})
     with pytest.raises(BaseException, match=r".+"):  # which assertion fails, or which row is refused, does not matter
         run_state_machine_as_test(machine, settings=FIND)

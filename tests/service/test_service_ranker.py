@@ -15,7 +15,7 @@ from mcfair.service import wire
 from mcfair.service.engine import Engine
 from mcfair.service.history import replay, verify
 from mcfair.service.ranker import Ranker
-from mcfair.service.rules import make_rules
+from mcfair.service.rules import change_rules
 from mcfair.service.stores import SQLiteStore
 from mcfair.users.examination import examination
 
@@ -60,7 +60,7 @@ def ids(answer):
 
 def request(query, items=b'[{"id": "a"}]'):
     """A request as it comes over the wire."""
-    return wire.UnreadRank(query=query, items=msgspec.Raw(items))
+    return wire.RawRankRequest(query=query, items=msgspec.Raw(items))
 
 
 def click(answer, item):
@@ -250,7 +250,7 @@ def test_mmf_sees_exposure_by_rank_whatever_the_examination_was(open_ranker):
         ranker.rank("q", ["a", "b"], k=2)
     ranker.change_policy(examination=[1.0, 0.25])
     ranker.rank("q", ["a", "b"], k=2)
-    ledger = ranker.engine.known("q", None)
+    ledger = ranker.engine.find_ledger("q", None)
     rows = np.arange(2)
     p, F = ledger.by_rank(rows, 2)
     expected = sum(block.F[rows] * block.weights for block in ledger.blocks.values())
@@ -262,7 +262,7 @@ def test_mmf_sees_exposure_by_rank_whatever_the_examination_was(open_ranker):
 
 
 def test_exposure_matures_before_it_enters_the_estimate(open_ranker, clock):
-    ranker = open_ranker(maturing=60)
+    ranker = open_ranker(maturation=60)
     first = ranker.rank("q", ["a"], k=1)
     ranker.feedback([click(first, "a")])
     clock.wait(59)
@@ -273,9 +273,9 @@ def test_exposure_matures_before_it_enters_the_estimate(open_ranker, clock):
     assert known(ranker)["a"].relevance == 1.0
     clock.wait(60)
     assert known(ranker)["a"].relevance == 0.5
-    ranker.change_policy(maturing=200)
+    ranker.change_policy(maturation=200)
     assert known(ranker)["a"].relevance == 0.0
-    ranker.change_policy(maturing=0)
+    ranker.change_policy(maturation=0)
     assert known(ranker)["a"].relevance == 0.5
     assert sound(ranker) == 2
 
@@ -326,8 +326,8 @@ def lists_until_the_others_lead(ranker):
 
 
 def test_a_newcomer_enters_with_its_share_if_asked(open_ranker):
-    zero = open_ranker(policy="MCFair(alpha=10, beta=1)", entry="zero")
-    fair = open_ranker(policy="MCFair(alpha=10, beta=1)", entry="fair")
+    zero = open_ranker(policy="MCFair(alpha=10, beta=1)", newcomer_exposure="zero")
+    fair = open_ranker(policy="MCFair(alpha=10, beta=1)", newcomer_exposure="fair")
     catching_up, sharing = lists_until_the_others_lead(zero), lists_until_the_others_lead(fair)
     assert catching_up > 80
     assert 5 <= sharing <= 40  # a fair share of 200 among eleven is 18
@@ -335,7 +335,7 @@ def test_a_newcomer_enters_with_its_share_if_asked(open_ranker):
 
 
 def test_a_clock_that_goes_back_does_no_harm(open_ranker, clock):
-    ranker = open_ranker(maturing=10)
+    ranker = open_ranker(maturation=10)
     ranker.rank("q", ["a"], k=1)
     clock.wait(-3600)
     answer = ranker.rank("q", ["a"], k=1)
@@ -443,7 +443,7 @@ def test_counterfactual_ranks_are_those_of_the_policy_without_the_term(open_rank
     for _ in range(5):
         answer = ranker.rank("q", list("abcdefg"), k=3)
         ranker.click(answer.impression, ids(answer)[1])
-    ledger = ranker.engine.known("q", None)
+    ledger = ranker.engine.find_ledger("q", None)
     candidates = next(iter(ledger.candidates.values()))
     view = ledger.view(candidates, ranker.engine.version, ranker.engine.now(), 7)
     why = ranker.explain(ranker.rank("q", list("abcdefg"), k=3).impression)
@@ -552,7 +552,7 @@ def test_expired_impressions_become_a_base_and_the_store_stays_small(open_ranker
             ranker.feedback([click(answer, ids(answer)[0])])
         clock.wait(61)
         before = ranker.query_state("q")
-        ranker.submit(Engine.sweep).result()
+        ranker.submit(Engine.compact_expired).result()
         assert ranker.query_state("q") == before
         assert ranker.usage().impressions == ranker.usage().events == 0
         assert ranker.usage().snapshots == 1
@@ -565,25 +565,25 @@ def test_expired_impressions_become_a_base_and_the_store_stays_small(open_ranker
 
 
 def test_what_is_still_explained_keeps_what_it_was_made_from(open_ranker, clock):
-    ranker = open_ranker(maturing=50, retention=60)
+    ranker = open_ranker(maturation=50, retention=60)
     first = ranker.rank("q", ["a", "b"], k=1)
     ranker.click(first.impression, "a")
     clock.wait(40)
     second = ranker.rank("q", ["a", "b"], k=1)
     before = ranker.explain(second.impression)
     clock.wait(21)  # the first has expired, but when the second was made it was too young to count
-    ranker.submit(Engine.sweep).result()
+    ranker.submit(Engine.compact_expired).result()
     assert ranker.explain(second.impression) == before
     assert before.items[0].inputs.relevance == 0.0
     clock.wait(100)
-    ranker.submit(Engine.sweep).result()
+    ranker.submit(Engine.compact_expired).result()
     assert ranker.usage().impressions == 0
 
 
 @pytest.fixture
 def engine(clock):
     """An engine alone, so that nobody else sweeps."""
-    made = Engine(SQLiteStore(None), lambda stored: make_rules(stored, "TopK", {"retention": 100.0}), clock=clock)
+    made = Engine(SQLiteStore(None), lambda stored: change_rules(stored, "TopK", {"retention": 100.0}), clock=clock)
     yield made
     made.store.close()
 
@@ -597,13 +597,13 @@ def statements(engine):
     """What a sweep asks of the store."""
     asked = []
     engine.store.db.set_trace_callback(asked.append)
-    engine.sweep()
+    engine.compact_expired()
     engine.store.db.set_trace_callback(None)
     return asked
 
 
 def test_a_sweep_leaves_the_store_alone_until_something_expires(engine, clock):
-    engine.sweep()
+    engine.compact_expired()
     engine.rank(request("p"), "one")
     assert statements(engine) == []  # nothing that came since can have expired
     clock.wait(40)
@@ -612,18 +612,18 @@ def test_a_sweep_leaves_the_store_alone_until_something_expires(engine, clock):
     clock.wait(59.999)
     assert statements(engine) == []
     clock.wait(0.001)
-    assert engine.sweep() == 1
+    assert engine.compact_expired() == 1
     assert left(engine) == (2, 2)
     clock.wait(0.001)
-    engine.sweep()
+    engine.compact_expired()
     assert left(engine) == (2, 1)
     assert statements(engine) == []
     clock.wait(39.998)
     assert statements(engine) == []
     clock.wait(0.001)
-    assert engine.sweep() == 2  # the list and the click on it
+    assert engine.compact_expired() == 2  # the list and the click on it
     clock.wait(0.001)
-    engine.sweep()
+    engine.compact_expired()
     assert left(engine) == (0, 0)
     clock.wait(99)
     assert statements(engine) == []
@@ -634,15 +634,15 @@ def test_a_sweep_in_many_small_parts_misses_nothing(engine, clock):
         engine.rank(request(f"q{i}"))
         clock.wait(1)
     for _ in range(4):
-        engine.sweep(0.0)  # a part of a round
+        engine.compact_expired(0.0)  # a part of a round
     engine.rank(request("q0"))
     clock.wait(90)
     for _ in range(30):
-        engine.sweep(0.0)
+        engine.compact_expired(0.0)
     assert left(engine) == (10, 0)
     clock.wait(200)
     for _ in range(30):
-        engine.sweep(0.0)
+        engine.compact_expired(0.0)
     assert left(engine) == (0, 0)
 
 
@@ -660,27 +660,27 @@ def fail(engine):
     engine.store.begin()
     engine.rank(request("p"))
     engine.store.rollback()
-    engine.forget()
+    engine.drop_cache()
 
 
 @pytest.mark.parametrize(("happens", "after", "rest"), [(shorten, 10, 1), (delete, 100, 0), (fail, 100, 0)])
 def test_what_happens_between_sweeps_does_not_delay_any(engine, clock, happens, after, rest):
     engine.rank(request("p"))
     for _ in range(2):
-        engine.sweep()
+        engine.compact_expired()
     happens(engine)
-    engine.sweep()
+    engine.compact_expired()
     clock.wait(after)
-    engine.sweep()
+    engine.compact_expired()
     assert left(engine) == (rest, 0)
 
 
 def test_what_is_deleted_after_all_has_expired_goes_at_once(engine, clock):
     engine.rank(request("p"))
     clock.wait(100)
-    assert engine.sweep() == 1
+    assert engine.compact_expired() == 1
     engine.delete_item("a")
-    assert engine.sweep() == 1
+    assert engine.compact_expired() == 1
     assert left(engine) == (0, 0)
 
 
@@ -717,15 +717,15 @@ def test_what_does_not_fit_into_memory_is_read_back(open_ranker):
 
 
 def test_snapshots_shorten_the_way_back(open_ranker, monkeypatch):
-    monkeypatch.setattr(engine_module, "SNAPSHOT_EVERY", 10)
-    monkeypatch.setattr(engine_module, "KEPT_EVERY", 25)
+    monkeypatch.setattr(engine_module, "SNAPSHOT_INTERVAL", 10)
+    monkeypatch.setattr(engine_module, "SNAPSHOT_SPACING", 25)
     ranker = open_ranker(policy="MCFair(beta=5)")
     for _ in range(100):
         ranker.rank("q", list("abc"), k=2)
     with ranker.store.reader() as store:
         assert [seq for seq, _ in store.snapshots(1)] == [20, 40, 70, 90, 100]
     before = ranker.query_state("q")
-    ranker.submit(Engine.forget).result()
+    ranker.submit(Engine.drop_cache).result()
     assert ranker.query_state("q") == before
     assert sound(ranker) == 100
 
@@ -751,11 +751,11 @@ def test_rules_outlive_the_process_and_only_changes_are_new_versions(open_ranker
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"prior_mean": 1.5}, "prior_mean"), ({"prior_strength": -1}, "prior_strength"), ({"entry": "late"}, "entry"),
+        ({"prior_mean": 1.5}, "prior_mean"), ({"prior_strength": -1}, "prior_strength"), ({"newcomer_exposure": "late"}, "newcomer_exposure"),
         ({"examination": [0, 0]}, "examination"), ({"examination": []}, "examination"),
         ({"examination": float("nan")}, "examination"), ({"half_life": 0}, "half_life"),
         ({"retention": 0}, "retention"),
-        ({"maturing": 1e8}, "maturing"), ({"maturing": 20, "half_life": 10}, "maturing"), ({"colour": 1}, "colour"),
+        ({"maturation": 1e8}, "maturation"), ({"maturation": 20, "half_life": 10}, "maturation"), ({"colour": 1}, "colour"),
         ({"seed": -1}, "seed"), ({"prior_strength": float("inf")}, "prior_strength"),
     ],
     ids=str,
@@ -822,7 +822,7 @@ def test_items_are_read_only_when_they_are_new(open_ranker, monkeypatch):
     ranker.rank("q", ["a", {"id": "b", "group": "G"}])
     ranker.rank("q", ["a", "b"])
     assert len(read) == 4  # since an item has moved to another group, nothing is taken to be as it was
-    ranker.submit(Engine.forget).result()
+    ranker.submit(Engine.drop_cache).result()
     ranker.rank("q", ["a", "b"])
     assert len(read) == 5
     assert sound(ranker) == 7
@@ -855,12 +855,12 @@ def test_one_that_fails_by_surprise_does_not_take_the_others_with_it(open_ranker
     assert ranker.query_state("q").visits == 3
     with pytest.raises(NotFoundError):
         ranker.query_state("spoilt")
-    assert ranker.trouble is None
+    assert ranker.store_error is None
     assert sound(ranker) == 3
 
 
 def test_too_many_waiting_are_refused(open_ranker):
-    ranker = open_ranker(most_waiting=2)
+    ranker = open_ranker(max_queued=2)
     gate = threading.Event()
     busy = ranker.submit(lambda engine: gate.wait(10))
     while ranker.depth:
@@ -919,8 +919,8 @@ def tampered(ranker, sql, proof):
 
 @pytest.fixture
 def some_lists(open_ranker, monkeypatch):
-    monkeypatch.setattr(engine_module, "SNAPSHOT_EVERY", 10)
-    monkeypatch.setattr(engine_module, "KEPT_EVERY", 10)
+    monkeypatch.setattr(engine_module, "SNAPSHOT_INTERVAL", 10)
+    monkeypatch.setattr(engine_module, "SNAPSHOT_SPACING", 10)
     ranker = open_ranker(policy="MCFair(beta=5)")
     for _ in range(60):
         answer = ranker.rank("q", list("abcde"), k=3)

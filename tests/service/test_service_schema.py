@@ -6,7 +6,7 @@ from hypothesis import settings
 from serving import serving
 
 from mcfair.service.apidocs import openapi
-from mcfair.service.app import CALLS
+from mcfair.service.app import OPERATIONS
 from mcfair.service.ranker import Ranker
 
 # What a schema cannot say makes a 400 of what it allows: bytes, ids that repeat, policies, settings that contradict.
@@ -14,7 +14,7 @@ STATUSES = {"positive_data_acceptance": {"expected-statuses": ["2xx", "400", "40
 config = schemathesis.Config.from_dict(
     {"operations": [{"include-operation-id": each, "checks": STATUSES} for each in ("rank", "lookup", "change_policy")]}
 )
-schema = schemathesis.openapi.from_dict(openapi(CALLS, "0"), config=config)
+schema = schemathesis.openapi.from_dict(openapi(OPERATIONS, "0"), config=config)
 
 
 @pytest.fixture(scope="module")

@@ -10,16 +10,16 @@ from service_process import CRASH_SERVER, ServerProcess
 from shoppers import Shopper, Street
 from soak import Soak
 
-from mcfair.service import worker as worker_module
+from mcfair.service import group_commit as commit_module
 from mcfair.service.engine import Engine
 from mcfair.service.ranker import Ranker
-from mcfair.service.rules import make_rules
+from mcfair.service.rules import change_rules
 from mcfair.service.stores import SQLiteStore
-from mcfair.service.wire import Item, RankRequest, unread
+from mcfair.service.wire import Item, RankRequest, with_raw_items
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory of other processes is read from /proc")
 
-REQUEST = unread(RankRequest(query="red shoes", items=[Item("a"), Item("b"), Item("c")], k=2))
+REQUEST = with_raw_items(RankRequest(query="red shoes", items=[Item("a"), Item("b"), Item("c")], k=2))
 
 
 def test_steady_use_neither_grows_nor_loses_anything(tmp_path):
@@ -59,19 +59,19 @@ def test_killed_in_the_middle_of_folding(tmp_path):
 def test_keys_are_forgotten_as_fast_as_they_come():
     now, rate, retention = 1_700_000_000_000, 1_000, 2
     store = SQLiteStore(None)
-    engine = Engine(store, lambda rules: make_rules(rules, None, {"retention": float(retention)}), clock=lambda: now)
+    engine = Engine(store, lambda rules: change_rules(rules, None, {"retention": float(retention)}), clock=lambda: now)
     for second in range(12):
         for i in range(rate):
             engine.rank(REQUEST, f"{second} {i}")
         now += 1_000
-        engine.sweep()
+        engine.compact_expired()
     left = store.number("SELECT count(*) FROM requests")
     store.close()
     assert left <= 2 * rate * retention
 
 
 def test_what_has_expired_goes_also_when_there_is_always_more_to_do(monkeypatch):
-    monkeypatch.setattr(worker_module, "SWEEP_EVERY", 0.1)
+    monkeypatch.setattr(commit_module, "COMPACTION_INTERVAL", 0.1)
     with Ranker("memory:", warm=False, retention=1.0) as ranker:
         waiting = deque(ranker.submit(Engine.rank, REQUEST) for _ in range(600))
         total, end = 600, time.monotonic() + 3

@@ -13,7 +13,7 @@ import pytest
 from mcfair.errors import StoreError
 from mcfair.service.history import verify
 from mcfair.service.ranker import Ranker
-from mcfair.service.stores import Entry, SQLiteStore, StoredKey, holder, locate, open_reader, open_store
+from mcfair.service.stores import LogEntry, SQLiteStore, StoredKey, read_lock_note, locate, open_reader, open_store
 from mcfair.service.stores import sqlite as sqlite_module
 
 
@@ -25,7 +25,7 @@ def store(request, tmp_path):
 
 
 def entry(seq, **changes):
-    return Entry(seq, 1000 + seq, 0, 1, 1, b"body", None)._replace(**changes)
+    return LogEntry(seq, 1000 + seq, 0, 1, 1, b"body", None)._replace(**changes)
 
 
 # --- every store -----------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def test_folding_drops_what_is_before_and_candidates_nobody_needs(store):
     assert store.snapshot(number, 5) == b"\4"
     assert store.snapshot(number, None, 1003) == b"\2"
     assert store.base(number) == 0
-    assert store.fold(number, 4) == [1]
+    assert store.compact(number, 4) == [1]
     assert store.base(number) == 4
     assert [each.seq for each in store.log(number, 0)] == [5, 6]
     assert [seq for seq, _ in store.snapshots(number)] == [4, 6]
@@ -104,12 +104,12 @@ def test_items_are_found_by_id_until_they_are_forgotten(store):
     p, q = store.add_query(b"p"), store.add_query(b"q")
     store.add_items(p, 0, [("a", "G"), ("b", None)])
     store.add_items(q, 0, [("a", None)])
-    assert store.places_of("a") == [(p, 0), (q, 0)]
-    store.regroup(p, 1, "H")
+    assert store.rows_of_item("a") == [(p, 0), (q, 0)]
+    store.set_group(p, 1, "H")
     assert store.items(p) == [("a", "G"), ("b", "H")]
-    store.forget_item(p, 0)
+    store.erase_item(p, 0)
     assert store.items(p) == [(None, None), ("b", "H")]
-    assert store.places_of("a") == [(q, 0)]
+    assert store.rows_of_item("a") == [(q, 0)]
     store.commit()
 
 
@@ -122,7 +122,7 @@ def test_any_number_of_items_is_kept_in_order(store, n):
     store.add_items(number, n, [("last", None)])
     store.commit()
     assert store.items(number) == [*items, ("last", None)]
-    assert store.places_of("last") == [(number, n)]
+    assert store.rows_of_item("last") == [(number, n)]
 
 
 def test_requests_are_remembered_until_they_are_old(store):
@@ -130,9 +130,9 @@ def test_requests_are_remembered_until_they_are_old(store):
     for i in range(3):
         store.add_request(bytes([i]), b"digest", 1, i, 1000 + i)
     assert store.find_request(b"\1") == (b"digest", 1, 1)
-    assert store.forget_requests(1002) == 1002
+    assert store.expire_requests(1002) == 1002
     assert [store.find_request(bytes([i])) is None for i in range(3)] == [True, True, False]
-    assert store.forget_requests(1003) is None
+    assert store.expire_requests(1003) is None
     store.commit()
 
 
@@ -209,7 +209,7 @@ sys.stdin.read()
     )  # fmt: skip
     try:
         assert process.stdout.readline() == "open\n"
-        assert holder(path) == b""
+        assert read_lock_note(path) == b""
         with pytest.raises(StoreError, match="in use by another process"):
             open_store(path)
         with open_reader(path) as reader:  # readers are welcome
@@ -217,7 +217,7 @@ sys.stdin.read()
     finally:
         process.kill()
         process.communicate()
-    assert holder(path) is None
+    assert read_lock_note(path) is None
     open_store(path).close()
 
 
@@ -238,7 +238,7 @@ def test_files_of_others_are_refused_and_left_alone(tmp_path):
         with pytest.raises(StoreError, match=says):
             open_store(path)
         assert path.read_bytes() == before
-        assert holder(path) is None
+        assert read_lock_note(path) is None
 
 
 def test_damage_is_found_when_a_small_store_is_opened(tmp_path):
