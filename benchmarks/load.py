@@ -150,7 +150,7 @@ class Load:
             await asyncio.sleep(0.01)
 
     def begin(self, when):
-        """ClientRequest a request that is due, or let it wait for a connection."""
+        """Send a request that is due, or let it wait for a connection."""
         number, self.count = self.count, self.count + 1
         self.begun[number] = self.last = when
         if self.free:
@@ -161,7 +161,7 @@ class Load:
             self.status[number] = UNSENT
 
     def go_on(self, connection):
-        """ClientRequest the next request of a closed loop."""
+        """Send the next request of a closed loop."""
         self.last = time.monotonic()
         if self.count < len(self.records) and self.last < self.end:
             number, self.count = self.count, self.count + 1

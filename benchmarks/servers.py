@@ -22,7 +22,7 @@ import uvloop
 from load import RECORD, on_time
 
 from mcfair.service import wire
-from mcfair.service.http import JSON, Response, Connection, ConnectionRegistry, encode_head
+from mcfair.service.http import JSON, Connection, ConnectionRegistry, Response, encode_head
 
 ROW = 200
 """Bytes of the row that stands for an impression and the key of its request."""
@@ -34,7 +34,7 @@ ROW = 200
 class Endpoint:
     """Answers a rank with its first candidates: typed in, typed out, nothing between."""
 
-    patience, draining = 30.0, False
+    io_timeout, draining = 30.0, False
 
     def __init__(self):
         self.decoder, self.encoder = msgspec.json.Decoder(wire.RankRequest), msgspec.json.Encoder()
@@ -46,7 +46,7 @@ class Endpoint:
     def begin(self, request, reply):
         return Response(200, self.head, self.encoder.encode(first_items(self.decoder.decode(request.body))))
 
-    def sent(self, request, error=None):
+    def finished(self, request, error=None):
         pass
 
 

@@ -237,7 +237,9 @@ def feedback(report, effort, folder):
             seconds=600, answers=True, path="/v1/feedback", bodies=str(bodies), most=len(batches), connections=4
         )
         cpu = service.cpu - before
-    statuses = [each.status for text in answers for each in msgspec.json.decode(text, type=wire.FeedbackResults).results]
+    statuses = [
+        each.status for text in answers for each in msgspec.json.decode(text, type=wire.FeedbackResults).results
+    ]
     seconds = float((records["begun"] + records["taken"]).max() - records["begun"][0])
     figures = {
         "events": len(events),

@@ -12,11 +12,11 @@ import time
 
 from mcfair.cli import app as cli
 from mcfair.service import engine as engine_module
-from mcfair.service import ranker as ranker_module
 from mcfair.service import group_commit as commit_module
+from mcfair.service import ranker as ranker_module
 from mcfair.service.stores import KIND_FEEDBACK, sqlite
 
-POINTS = ("before-commit", "after-commit", "between-rows", "in-commit", "in-checkpoint", "in-fold")
+POINTS = ("before-commit", "after-commit", "between-rows", "in-commit", "in-checkpoint", "in-compaction")
 """Where to die: with a whole group not committed, with it committed but nobody told, within the rows of a group (an
 impression is there, its key is not), at some to_datetime of a commit and of a checkpoint, and with a part of what has
 expired folded into its base."""
@@ -44,9 +44,9 @@ class CrashingStore(sqlite.SQLiteStore):
         super().commit()
         self.reach("after-commit")
 
-    def fold(self, number, seq):
-        dropped = super().fold(number, seq)
-        self.reach("in-fold")
+    def compact(self, number, seq):
+        dropped = super().compact(number, seq)
+        self.reach("in-compaction")
         return dropped
 
     def reach(self, point, seconds=0.0):
@@ -72,7 +72,7 @@ class HastyStore(CrashingStore):
         self.fed |= entry.kind == KIND_FEEDBACK
 
     def commit(self):
-        commit_module.tell_all(self.group)
+        commit_module.resolve_all(self.group)
         if self.fed and self.rows >= int(self.after or "0"):
             time.sleep(1.0)
             self.reach("before-commit")
@@ -83,9 +83,9 @@ class HastyStore(CrashingStore):
 class HastyRanker(ranker_module.Ranker):
     """Tells its store whom to answer."""
 
-    def finish(self, operations, error):
+    def commit_batch(self, operations, error):
         self.store.group = operations
-        super().finish(operations, error)
+        super().commit_batch(operations, error)
         self.store.group = ()
 
 

@@ -16,7 +16,15 @@ from crash_loop import proof_faults
 from service_process import CRASH_SERVER, SERVE, ServerProcess, free_port
 from shoppers import Books, Shopper, Street
 
-POINTS = ("in-fold:200", "between-rows:400", None, "in-fold:500", "before-commit:300", "in-checkpoint:100", None)
+POINTS = (
+    "in-compaction:200",
+    "between-rows:400",
+    None,
+    "in-compaction:500",
+    "before-commit:300",
+    "in-checkpoint:100",
+    None,
+)
 """Where a server that is to be killed dies by itself, in turn; at none, it is killed when its time is over."""
 
 

@@ -154,16 +154,16 @@ def test_openapi_document_has_every_call(client):
     document = client.get("/openapi.json").json()
     assert document["openapi"] == "3.1.0"
     described = {(method.upper(), path) for path, each in document["paths"].items() for method in each}
-    assert described == {(call.method, call.path) for call in OPERATIONS}
+    assert described == {(operation.method, operation.path) for operation in OPERATIONS}
     rank = document["paths"]["/v1/rank"]["post"]
     assert rank["security"] == [{"key": ["rank"]}]
     assert rank["responses"].keys() == {"200", "400", "401", "403", "408", "409", "413", "415", "500", "503"}
     item = document["components"]["schemas"]["Item"]
     assert item["additionalProperties"] is False
     assert item["properties"]["id"] == {"type": "string", "minLength": 1, "maxLength": 256}
-    for call in OPERATIONS:
-        if call.example is not None:
-            msgspec.convert(call.example, call.takes)
+    for operation in OPERATIONS:
+        if operation.example is not None:
+            msgspec.convert(operation.example, operation.request)
 
 
 def test_documentation_page_needs_nothing_from_elsewhere(client):
@@ -171,8 +171,8 @@ def test_documentation_page_needs_nothing_from_elsewhere(client):
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert set(re.findall(r"\w+://[^/\s:<\"]+", answer.text)) == {"http://127.0.0.1"}
     assert not re.search(r"<script|<link|<img|@import|url\(", answer.text)
-    for call in OPERATIONS:
-        assert f'id="{call.work.__name__}"' in answer.text
+    for operation in OPERATIONS:
+        assert f'id="{operation.function.__name__}"' in answer.text
     links = set(re.findall(r'href="#([^"]+)"', answer.text))
     assert links <= set(re.findall(r'id="([^"]+)"', answer.text))
 
@@ -185,15 +185,16 @@ def test_metrics(client):
     client.request("BREW", "/v1/rank")
     text = client.get("/metrics").text
     figures = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    assert float(figures['mcfair_requests_total{method="POST",route="/v1/rank",status="200"}']) >= 1
-    assert float(figures['mcfair_requests_total{method="GET",route="/v1/queries/{query_id}",status="404"}']) >= 1
-    assert float(figures['mcfair_requests_total{method="GET",route="none",status="404"}']) >= 1
-    assert float(figures['mcfair_request_seconds_count{route="/v1/rank"}']) >= 1
-    assert float(figures['mcfair_feedback_events_total{call="feedback",status="not_in_impression"}']) == 1
-    assert float(figures["mcfair_commit_seconds_count"]) >= 2
-    assert float(figures["mcfair_commit_operations_sum"]) >= 2
-    assert float(figures["mcfair_requests_in_flight"]) == 1
-    for name in ("mcfair_waiting_operations", "mcfair_trouble", "mcfair_rejected_requests_total"):
+    assert float(figures['mcfair_http_requests_total{method="POST",route="/v1/rank",status="200"}']) >= 1
+    assert float(figures['mcfair_http_requests_total{method="GET",route="/v1/queries/{query_id}",status="404"}']) >= 1
+    assert float(figures['mcfair_http_requests_total{method="GET",route="none",status="404"}']) >= 1
+    assert float(figures['mcfair_http_request_duration_seconds_count{route="/v1/rank"}']) >= 1
+    assert float(figures['mcfair_feedback_events_total{operation="feedback",status="not_in_impression"}']) == 1
+    assert float(figures["mcfair_commit_duration_seconds_count"]) >= 2
+    assert float(figures["mcfair_commit_batch_size_sum"]) >= 2
+    assert float(figures["mcfair_http_requests_in_flight"]) == 1
+    assert float(figures["mcfair_store_writable"]) == 1
+    for name in ("mcfair_queue_depth", "mcfair_http_requests_rejected_total"):
         assert float(figures[name]) == 0
     assert SECRET not in text
     assert "BREW" not in text
@@ -383,39 +384,39 @@ def test_paths_and_methods_that_are_not_there(client):
 
 # --- who may ---------------------------------------------------------------------------------------------------------
 
-PROTECTED = [call for call in OPERATIONS if call.scope is not None]
-OPEN = [call for call in OPERATIONS if call.scope is None]
+PROTECTED = [operation for operation in OPERATIONS if operation.scope is not None]
+OPEN = [operation for operation in OPERATIONS if operation.scope is None]
 
 
-def asked(client, call, key=None, **headers):
+def send(client, operation, key=None, **headers):
     """Make a call with its example."""
     if key is not None:
         headers["authorization"] = f"Bearer {key}"
-    body = {} if call.example is None else {"json": call.example}
-    return client.request(call.method, re.sub(r"{\w+}", "nothing", call.path), headers=headers, **body)
+    body = {} if operation.example is None else {"json": operation.example}
+    return client.request(operation.method, re.sub(r"{\w+}", "nothing", operation.path), headers=headers, **body)
 
 
-@pytest.mark.parametrize("call", PROTECTED, ids=lambda call: f"{call.method} {call.path}")
-def test_every_call_needs_a_key_of_its_scope(keyed, call):
+@pytest.mark.parametrize("operation", PROTECTED, ids=lambda operation: f"{operation.method} {operation.path}")
+def test_every_call_needs_a_key_of_its_scope(keyed, operation):
     for key in (None, "wrong", "mcfair_x_y", keyed.keys["admin"][:-1], keyed.keys["revoked"], "tokens", "é"):
         headers = {} if key is None else {"authorization": f"Bearer {key}".encode()}
-        answer = asked(keyed, call, **headers)
+        answer = send(keyed, operation, **headers)
         problem(answer, 401)
         assert answer.headers["www-authenticate"] == "Bearer"
     for header in (f"Basic {keyed.keys['admin']}", keyed.keys["admin"], "Bearer"):
-        problem(asked(keyed, call, authorization=header), 401)
+        problem(send(keyed, operation, authorization=header), 401)
     for scope in wire.SCOPES:
-        answer = asked(keyed, call, keyed.keys[scope])
-        if scope in (call.scope, "admin"):
-            assert answer.status_code in (call.status, 404), answer.text
+        answer = send(keyed, operation, keyed.keys[scope])
+        if scope in (operation.scope, "admin"):
+            assert answer.status_code in (operation.status, 404), answer.text
         else:
-            assert repr(call.scope) in problem(answer, 403).detail
-    assert asked(keyed, call, "token").status_code in (call.status, 404)
+            assert repr(operation.scope) in problem(answer, 403).detail
+    assert send(keyed, operation, "token").status_code in (operation.status, 404)
 
 
-@pytest.mark.parametrize("call", OPEN, ids=lambda call: call.path)
-def test_some_calls_need_no_key(keyed, call):
-    assert asked(keyed, call).status_code == 200
+@pytest.mark.parametrize("operation", OPEN, ids=lambda operation: operation.path)
+def test_some_calls_need_no_key(keyed, operation):
+    assert send(keyed, operation).status_code == 200
 
 
 def test_a_key_is_asked_for_before_the_body_is_looked_at(keyed):
@@ -424,10 +425,10 @@ def test_a_key_is_asked_for_before_the_body_is_looked_at(keyed):
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "10.0.0.1", "[::2]:80"])
 def test_without_keys_the_host_must_be_this_machine(client, host):
-    for call in PROTECTED:
-        problem(asked(client, call, host=host), 403, "Host")
-    for call in OPEN:
-        assert asked(client, call, host=host).status_code == 200
+    for operation in PROTECTED:
+        problem(send(client, operation, host=host), 403, "Host")
+    for operation in OPEN:
+        assert send(client, operation, host=host).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -439,8 +440,8 @@ def test_names_of_this_machine(client, host):
 
 def test_where_others_can_connect_nothing_is_allowed_without_keys():
     with Ranker("memory:") as ranker, serving(ranker, loopback=False, admin_token="token") as client:
-        for call in PROTECTED:
-            problem(asked(client, call), 401)
+        for operation in PROTECTED:
+            problem(send(client, operation), 401)
         bearer = {"authorization": "Bearer token"}
         made = client.post("/v1/keys", json={"name": "a", "scopes": ["read"]}, headers=bearer).json()
         assert client.get("/v1/usage", headers={"authorization": f"Bearer {made['key']}"}).status_code == 200
@@ -455,7 +456,7 @@ def test_full_queue_is_told():
     with Ranker("memory:", max_queued=1) as ranker, serving(ranker) as client, ThreadPoolExecutor(1) as pool:
         with held(ranker):
             waiting = pool.submit(client.post, "/v1/rank", json=RANK)
-            while ranker.depth < 1:
+            while ranker.queue_depth < 1:
                 time.sleep(0.001)
             answer = client.post("/v1/rank", json=RANK)
             assert "waiting" in problem(answer, 503).detail
@@ -467,13 +468,13 @@ def test_too_many_in_flight_are_turned_away_at_once():
     with Ranker("memory:") as ranker, serving(ranker, max_in_flight=4) as client, ThreadPoolExecutor(4) as pool:
         with held(ranker):
             waiting = [pool.submit(client.post, "/v1/rank", json=RANK) for _ in range(4)]
-            while ranker.depth < 4:
+            while ranker.queue_depth < 4:
                 time.sleep(0.001)
             answer = client.post("/v1/rank", content=b"not even JSON")
             problem(answer, 503)
             assert answer.headers["retry-after"] == "1"
             assert client.get("/livez").status_code == client.get("/readyz").status_code == 200
-            assert "mcfair_rejected_requests_total 1.0" in client.get("/metrics").text
+            assert "mcfair_http_requests_rejected_total 1.0" in client.get("/metrics").text
         assert [each.result(10).status_code for each in waiting] == [200] * 4
         assert client.post("/v1/rank", json=RANK).status_code == 200
 
@@ -484,9 +485,9 @@ def test_one_scan_answers_everybody(client):
     assert len(set(answers)) == 1
 
 
-def raw(client, sent, patience=10.0):
+def raw(client, sent, timeout=10.0):
     """ClientRequest bytes, and give what comes back before the connection is closed."""
-    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=patience) as connection:
+    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=timeout) as connection:
         connection.sendall(sent)
         received = b""
         while piece := connection.recv(65_536):
@@ -495,7 +496,7 @@ def raw(client, sent, patience=10.0):
 
 
 def test_body_that_does_not_arrive():
-    with Ranker("memory:") as ranker, serving(ranker, patience=0.2) as client:
+    with Ranker("memory:") as ranker, serving(ranker, io_timeout=0.2) as client:
         head = b"POST /v1/rank HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         for rest in (b"content-length: 100\r\n\r\n{", b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n"):
             received = raw(client, head + rest)
@@ -535,7 +536,7 @@ def test_connections_that_stay_silent_are_closed(client, monkeypatch):
 
 
 def test_export_is_streamed_and_stops_when_nobody_listens():
-    with Ranker("memory:") as ranker, serving(ranker, patience=0.3) as client:
+    with Ranker("memory:") as ranker, serving(ranker, io_timeout=0.3) as client:
         items = [{"id": f"{i:0200d}"} for i in range(1000)]
         for i in range(60):
             client.post("/v1/rank", json={"query": str(i), "items": items})
@@ -592,14 +593,16 @@ def test_slow_disk_stops_nobody_who_does_not_need_it(tmp_path):
 
 
 def test_trouble_is_told_and_passes(monkeypatch):
-    monkeypatch.setattr("mcfair.service.group_commit.COMPACTION_INTERVAL", 3600.0)  # which would see that nothing is wrong
+    monkeypatch.setattr(
+        "mcfair.service.group_commit.COMPACTION_INTERVAL", 3600.0
+    )  # which would see that nothing is wrong
     with Ranker("memory:") as ranker, serving(ranker) as client:
         ranker.store_error = "the disk is full"
         answer = client.get("/readyz")
         assert problem(answer, 503).detail == "the disk is full"
         assert answer.headers["retry-after"] == "1"
         assert client.get("/livez").status_code == 200
-        assert "mcfair_trouble 1.0" in client.get("/metrics").text
+        assert "mcfair_store_writable 0.0" in client.get("/metrics").text
         assert client.post("/v1/rank", json={"query": "q", "items": [{"id": "a"}]}).status_code == 200
         assert client.get("/readyz").status_code == 200  # a write that works is the proof
 
@@ -673,7 +676,7 @@ SERVE = """
     from mcfair.service.ranker import Ranker
     from mcfair.service.server import serve
     logging.basicConfig(level=logging.INFO)
-    serve(Ranker(sys.argv[1]), port=0, drain_seconds=float(sys.argv[2]), ready=lambda url: print(url, flush=True))
+    serve(Ranker(sys.argv[1]), port=0, drain_seconds=float(sys.argv[2]), on_ready=lambda url: print(url, flush=True))
     print("done", flush=True)
 """
 

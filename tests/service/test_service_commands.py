@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import mcfair as mf
 from mcfair.cli.app import app
 from mcfair.errors import MCFairError
-from mcfair.service.commands import read_time
+from mcfair.service.commands import parse_duration
 from mcfair.service.stores import read_lock_note
 
 
@@ -37,9 +37,9 @@ def path(tmp_path):
 
 
 def test_verify_and_replay_say_that_all_is_well(path):
-    assert run("verify", "--store", path).stdout == "2 queries, 2 impressions, 1 events: all sound\n"
+    assert run("verify", "--store", path).stdout == "2 queries, 2 impressions, 1 events: consistent\n"
     said = run("replay", "--store", f"sqlite:///{path}").stdout
-    assert said == "2 queries, 2 lists: all the same, counters included\n"
+    assert said == "2 queries, 2 lists: all reproduced, counters included\n"
 
 
 def test_verify_and_replay_fail_when_it_is_not(path):
@@ -51,22 +51,22 @@ def test_verify_and_replay_fail_when_it_is_not(path):
     result = mcfair("verify", "--store", path)
     assert result.returncode == 1
     assert result.stderr.splitlines() == [
-        "mcfair: query 2: impression 1 is not what its feedback made of it",
-        f"mcfair: error: {path} is not sound: 1 fault(s)",
+        "mcfair: query 2: the feedback state of impression 1 does not follow from its feedback entries",
+        f"mcfair: error: {path} is inconsistent: 1 fault(s)",
     ]
-    assert "does not repeat itself" in failure("replay", "--store", path)
+    assert "cannot be reproduced" in failure("replay", "--store", path)
 
 
 def test_a_store_that_is_not_there_is_not_made(tmp_path):
     for command in ("verify", "replay"):
-        assert "there is no" in failure(command, "--store", tmp_path / "none.db")
-    assert "there is no" in failure("backup", tmp_path / "copy.db", "--store", tmp_path / "none.db")
+        assert "does not exist" in failure(command, "--store", tmp_path / "none.db")
+    assert "does not exist" in failure("backup", tmp_path / "copy.db", "--store", tmp_path / "none.db")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_backup_is_a_store(path, tmp_path):
     assert "bytes" in run("backup", tmp_path / "copy.db", "--store", path).stdout
-    assert "all sound" in run("verify", "--store", tmp_path / "copy.db").stdout
+    assert "consistent" in run("verify", "--store", tmp_path / "copy.db").stdout
     assert "exists already" in failure("backup", tmp_path / "copy.db", "--store", path)
     with mf.Ranker(tmp_path / "copy.db", warm=False) as ranker:
         assert ranker.query_state("q").visits == 1
@@ -109,7 +109,7 @@ def test_serve_keeps_what_the_store_has_unless_told_otherwise(path):
                 found = client.policy()
             assert (found.policy, found.version) == (repr(mf.parse_policy(policy)), version)
             assert f"{mf.parse_policy(policy)!r}, version {version}" in server.text
-            assert "there are no keys" in server.text
+            assert "there are no API keys" in server.text
 
 
 @pytest.mark.parametrize(
@@ -117,10 +117,10 @@ def test_serve_keeps_what_the_store_has_unless_told_otherwise(path):
     [
         (("--policy", "MCFiar"), "did you mean 'MCFair'"),
         (("--policy", "LP"), "LP cannot serve"),
-        (("--retention", "soon"), "a time such as 45s"),
-        (("--examination", "1,x"), "probabilities of ranks"),
+        (("--retention", "soon"), "a duration such as 45s"),
+        (("--examination", "1,x"), "probabilities such as"),
         (("--examination", "0,0"), "at least one rank"),
-        (("--newcomer_exposure", "late"), "newcomer_exposure"),
+        (("--newcomer-exposure", "late"), "newcomer_exposure"),
         (("--host", "0.0.0.0"), "mcfair keys add"),
         (("--prior-mean", "2"), "prior_mean"),
         (("--store", "redis://x"), "expected sqlite:///PATH"),
@@ -134,6 +134,6 @@ def test_serve_refuses_what_cannot_be(tmp_path, words, says):
 
 
 def test_times_have_units():
-    assert [read_time("x", text) for text in ("90", "45s", "30m", "12h", "7d", "2w")] == [
+    assert [parse_duration("x", text) for text in ("90", "45s", "30m", "12h", "7d", "2w")] == [
         90, 45, 1800, 43_200, 604_800, 1_209_600,
     ]  # fmt: skip

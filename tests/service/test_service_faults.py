@@ -177,7 +177,7 @@ def wait_until_ready(connection, seconds=20.0):
 
 def test_full_disk_acknowledges_nothing(full_disk):
     for reply in full_disk.refused:
-        assert "could not be written down" in problem(reply)
+        assert "the store cannot be written" in problem(reply)
     assert full_disk.usage == full_disk.before
 
 
@@ -421,7 +421,7 @@ def test_second_server_on_the_same_store_is_refused(running):
 
 def test_port_that_is_taken(running, tmp_path):
     store = tmp_path / "other.db"
-    refusal(mcfair("serve", "--store", store, "--port", running.port), f"port {running.port} .*taken")
+    refusal(mcfair("serve", "--store", store, "--port", running.port), f"port {running.port} is in use")
     assert works(running)
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".db-wal"] == []
 
@@ -493,7 +493,7 @@ def test_killed_server_leaves_no_lock_and_nothing_that_is_believed(tmp_path):
 
 
 def finish_under_load(server, store, first):
-    """ClientRequest SIGTERM to a server in use: it ends well, and all it has acknowledged is in its file."""
+    """Send SIGTERM to a server in use: it ends well, and all it has acknowledged is in its file."""
     others = [shopper_of(server, number) for number in (1, 2, 3)]
     acknowledged = []
 

@@ -9,7 +9,7 @@ import time
 import pytest
 from serving import serving
 
-from mcfair.service.http import path_of
+from mcfair.service.http import parse_path
 from mcfair.service.ranker import Ranker
 from mcfair.service.wire import MAX_BODY
 
@@ -297,7 +297,7 @@ def test_export_to_a_client_that_knows_no_chunks(client):
     [(b"/", "/"), (b"/a?b=/c", "/a"), (b"/a%2Fb", "/a/b"), (b"http://x:1/livez", "/livez"), (b"*", "*"), (b"a:1", "")],
 )
 def test_path(url, path):
-    assert path_of(url) == path
+    assert parse_path(url) == path
 
 
 def test_what_is_worked_on_at_the_end_is_answered():

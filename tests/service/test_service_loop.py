@@ -88,9 +88,9 @@ def test_those_who_ask_together_are_written_together(in_loop):
 
     async def work(ranker, store):
         ranker.batch_listeners.append(lambda operations, seconds: sizes.append(operations))
-        answers = await together(*(ranker.ask(Engine.rank, ranking()) for _ in range(100)))
+        answers = await together(*(ranker.submit_async(Engine.rank, ranking()) for _ in range(100)))
         assert len({answer.impression for answer in answers}) == 100
-        return (await ranker.ask(Engine.query_state, "q")).visits
+        return (await ranker.submit_async(Engine.query_state, "q")).visits
 
     assert in_loop(work) == 100
     assert sum(sizes) == 101
@@ -107,16 +107,16 @@ def test_the_loop_does_what_is_quick_and_the_writer_the_rest_in_the_order_asked(
     monkeypatch.setattr(Engine, "now", noted)
 
     async def work(ranker, store):
-        first = ranker.ask(Engine.rank, ranking())
-        state = ranker.ask(Engine.query_state, "q")
-        second = ranker.ask(Engine.rank, ranking())
+        first = ranker.submit_async(Engine.rank, ranking())
+        state = ranker.submit_async(Engine.query_state, "q")
+        second = ranker.submit_async(Engine.rank, ranking())
         assert [(await state).visits, (await first).items == (await second).items] == [1, False]
         events = [Event(impression=(await first).impression, item=str(i)) for i in range(5)]
         where.clear()
-        await ranker.ask(Engine.feedback, events)
-        await ranker.ask(Engine.feedback, events * 100)
-        await ranker.ask(Engine.rank, ranking(n=100))
-        await ranker.ask(Engine.rank, ranking(n=5_000))
+        await ranker.submit_async(Engine.feedback, events)
+        await ranker.submit_async(Engine.feedback, events * 100)
+        await ranker.submit_async(Engine.rank, ranking(n=100))
+        await ranker.submit_async(Engine.rank, ranking(n=5_000))
         return where
 
     assert in_loop(work) == ["MainThread", "mcfair-writer"] * 2
@@ -129,12 +129,12 @@ def test_other_threads_are_served_too(in_loop):
             from_threads = [
                 loop.run_in_executor(pool, lambda: ranker.rank("q", ["a", "b", "c"], k=1)) for _ in range(50)
             ]
-            await together(*from_threads, *(ranker.ask(Engine.rank, ranking()) for _ in range(50)))
+            await together(*from_threads, *(ranker.submit_async(Engine.rank, ranking()) for _ in range(50)))
             alone = loop.run_in_executor(pool, ranker.usage)  # nobody else rouses the loop
             assert (await asyncio.wait_for(alone, 10)).impressions == 100
             with pytest.raises(RequestError, match="k"):
                 await loop.run_in_executor(pool, lambda: ranker.rank("q", ["a"], k=0))
-        return (await ranker.ask(Engine.query_state, "q")).visits
+        return (await ranker.submit_async(Engine.query_state, "q")).visits
 
     assert in_loop(work) == 100
 
@@ -142,29 +142,31 @@ def test_other_threads_are_served_too(in_loop):
 @pytest.mark.parametrize("fails", ["commit_fails", "append_fails"])
 def test_what_cannot_be_written_was_not_done(in_loop, fails):
     async def work(ranker, store):
-        await ranker.ask(Engine.rank, ranking(), "first")
+        await ranker.submit_async(Engine.rank, ranking(), "first")
         setattr(store, fails, 1)
-        asked = [ranker.ask(Engine.rank, ranking(), str(i)) for i in range(10)]
+        asked = [ranker.submit_async(Engine.rank, ranking(), str(i)) for i in range(10)]
         refused = await together(*asked)
         assert all(isinstance(each, UnavailableError) for each in refused)
         assert ranker.store_error
-        answers = await together(*(ranker.ask(Engine.rank, ranking(), str(i)) for i in range(10)))
+        answers = await together(*(ranker.submit_async(Engine.rank, ranking(), str(i)) for i in range(10)))
         assert len({answer.impression for answer in answers}) == 10
         assert ranker.store_error is None
-        return (await ranker.ask(Engine.query_state, "q")).visits
+        return (await ranker.submit_async(Engine.query_state, "q")).visits
 
     assert in_loop(work) == 11
 
 
 def test_one_that_fails_by_surprise_does_not_take_the_others_with_it(in_loop):
     async def work(ranker, store):
-        await ranker.ask(Engine.rank, ranking("bad"))
+        await ranker.submit_async(Engine.rank, ranking("bad"))
         store.fails_for = 1
-        answers = await together(*(ranker.ask(Engine.rank, ranking("bad" if i == 4 else "q")) for i in range(10)))
+        answers = await together(
+            *(ranker.submit_async(Engine.rank, ranking("bad" if i == 4 else "q")) for i in range(10))
+        )
         assert isinstance(answers.pop(4), sqlite3.IntegrityError)
         assert len({answer.impression for answer in answers}) == 9
         store.fails_for = None
-        states = await together(*(ranker.ask(Engine.query_state, query) for query in ("bad", "q")))
+        states = await together(*(ranker.submit_async(Engine.query_state, query) for query in ("bad", "q")))
         return [state.visits for state in states]
 
     assert in_loop(work) == [1, 9]
@@ -176,7 +178,7 @@ def test_what_takes_long_is_done_in_several_turns(in_loop, monkeypatch):
 
     async def work(ranker, store):
         ranker.batch_listeners.append(lambda operations, seconds: sizes.append(operations))
-        await together(*(ranker.ask(Engine.rank, ranking()) for _ in range(10)))
+        await together(*(ranker.submit_async(Engine.rank, ranking()) for _ in range(10)))
 
     in_loop(work)
     assert sizes == [1] * 10
@@ -187,7 +189,7 @@ def test_the_loop_waits_for_the_disk_only_while_that_is_quick(in_loop, monkeypat
 
     async def work(ranker, store):
         async def commit():
-            await ranker.ask(Engine.rank, ranking())
+            await ranker.submit_async(Engine.rank, ranking())
             return store.committed_by[-1]
 
         assert await commit() == "MainThread"
@@ -203,24 +205,24 @@ def test_the_loop_waits_for_the_disk_only_while_that_is_quick(in_loop, monkeypat
 
 def test_too_many_waiting_are_refused(in_loop):
     async def work(ranker, store):
-        asked = [ranker.ask(Engine.rank, ranking()) for _ in range(20)]
-        with pytest.raises(UnavailableError, match="waiting already"):
-            ranker.ask(Engine.rank, ranking())
+        asked = [ranker.submit_async(Engine.rank, ranking()) for _ in range(20)]
+        with pytest.raises(UnavailableError, match="queue is full"):
+            ranker.submit_async(Engine.rank, ranking())
         await together(*asked)
-        return (await ranker.ask(Engine.query_state, "q")).visits
+        return (await ranker.submit_async(Engine.query_state, "q")).visits
 
     assert in_loop(work, max_queued=20) == 20
 
 
 def test_what_is_pending_when_the_loop_leaves_is_done_by_the_writer(in_loop):
     async def work(ranker, store):
-        asked = [ranker.ask(Engine.rank, ranking()) for _ in range(20)]
+        asked = [ranker.submit_async(Engine.rank, ranking()) for _ in range(20)]
         await ranker.detach_loop()
         assert ranker.loop is None
-        answers = await together(*asked, ranker.ask(Engine.rank, ranking()))
+        answers = await together(*asked, ranker.submit_async(Engine.rank, ranking()))
         assert len({answer.impression for answer in answers}) == 21
         ranker.attach_loop()
-        return (await ranker.ask(Engine.query_state, "q")).visits
+        return (await ranker.submit_async(Engine.query_state, "q")).visits
 
     assert in_loop(work) == 21
 
@@ -229,11 +231,11 @@ def test_closing_from_another_thread_while_the_loop_decides(tmp_path):
     async def main():
         ranker = Ranker(tmp_path / "store.db", warm=False)
         ranker.attach_loop()
-        asked = [ranker.ask(Engine.rank, ranking()) for _ in range(5)]
+        asked = [ranker.submit_async(Engine.rank, ranking()) for _ in range(5)]
         await asyncio.to_thread(ranker.close)
         assert len({(await each).impression for each in asked}) == 5
         with pytest.raises(UnavailableError, match="stopping"):
-            ranker.ask(Engine.rank, ranking())
+            ranker.submit_async(Engine.rank, ranking())
 
     asyncio.run(main())
     with Ranker(tmp_path / "store.db", warm=False) as ranker:
@@ -245,7 +247,7 @@ def test_a_loop_that_ends_without_a_word_leaves_nobody_waiting(tmp_path):
 
     async def main():
         ranker.attach_loop()
-        await ranker.ask(Engine.rank, ranking())
+        await ranker.submit_async(Engine.rank, ranking())
 
     asyncio.run(main())
     ranker.close(10)
@@ -257,8 +259,8 @@ def test_what_expires_is_swept_while_nobody_asks(in_loop, monkeypatch):
 
     async def work(ranker, store):
         for _ in range(5):
-            await ranker.ask(Engine.rank, ranking())
+            await ranker.submit_async(Engine.rank, ranking())
         await asyncio.sleep(1.5)
-        return (await ranker.ask(Engine.usage)).impressions
+        return (await ranker.submit_async(Engine.usage)).impressions
 
     assert in_loop(work, retention=1.0) == 0

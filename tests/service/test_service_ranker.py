@@ -832,7 +832,7 @@ def test_a_query_has_room_for_so_many_items(open_ranker, monkeypatch):
     monkeypatch.setattr(engine_module, "MAX_ROWS", 3)
     ranker = open_ranker()
     ranker.rank("q", ["a", "b"], k=1)
-    with pytest.raises(RequestError, match="more than 3 different items"):
+    with pytest.raises(RequestError, match="more than 3 distinct items"):
         ranker.rank("q", ["c", "d"], k=1)
     assert set(known(ranker)) == {"a", "b"}
 
@@ -863,10 +863,10 @@ def test_too_many_waiting_are_refused(open_ranker):
     ranker = open_ranker(max_queued=2)
     gate = threading.Event()
     busy = ranker.submit(lambda engine: gate.wait(10))
-    while ranker.depth:
+    while ranker.queue_depth:
         pass
     waiting = [ranker.submit(Engine.now) for _ in range(2)]
-    with pytest.raises(UnavailableError, match="waiting already"):
+    with pytest.raises(UnavailableError, match="queue is full"):
         ranker.submit(Engine.now)
     gate.set()
     assert all(future.result() for future in (busy, *waiting))
@@ -932,11 +932,17 @@ def some_lists(open_ranker, monkeypatch):
 @pytest.mark.parametrize(
     ("sql", "says"),
     [
-        ("UPDATE log SET bits = x'010101' WHERE seq = 1", "is not what its feedback made of it"),
+        ("UPDATE log SET bits = x'010101' WHERE seq = 1", "does not follow from its feedback entries"),
         ("DELETE FROM log WHERE seq = 7", "gap"),
-        ("UPDATE log SET body = (SELECT body FROM log WHERE seq = 4) WHERE seq = 2", "twice|not what its feedback"),
-        ("UPDATE snapshots SET body = (SELECT body FROM snapshots ORDER BY seq LIMIT 1)", "do not give the counters"),
-        ("DELETE FROM candidates", "lost its candidates"),
+        (
+            "UPDATE log SET body = (SELECT body FROM log WHERE seq = 4) WHERE seq = 2",
+            "twice|does not follow from its feedback",
+        ),
+        (
+            "UPDATE snapshots SET body = (SELECT body FROM snapshots ORDER BY seq LIMIT 1)",
+            "do not reproduce the snapshot",
+        ),
+        ("DELETE FROM candidates", "candidate set 1 is missing"),
         ("DELETE FROM items WHERE row = 4", "5 rows, but 4 items"),
     ],
     ids=["bits", "gap", "feedback", "counters", "candidates", "items"],
@@ -949,4 +955,4 @@ def test_verify_finds_what_was_changed(some_lists, sql, says):
 def test_replay_finds_a_list_that_was_another_one(some_lists):
     first = "(SELECT body FROM log WHERE kind = 0 ORDER BY seq LIMIT 1)"
     *_, faults = tampered(some_lists, f"UPDATE log SET body = {first} WHERE kind = 0 AND seq = 39", replay)
-    assert any("list 39 was another one" in fault for fault in faults)
+    assert any("the replayed list 39 differs" in fault for fault in faults)

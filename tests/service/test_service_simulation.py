@@ -95,4 +95,4 @@ def test_a_run_through_http_makes_the_lists_of_the_simulator(tmp_path):
             check_counters(client, data, trace)
         assert server.terminate() == 0
     replayed = mcfair("replay", "--store", tmp_path / "store.db")
-    assert "250 lists: all the same" in replayed.stdout
+    assert "250 lists: all reproduced" in replayed.stdout

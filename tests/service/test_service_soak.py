@@ -37,7 +37,7 @@ def test_steady_use_neither_grows_nor_loses_anything(tmp_path):
 def test_killed_in_the_middle_of_folding(tmp_path):
     """What was acknowledged has expired when the server is killed: half of it is in bases that are never committed."""
     store, retention = tmp_path / "store.db", ("--retention", "4s")
-    crash = {"MCFAIR_CRASH": "in-fold:0"}
+    crash = {"MCFAIR_CRASH": "in-compaction:0"}
     with ServerProcess(store, *retention, command=CRASH_SERVER, environment=crash).ready() as server:
         shopper = Shopper(Street(server.port), 0, seed=5)
         end = time.monotonic() + 2
@@ -79,6 +79,6 @@ def test_what_has_expired_goes_also_when_there_is_always_more_to_do(monkeypatch)
             waiting.popleft().result()
             waiting.append(ranker.submit(Engine.rank, REQUEST))
             total += 1
-        assert ranker.depth > 0
+        assert ranker.queue_depth > 0
         left = ranker.usage().impressions
     assert left < total * 0.9

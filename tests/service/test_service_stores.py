@@ -13,7 +13,7 @@ import pytest
 from mcfair.errors import StoreError
 from mcfair.service.history import verify
 from mcfair.service.ranker import Ranker
-from mcfair.service.stores import LogEntry, SQLiteStore, StoredKey, read_lock_note, locate, open_reader, open_store
+from mcfair.service.stores import LogEntry, SQLiteStore, StoredKey, locate, open_reader, open_store, read_lock_note
 from mcfair.service.stores import sqlite as sqlite_module
 
 
@@ -94,7 +94,7 @@ def test_folding_drops_what_is_before_and_candidates_nobody_needs(store):
     assert [seq for seq, _ in store.snapshots(number)] == [4, 6]
     assert store.candidates(number, 2) == (1, b"\2")
     assert store.last_candidates(number) == 2
-    with pytest.raises(StoreError, match="lost its candidates 1"):
+    with pytest.raises(StoreError, match="candidate set 1 is missing"):
         store.candidates(number, 1)
     store.commit()
 

@@ -530,7 +530,7 @@ class SansIOClient:
             If the service is still unavailable after `retry_timeout` seconds of retries.
         """
         request = wire.convert(wire.KeyRequest, {"name": name, "scopes": list(scopes)})
-        # A repeated request would leave a valid key behind that nobody has.
+        # A repeated request would leave a valid key behind that no caller knows.
         return (
             yield from self.call(
                 ClientRequest("POST", "/v1/keys", encode(request)), wire.CreatedKey, retry_uncertain=False

@@ -253,7 +253,7 @@ class GroupCommit:
             self.loop.call_soon(self.step)
 
     def batch_done(self, items: list[WorkItem]) -> None:
-        """Take the engine back from the writer: resolve the futures of its batch and start the next one."""
+        """Reclaim the engine from the writer: resolve the futures of its batch and start the next one."""
         self.engine_busy = False
         resolve_each(items)
         self.step()

@@ -453,7 +453,7 @@ def check_cells(n: int, k: int) -> None:
     """Check the number of items times ranks."""
     if n * k > MAX_CELLS:
         raise RequestError(
-            f"k = {k} is not allowed for {n} items: expected at most {MAX_CELLS // n:,}, because items times k must not "
+            f"k = {k} is not allowed for {n} items: expected at most {MAX_CELLS // n:,}, because items times k may not "
             f"exceed {MAX_CELLS:,}",
             "k",
         )

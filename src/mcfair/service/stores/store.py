@@ -61,7 +61,7 @@ class Store(Protocol):
         """Begin a write transaction."""
 
     def commit(self) -> None:
-        """Make everything since `begin` durable."""
+        """Commit everything since `begin`; return once it is durable."""
 
     def rollback(self) -> None:
         """Discard everything since `begin`."""
@@ -161,7 +161,7 @@ class Store(Protocol):
         """Return the sequence number of the base snapshot of a query: the log up to it was compacted. 0 if none."""
 
     def compact(self, number: int, seq: int) -> list[int]:
-        """Make the snapshot at `seq` the base: delete the log up to it, older snapshots and unused candidate sets.
+        """Turn the snapshot at `seq` into the base: delete the log up to it, older snapshots and unused candidate sets.
 
         Returns the numbers of the deleted candidate sets.
         """
