@@ -26,12 +26,12 @@ from mcfair.service.stores import SQLiteStore
 
 ITEMS = [{"id": "a", "prior": 0.9, "group": "one"}, {"id": "b", "prior": 0.5}, {"id": "c"}]
 RANK = {"query": "red shoes", "items": ITEMS, "k": 2}
-SECRET = "a query nobody may read in a log"
+SECRET = "a query that must not be logged"
 
 
 @pytest.fixture(scope="module")
 def client():
-    """A service without keys."""
+    """A client of a service without keys."""
     with Ranker("memory:") as ranker, serving(ranker) as client:
         yield client
 
@@ -49,7 +49,7 @@ def keyed():
 
 
 def problem(response, status, field=None):
-    """Check that an answer is a problem, and give it."""
+    """Check that a response is a problem; return it."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     found = msgspec.json.decode(response.content, type=wire.Problem)
@@ -59,7 +59,7 @@ def problem(response, status, field=None):
 
 @contextmanager
 def held(ranker):
-    """Keep the writer busy while the block runs."""
+    """Block the writer while the block runs."""
     begun, done = threading.Event(), threading.Event()
 
     def wait(engine):
@@ -75,10 +75,10 @@ def held(ranker):
         future.result(10)
 
 
-# --- every call ------------------------------------------------------------------------------------------------------
+# --- operations ------------------------------------------------------------------------------------------------------
 
 
-def test_a_list_its_feedback_and_its_explanation(client):
+def test_rank_feedback_and_explain(client):
     ranking = client.post("/v1/rank", json=RANK | {"query": "whole story", "explain": True}).json()
     assert [item["rank"] for item in ranking["items"]] == [1, 2]
     assert ranking["items"][0]["terms"].keys() == {"relevance", "fairness", "exploration"}
@@ -97,7 +97,7 @@ def test_a_list_its_feedback_and_its_explanation(client):
     assert client.get(f"/v1/queries/{ranking['query_id']}").json() == state
 
 
-def test_what_is_stored_is_told_and_forgotten(client):
+def test_stored_data_is_reported_and_deleted(client):
     for query in ("first", "second"):
         client.post("/v1/rank", json=RANK | {"query": query})
     before = client.get("/v1/usage").json()
@@ -118,7 +118,7 @@ def test_what_is_stored_is_told_and_forgotten(client):
     problem(client.post("/v1/reset", json={"confirm": "yes"}), 400, "confirm")
 
 
-def test_policy_is_changed_and_checked(client):
+def test_policy_is_changed_and_validated(client):
     assert client.get("/v1/policy").json()["policy"].startswith("MCFair(")
     changed = client.put("/v1/policy", json={"policy": "TopK", "prior_strength": 2})
     assert changed.json() == client.get("/v1/policy").json()
@@ -130,7 +130,7 @@ def test_policy_is_changed_and_checked(client):
     client.put("/v1/policy", json={"policy": "MCFair"})
 
 
-def test_keys_are_made_listed_and_revoked(keyed):
+def test_keys_are_created_listed_and_revoked(keyed):
     auth = {"Authorization": f"Bearer {keyed.keys['admin']}"}
     made = keyed.post("/v1/keys", json={"name": "shop", "scopes": ["rank"]}, headers=auth)
     assert made.status_code == 201
@@ -145,12 +145,12 @@ def test_keys_are_made_listed_and_revoked(keyed):
     problem(keyed.post("/v1/keys", json={"name": "shop", "scopes": ["all"]}, headers=auth), 400, "scopes[0]")
 
 
-def test_health(client):
+def test_health_probes(client):
     assert client.get("/livez").json() == {"status": "alive"}
     assert client.get("/readyz").json() == {"status": "ready"}
 
 
-def test_openapi_document_has_every_call(client):
+def test_openapi_document_has_every_operation(client):
     document = client.get("/openapi.json").json()
     assert document["openapi"] == "3.1.0"
     described = {(method.upper(), path) for path, each in document["paths"].items() for method in each}
@@ -166,7 +166,7 @@ def test_openapi_document_has_every_call(client):
             msgspec.convert(operation.example, operation.request)
 
 
-def test_documentation_page_needs_nothing_from_elsewhere(client):
+def test_documentation_page_is_self_contained(client):
     answer = client.get("/docs")
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert set(re.findall(r"\w+://[^/\s:<\"]+", answer.text)) == {"http://127.0.0.1"}
@@ -200,7 +200,7 @@ def test_metrics(client):
     assert "BREW" not in text
 
 
-# --- what is not allowed ---------------------------------------------------------------------------------------------
+# --- validation ------------------------------------------------------------------------------------------------------
 
 MANY = [{"id": str(i)} for i in range(wire.MAX_ITEMS + 1)]
 EVENT = {"impression": "x", "item": "a"}
@@ -247,12 +247,12 @@ EVENT = {"impression": "x", "item": "a"}
         ]
     ],
 )
-def test_limits_name_the_field(client, path, body, field):
+def test_violated_limits_name_the_field(client, path, body, field):
     found = problem(client.post(f"/v1/{path}", json=body), 400, field)
     assert found.title == "Bad Request"
 
 
-def test_limits_themselves_are_allowed(client):
+def test_values_at_the_limits_are_accepted(client):
     items = [{"id": str(i)} for i in range(wire.MAX_ITEMS - 1)] + [{"id": "€" * 85, "prior": 1, "group": "😀" * 64}]
     answer = client.post("/v1/rank", json={"query": "é" * 2048, "items": items, "k": 200})
     assert len(answer.json()["items"]) == 200
@@ -286,21 +286,21 @@ def test_limits_themselves_are_allowed(client):
         }.items()
     ],
 )
-def test_bodies_that_are_not_requests(client, body):
+def test_malformed_bodies_are_refused(client, body):
     for path in ("rank", "feedback", "queries/lookup", "keys"):
         answer = client.post(f"/v1/{path}", content=body, headers={"content-type": "application/json"})
         assert answer.status_code == 400, answer.text
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_any_text_is_a_query_and_an_id(client):
+def test_any_text_is_accepted_as_query_and_id(client):
     for text in ("\0", "\x7f\x80", "\N{ZERO WIDTH JOINER}", "\U0010ffff", "'; DROP TABLE queries; --", "a\nb", " "):
         answer = client.post("/v1/rank", json={"query": text, "items": [{"id": text, "group": text}]})
         assert answer.json()["items"][0]["id"] == text
         assert client.post("/v1/queries/lookup", json={"query": text}).json()["items"][0]["group"] == text
 
 
-def test_field_that_is_there_twice_counts_once(client):
+def test_last_of_duplicate_fields_is_used(client):
     body = b'{"query": "a", "query": "twice", "items": [{"id": "a", "id": "b"}]}'
     answer = client.post("/v1/rank", content=body, headers={"content-type": "application/json"})
     assert answer.json()["items"][0]["id"] == "b"
@@ -316,12 +316,12 @@ def test_idempotency_key(client):
 @pytest.mark.parametrize(
     "key", ["", "k" * 257, "two words", "tab\tbed", "é"], ids=["empty", "long", "space", "tab", "é"]
 )
-def test_bad_idempotency_keys(client, key):
+def test_malformed_idempotency_keys_are_refused(client, key):
     headers = {"Idempotency-Key": key.encode()}
     problem(client.post("/v1/rank", json=RANK, headers=headers), 400, "Idempotency-Key")
 
 
-def test_body_that_is_too_large(client):
+def test_too_large_body_is_refused(client):
     large = b" " * (wire.MAX_BODY + 1)
     headers = {"content-type": "application/json"}
     problem(client.post("/v1/rank", content=large, headers=headers), 413)
@@ -344,16 +344,16 @@ def test_body_that_is_too_large(client):
     ],
     ids=["none", "text", "form", "alike", "gzip"],
 )
-def test_body_of_another_type(client, headers):
+def test_body_of_another_media_type_is_refused(client, headers):
     problem(client.post("/v1/rank", content=json.dumps(RANK), headers=headers), 415)
 
 
 @pytest.mark.parametrize("media", ["application/json; charset=utf-8", "Application/JSON"])
-def test_ways_to_say_json(client, media):
+def test_variants_of_the_json_media_type_are_accepted(client, media):
     assert client.post("/v1/rank", content=json.dumps(RANK), headers={"content-type": media}).status_code == 200
 
 
-def test_paths_and_methods_that_are_not_there(client):
+def test_unknown_paths_and_methods(client):
     for path in (
         "/v1",
         "/v1/ranks",
@@ -371,7 +371,7 @@ def test_paths_and_methods_that_are_not_there(client):
         ("BREW", "/livez", {"GET"}),
     ]:
         answer = client.request(method, path)
-        if method != "BREW":  # which the parser of the head does not know
+        if method != "BREW":  # unknown to the parser
             problem(answer, 405)
             assert set(answer.headers["allow"].split(", ")) == allowed | {"OPTIONS"}
         else:
@@ -382,14 +382,14 @@ def test_paths_and_methods_that_are_not_there(client):
         problem(client.get(path), 404)
 
 
-# --- who may ---------------------------------------------------------------------------------------------------------
+# --- authorization ---------------------------------------------------------------------------------------------------
 
 PROTECTED = [operation for operation in OPERATIONS if operation.scope is not None]
 OPEN = [operation for operation in OPERATIONS if operation.scope is None]
 
 
 def send(client, operation, key=None, **headers):
-    """Make a call with its example."""
+    """Send the example request of an operation."""
     if key is not None:
         headers["authorization"] = f"Bearer {key}"
     body = {} if operation.example is None else {"json": operation.example}
@@ -397,7 +397,7 @@ def send(client, operation, key=None, **headers):
 
 
 @pytest.mark.parametrize("operation", PROTECTED, ids=lambda operation: f"{operation.method} {operation.path}")
-def test_every_call_needs_a_key_of_its_scope(keyed, operation):
+def test_every_operation_requires_a_key_with_its_scope(keyed, operation):
     for key in (None, "wrong", "mcfair_x_y", keyed.keys["admin"][:-1], keyed.keys["revoked"], "tokens", "é"):
         headers = {} if key is None else {"authorization": f"Bearer {key}".encode()}
         answer = send(keyed, operation, **headers)
@@ -415,16 +415,16 @@ def test_every_call_needs_a_key_of_its_scope(keyed, operation):
 
 
 @pytest.mark.parametrize("operation", OPEN, ids=lambda operation: operation.path)
-def test_some_calls_need_no_key(keyed, operation):
+def test_open_operations_require_no_key(keyed, operation):
     assert send(keyed, operation).status_code == 200
 
 
-def test_a_key_is_asked_for_before_the_body_is_looked_at(keyed):
+def test_authorization_precedes_decoding(keyed):
     problem(keyed.post("/v1/rank", content=b"nonsense"), 401)
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "10.0.0.1", "[::2]:80"])
-def test_without_keys_the_host_must_be_this_machine(client, host):
+def test_without_keys_the_host_header_must_be_loopback(client, host):
     for operation in PROTECTED:
         problem(send(client, operation, host=host), 403, "Host")
     for operation in OPEN:
@@ -434,11 +434,11 @@ def test_without_keys_the_host_must_be_this_machine(client, host):
 @pytest.mark.parametrize(
     "host", ["localhost", "LocalHost:8000", "app.localhost:1", "127.0.0.1", "127.9.9.9:80", "[::1]:80"]
 )
-def test_names_of_this_machine(client, host):
+def test_loopback_host_headers_are_accepted(client, host):
     assert client.get("/v1/usage", headers={"host": host}).status_code == 200
 
 
-def test_where_others_can_connect_nothing_is_allowed_without_keys():
+def test_public_address_without_keys_refuses_everything():
     with Ranker("memory:") as ranker, serving(ranker, loopback=False, admin_token="token") as client:
         for operation in PROTECTED:
             problem(send(client, operation), 401)
@@ -449,10 +449,10 @@ def test_where_others_can_connect_nothing_is_allowed_without_keys():
         problem(client.get("/v1/usage"), 401)
 
 
-# --- too much at once ------------------------------------------------------------------------------------------------
+# --- overload --------------------------------------------------------------------------------------------------------
 
 
-def test_full_queue_is_told():
+def test_full_queue_is_answered_with_503():
     with Ranker("memory:", max_queued=1) as ranker, serving(ranker) as client, ThreadPoolExecutor(1) as pool:
         with held(ranker):
             waiting = pool.submit(client.post, "/v1/rank", json=RANK)
@@ -464,7 +464,7 @@ def test_full_queue_is_told():
         assert waiting.result(10).status_code == 200
 
 
-def test_too_many_in_flight_are_turned_away_at_once():
+def test_admission_control_refuses_beyond_max_in_flight():
     with Ranker("memory:") as ranker, serving(ranker, max_in_flight=4) as client, ThreadPoolExecutor(4) as pool:
         with held(ranker):
             waiting = [pool.submit(client.post, "/v1/rank", json=RANK) for _ in range(4)]
@@ -479,7 +479,7 @@ def test_too_many_in_flight_are_turned_away_at_once():
         assert client.post("/v1/rank", json=RANK).status_code == 200
 
 
-def test_one_scan_answers_everybody(client):
+def test_concurrent_fairness_requests_share_one_scan(client):
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda _: client.get("/v1/fairness").json()["as_of"], range(8)))
     assert len(set(answers)) == 1
@@ -495,7 +495,7 @@ def raw(client, sent, timeout=10.0):
     return received
 
 
-def test_body_that_does_not_arrive():
+def test_body_timeout():
     with Ranker("memory:") as ranker, serving(ranker, io_timeout=0.2) as client:
         head = b"POST /v1/rank HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         for rest in (b"content-length: 100\r\n\r\n{", b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n"):
@@ -505,7 +505,7 @@ def test_body_that_does_not_arrive():
             assert b"connection: close" in received
 
 
-def test_client_that_goes_away_in_the_middle_of_its_body(client):
+def test_client_that_disconnects_within_its_body(client):
     head = (
         b"POST /v1/rank HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
     )
@@ -515,7 +515,7 @@ def test_client_that_goes_away_in_the_middle_of_its_body(client):
     assert client.get("/livez").status_code == 200
 
 
-def test_head_that_is_too_large_or_not_http(client):
+def test_oversized_or_malformed_head_is_refused(client):
     large = raw(client, b"GET /livez HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 100_000)
     assert large.startswith(b"HTTP/1.1 400")
     assert b"65,536 bytes" in large
@@ -523,7 +523,7 @@ def test_head_that_is_too_large_or_not_http(client):
     assert b"application/problem+json" in nonsense
 
 
-def test_connections_that_stay_silent_are_closed(client, monkeypatch):
+def test_idle_connections_are_closed(client, monkeypatch):
     monkeypatch.setattr(http_module, "HEAD_SECONDS", 0.1)
     assert raw(client, b"") == b""
     assert raw(client, b"GET /livez HTTP/1.1\r\nx: ") == b""
@@ -535,7 +535,7 @@ def test_connections_that_stay_silent_are_closed(client, monkeypatch):
         assert connection.recv(65_536) == b""
 
 
-def test_export_is_streamed_and_stops_when_nobody_listens():
+def test_export_is_streamed_and_stops_when_the_client_stops_reading():
     with Ranker("memory:") as ranker, serving(ranker, io_timeout=0.3) as client:
         items = [{"id": f"{i:0200d}"} for i in range(1000)]
         for i in range(60):
@@ -545,7 +545,7 @@ def test_export_is_streamed_and_stops_when_nobody_listens():
             assert next(answer.iter_bytes())
         settled(client)
         whole = client.get("/v1/export").content
-        assert len(whole) > 10_000_000  # more than what lies between the two ends
+        assert len(whole) > 10_000_000  # more than the socket buffers hold
         assert sum("visits" in json.loads(line) for line in whole.splitlines()) == 60
         with socket.socket() as stalled:
             stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -557,7 +557,7 @@ def test_export_is_streamed_and_stops_when_nobody_listens():
 
 
 def settled(client):
-    """Wait until nothing is in flight any more."""
+    """Wait until no request is in flight."""
     until = time.monotonic() + 10
     while client.server.app.in_flight:
         assert time.monotonic() < until
@@ -565,7 +565,7 @@ def settled(client):
 
 
 class SlowStore(SQLiteStore):
-    """A disk that takes its time."""
+    """A store whose commits take a given time."""
 
     seconds = 0.0
 
@@ -574,10 +574,10 @@ class SlowStore(SQLiteStore):
         super().commit()
 
 
-def test_slow_disk_stops_nobody_who_does_not_need_it(tmp_path):
+def test_slow_commit_does_not_block_health_probes(tmp_path):
     store = SlowStore(tmp_path / "store.db")
     with Ranker(store) as ranker, serving(ranker) as client, ThreadPoolExecutor(1) as pool:
-        store.seconds = 0.1  # from which the service learns
+        store.seconds = 0.1  # which the moving average records
         client.post("/v1/rank", json=RANK)
         store.seconds = 1.0
         waiting = pool.submit(client.post, "/v1/rank", json=RANK)
@@ -589,13 +589,13 @@ def test_slow_disk_stops_nobody_who_does_not_need_it(tmp_path):
         assert waiting.result().status_code == 200
 
 
-# --- what goes wrong here --------------------------------------------------------------------------------------------
+# --- internal errors -------------------------------------------------------------------------------------------------
 
 
-def test_trouble_is_told_and_passes(monkeypatch):
+def test_readiness_reports_an_unwritable_store_until_a_write_succeeds(monkeypatch):
     monkeypatch.setattr(
         "mcfair.service.group_commit.COMPACTION_INTERVAL", 3600.0
-    )  # which would see that nothing is wrong
+    )  # compaction would find the store writable
     with Ranker("memory:") as ranker, serving(ranker) as client:
         ranker.store_error = "the disk is full"
         answer = client.get("/readyz")
@@ -604,10 +604,10 @@ def test_trouble_is_told_and_passes(monkeypatch):
         assert client.get("/livez").status_code == 200
         assert "mcfair_store_writable 0.0" in client.get("/metrics").text
         assert client.post("/v1/rank", json={"query": "q", "items": [{"id": "a"}]}).status_code == 200
-        assert client.get("/readyz").status_code == 200  # a write that works is the proof
+        assert client.get("/readyz").status_code == 200  # a successful write proves it
 
 
-def test_unexpected_failure_is_a_problem_and_its_text_stays_out_of_the_log(caplog):
+def test_unexpected_error_is_a_problem_and_its_message_is_not_logged(caplog):
     class Broken(Ranker):
         def fairness(self):
             raise RuntimeError(SECRET)
@@ -618,14 +618,14 @@ def test_unexpected_failure_is_a_problem_and_its_text_stays_out_of_the_log(caplo
 
     with Broken("memory:") as ranker, serving(ranker) as client:
         assert SECRET not in problem(client.get("/v1/fairness"), 500).detail
-        with pytest.raises(httpx.RemoteProtocolError):  # cut off, so that nobody takes it for the whole
+        with pytest.raises(httpx.RemoteProtocolError):  # aborted, so that it cannot be mistaken for complete
             client.get("/v1/export")
     assert "in fairness" in caplog.text
     assert "RuntimeError" in caplog.text
     assert SECRET not in caplog.text
 
 
-def test_result_that_cannot_be_written_is_a_problem(caplog):
+def test_result_that_cannot_be_encoded_is_a_problem(caplog):
     class Odd(Ranker):
         def fairness(self):
             return {SECRET: object()}
@@ -637,7 +637,7 @@ def test_result_that_cannot_be_written_is_a_problem(caplog):
     assert SECRET not in caplog.text
 
 
-def test_no_query_in_the_logs(caplog):
+def test_query_texts_are_never_logged(caplog):
     caplog.set_level(logging.DEBUG)
     for name in ("mcfair.access", "mcfair.service"):
         logging.getLogger(name).setLevel(logging.DEBUG)
@@ -651,18 +651,19 @@ def test_no_query_in_the_logs(caplog):
         client.get(f"/v1/queries/{SECRET}")
         client.get(f"/{SECRET}")
         raw(client, f"{SECRET}\r\n\r\n".encode())
-    said = "\n".join(
+    logged = "\n".join(
         record.getMessage() for record in caplog.records if record.name.split(".")[0] in ("mcfair", "asyncio")
     )
-    assert "POST /v1/rank 200" in said
-    assert "GET /v1/queries/{query_id} 404" in said
-    assert "nobody" not in said
+    assert "POST /v1/rank 200" in logged
+    assert "GET /v1/queries/{query_id} 404" in logged
+    assert SECRET not in logged
+    assert "must not be" not in logged
 
 
 # --- the process -----------------------------------------------------------------------------------------------------
 
 
-def test_draining_is_announced():
+def test_draining_is_reported_by_the_readiness_probe():
     with Ranker("memory:") as ranker, serving(ranker, drain_seconds=30.0) as client:
         client.server.drain()
         assert "draining" in problem(client.get("/readyz"), 503).detail
@@ -683,7 +684,7 @@ SERVE = """
 
 @contextmanager
 def process(store, drain_seconds=0.0):
-    """Serve in another process; gives it and its URL."""
+    """Serve in another process; yield it and its URL."""
     command = [sys.executable, "-c", textwrap.dedent(SERVE), store, str(drain_seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         try:
@@ -735,18 +736,18 @@ def test_second_signal_stops_at_once(tmp_path):
         assert time.monotonic() - begun < 5
 
 
-def test_port_that_is_taken():
-    with bind("127.0.0.1", 0) as taken, pytest.raises(SettingError, match="is taken"):
+def test_port_in_use_is_refused():
+    with bind("127.0.0.1", 0) as taken, pytest.raises(SettingError, match="is in use"):
         bind("127.0.0.1", taken.getsockname()[1])
 
 
 @pytest.mark.parametrize(("host", "port"), [("no.such.host.invalid", 0), ("203.0.113.1", 0), ("127.0.0.1", 70_000)])
-def test_addresses_that_cannot_be_bound(host, port):
+def test_addresses_that_cannot_be_bound_are_refused(host, port):
     with pytest.raises(SettingError, match=r"cannot listen|expected 0 to 65535"):
         bind(host, port)
 
 
-def test_others_may_only_connect_where_there_are_keys():
+def test_public_address_requires_keys():
     for host in ("0.0.0.0", "::", "", "example.org", "10.0.0.1"):
         with pytest.raises(SettingError, match="mcfair keys add"):
             check_bind(host, has_keys=False)
@@ -759,7 +760,7 @@ def test_others_may_only_connect_where_there_are_keys():
     assert ranker.closing
 
 
-def test_url_can_be_opened():
+def test_url_of_a_wildcard_address():
     with bind("0.0.0.0", 0) as listener:
         assert url_of("0.0.0.0", listener) == f"http://127.0.0.1:{listener.getsockname()[1]}"
     assert is_loopback("127.0.0.1")
@@ -769,7 +770,7 @@ def test_url_can_be_opened():
     ("missing", "module"),
     [("prometheus_client", "app"), ("uvloop", "server"), ("httptools", "http")],
 )
-def test_missing_extra_says_how_to_install_it(missing, module):
+def test_missing_extra_names_the_install_command(missing, module):
     code = f"import sys; sys.modules[{missing!r}] = None; import mcfair.service.{module}"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 1

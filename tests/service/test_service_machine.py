@@ -126,13 +126,13 @@ class Machine(RuleBasedStateMachine):
             return
         answer = self.do(Engine.rank, with_raw_items(request), key)
         used = [item.prior for item in candidates]
-        book = self.model.meet(query, items, used, self.clock)
+        data = self.model.admit(query, items, used, self.clock)
         R, E = self.model.view(query, items, used, self.clock)
         k = min(k, len(items))
         if self.exact:
             strength = self.model.strength if any(prior is not None for prior in used) else 0.0
             F = np.zeros((len(items), k), np.int32)
-            view = Query(R, E, F, self.p[:k], np.array(len(book.impressions)), strength, np.zeros(1))
+            view = Query(R, E, F, self.p[:k], np.array(len(data.impressions)), strength, np.zeros(1))
             wanted = [items[i] for i in POLICY.rank(view, EXAMPLE_DRAWS)]
             expected = items[:k] if shadow else wanted
             assert [item.id for item in answer.items] == expected, f"list of query {query!r} differs from the model"
@@ -155,7 +155,7 @@ class Machine(RuleBasedStateMachine):
         rank = self.model.rank_of(query, made, item)
         for result in answer.results:
             ranks = [len(made.items)] if rank is None else [rank]
-            expected = self.model.mark(query, made, ranks, UNCLICKED if retract else CLICKED, self.clock)
+            expected = self.model.apply_feedback(query, made, ranks, UNCLICKED if retract else CLICKED, self.clock)
             assert result.status == expected, f"status of a click is {result.status} instead of {expected}"
 
     @precondition(lambda self: self.impressions)
@@ -164,7 +164,7 @@ class Machine(RuleBasedStateMachine):
         name, query, made = data.draw(st.sampled_from(self.impressions))
         answer = self.do(Engine.feedback, [Event(impression=name, type="shown", ranks=ranks)], retract=retract)
         places = range(len(made.items)) if ranks is None else [rank - 1 for rank in ranks]
-        expected = self.model.mark(query, made, places, UNSHOWN if retract else SHOWN, self.clock)
+        expected = self.model.apply_feedback(query, made, places, UNSHOWN if retract else SHOWN, self.clock)
         status = answer.results[0].status
         assert status == expected, f"status of shown ranks is {status} instead of {expected}"
 
