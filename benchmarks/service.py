@@ -130,10 +130,10 @@ def commits(folder, seconds, seed):
 
 def milliseconds(records):
     """Return latency quantiles of successful requests, and the share of failed ones."""
-    settled = records[records["begun"] >= records["begun"][0] + WARM_UP * np.ptp(records["begun"])]
-    good = settled[settled["status"] == 200]
+    measured = records[records["begun"] >= records["begun"][0] + WARM_UP * np.ptp(records["begun"])]
+    good = measured[measured["status"] == 200]
     times = np.percentile(good["taken"], list(QUANTILES.values())) * 1e3 if len(good) else np.full(4, np.nan)
-    return dict(zip(QUANTILES, times.tolist(), strict=True)) | {"errors": 1 - len(good) / max(1, len(settled))}
+    return dict(zip(QUANTILES, times.tolist(), strict=True)) | {"errors": 1 - len(good) / max(1, len(measured))}
 
 
 def medians(figures):

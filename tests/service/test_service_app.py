@@ -512,7 +512,7 @@ def test_client_that_disconnects_within_its_body(client):
     )
     with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
         connection.sendall(head)
-    settled(client)
+    wait_until_idle(client)
     assert client.get("/livez").status_code == 200
 
 
@@ -544,7 +544,7 @@ def test_export_is_streamed_and_stops_when_the_client_stops_reading():
         with client.stream("GET", "/v1/export") as answer:
             assert answer.headers["content-type"] == "application/x-ndjson"
             assert next(answer.iter_bytes())
-        settled(client)
+        wait_until_idle(client)
         whole = client.get("/v1/export").content
         assert len(whole) > 10_000_000  # more than the socket buffers hold
         assert sum("visits" in json.loads(line) for line in whole.splitlines()) == 60
@@ -554,10 +554,10 @@ def test_export_is_streamed_and_stops_when_the_client_stops_reading():
             stalled.sendall(b"GET /v1/export HTTP/1.1\r\nhost: localhost\r\n\r\n")
             while not client.server.app.in_flight:
                 time.sleep(0.001)
-            settled(client)
+            wait_until_idle(client)
 
 
-def settled(client):
+def wait_until_idle(client):
     """Wait until no request is in flight."""
     until = time.monotonic() + 10
     while client.server.app.in_flight:

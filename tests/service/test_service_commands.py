@@ -38,8 +38,8 @@ def path(tmp_path):
 
 def test_verify_and_replay_accept_a_consistent_store(path):
     assert run("verify", "--store", path).stdout == "2 queries, 2 impressions, 1 events: consistent\n"
-    said = run("replay", "--store", f"sqlite:///{path}").stdout
-    assert said == "2 queries, 2 lists: all reproduced, counters included\n"
+    output = run("replay", "--store", f"sqlite:///{path}").stdout
+    assert output == "2 queries, 2 lists: all reproduced, counters included\n"
 
 
 def test_verify_and_replay_report_faults(path):
@@ -121,7 +121,7 @@ def test_serve_keeps_stored_rules_unless_given(path):
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         (("--policy", "MCFiar"), "did you mean 'MCFair'"),
         (("--policy", "LP"), "LP cannot serve"),
@@ -136,9 +136,9 @@ def test_serve_keeps_stored_rules_unless_given(path):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_serve_refuses_invalid_options(tmp_path, words, says):
+def test_serve_refuses_invalid_options(tmp_path, words, message):
     store = () if "--store" in words else ("--store", tmp_path / "s.db")
-    assert says in failure("serve", *store, "--port", "0", *words)
+    assert message in failure("serve", *store, "--port", "0", *words)
 
 
 def test_durations_have_units():

@@ -841,8 +841,8 @@ def test_maximum_number_of_items_of_a_query(open_ranker, monkeypatch):
 
 def test_unexpected_error_fails_only_its_own_operation(open_ranker):
     ranker = open_ranker()
-    gate = threading.Event()
-    ranker.submit(lambda engine: gate.wait(10))
+    blocker = threading.Event()
+    ranker.submit(lambda engine: blocker.wait(10))
 
     def spoil(engine):
         engine.rank(request("spoilt"))
@@ -850,7 +850,7 @@ def test_unexpected_error_fails_only_its_own_operation(open_ranker):
 
     futures = [ranker.submit(Engine.rank, request("q")) for _ in range(3)]
     spoilt = ranker.submit(spoil)
-    gate.set()
+    blocker.set()
     assert len({future.result().impression for future in futures}) == 3
     with pytest.raises(KeyError):
         spoilt.result()
@@ -863,14 +863,14 @@ def test_unexpected_error_fails_only_its_own_operation(open_ranker):
 
 def test_full_queue_refuses_operations(open_ranker):
     ranker = open_ranker(max_queued=2)
-    gate = threading.Event()
-    busy = ranker.submit(lambda engine: gate.wait(10))
+    blocker = threading.Event()
+    busy = ranker.submit(lambda engine: blocker.wait(10))
     while ranker.queue_depth:
         pass
     waiting = [ranker.submit(Engine.now) for _ in range(2)]
     with pytest.raises(UnavailableError, match="queue is full"):
         ranker.submit(Engine.now)
-    gate.set()
+    blocker.set()
     assert all(future.result() for future in (busy, *waiting))
 
 
@@ -904,7 +904,7 @@ def test_keys_are_hashed_scoped_and_revocable(open_ranker, tmp_path):
     assert ranker.authenticate(added.key) is None
     assert ranker.has_keys  # revoking the last key does not disable authorization
     with pytest.raises(NotFoundError):
-        ranker.revoke_key("nobody")
+        ranker.revoke_key("unknown")
     with pytest.raises(RequestError, match="unknown scope 'everything'"):
         ranker.add_key("x", ["everything"])
 
@@ -935,7 +935,7 @@ def ranker_with_lists(open_ranker, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("sql", "says"),
+    ("sql", "message"),
     [
         ("UPDATE log SET bits = x'010101' WHERE seq = 1", "does not follow from its feedback entries"),
         ("DELETE FROM log WHERE seq = 7", "gap"),
@@ -952,12 +952,12 @@ def ranker_with_lists(open_ranker, monkeypatch):
     ],
     ids=["bits", "gap", "feedback", "counters", "candidates", "items"],
 )
-def test_verify_reports_tampering(ranker_with_lists, sql, says):
+def test_verify_reports_tampering(ranker_with_lists, sql, message):
     def check(faulty):
         faults = tampered(ranker_with_lists, sql if faulty else UNTAMPERED, verify)
         assert not faults, "\n".join(faults)
 
-    caught_by(check, says)
+    caught_by(check, message)
 
 
 def test_replay_reports_a_changed_list(ranker_with_lists):

@@ -233,9 +233,9 @@ def test_foreign_files_are_refused_and_unchanged(tmp_path):
     with sqlite3.connect(newer) as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
-    for path, says in ((foreign, "another program"), (text, "not a database"), (newer, "newer mcfair")):
+    for path, message in ((foreign, "another program"), (text, "not a database"), (newer, "newer mcfair")):
         before = path.read_bytes()
-        with pytest.raises(StoreError, match=says):
+        with pytest.raises(StoreError, match=message):
             open_store(path)
         assert path.read_bytes() == before
         assert read_lock_note(path) is None

@@ -638,7 +638,7 @@ class SansIOClient:
 
 
 def possibly_done(outcome: ClientResponse | TransportError) -> bool:
-    """Return whether a request may have been executed; a 503 of the service itself says that it was not."""
+    """Return whether a request may have been executed; a 503 of the service itself means that it was not."""
     if isinstance(outcome, TransportError):
         return outcome.sent
     return not (outcome.status in (408, 429) or (outcome.status == 503 and outcome.problem() is not None))

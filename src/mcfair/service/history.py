@@ -91,8 +91,8 @@ class LedgerRepository:
     def rebuild(self, number: int, before: LogEntry | None, from_base: bool) -> Ledger:
         """Rebuild a ledger from a snapshot and the log entries after it.
 
-        Snapshots do not contain recent impressions, so the snapshot must be old enough that everything in it has
-        matured under every version of the rules; the log after it supplies the rest.
+        Snapshots do not record which of their counts are pending, so the snapshot must be old enough that everything in
+        it has matured under every version of the rules; the log after it supplies the rest.
         """
         key = self.store.key_of(number)
         if key is None:

@@ -227,7 +227,7 @@ class Ledger:
     examinations
         The examination probabilities by number.
     longest_maturation
-        Longest maturation of any version of the rules, in ms: impressions that young are kept in `recent`.
+        Longest maturation of any version of the rules, in ms: younger impressions are kept in `recent`.
     """
 
     def __init__(self, number: int, key: bytes, examinations: Examinations, longest_maturation: int) -> None:
@@ -536,7 +536,7 @@ class Ledger:
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """Return the state without the recent impressions, which are still in the log."""
+        """Return the state; which of its counts are pending is not part of it, but is rebuilt from the log."""
         n = self.rows
         return Snapshot(
             seq=self.seq, time=self.time, visits=self.visits, rows=n, deleted=sorted(self.deleted),
