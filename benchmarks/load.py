@@ -1,8 +1,8 @@
-"""Make load for a service, from a process of its own: `python benchmarks/load.py`, with a plan as JSON on stdin.
+"""Load generator in a process of its own: `python benchmarks/load.py`, with a plan as JSON on stdin.
 
-Requests are made beforehand, connections are kept, and answers are barely looked at, because all that is done here is
-taken from the service that is measured. In an open loop requests go out at times fixed beforehand, whatever became of
-those before them, and each is timed from when it should have gone: a server that stops does not stop the clock.
+Requests are built beforehand, connections are persistent, and responses are hardly parsed, because the generator shares
+the machine with the service. In an open loop requests are due at predetermined times, independently of earlier ones,
+and each is timed from when it was due: a stalled server does not stop the clock (no coordinated omission).
 """
 
 import asyncio
@@ -18,49 +18,49 @@ import numpy as np
 import uvloop
 
 RECORD = np.dtype([("begun", "f8"), ("taken", "f8"), ("status", "i2")])
-"""Of each request: when it began and how long it took, in seconds, and its status."""
+"""One request: when it was due and its latency, in seconds, and its status."""
 
 LOST, UNSENT = 0, -1
-"""In place of a status: no answer came; there was no connection free to send it."""
+"""In place of a status: there was no response; there was no free connection to send it on."""
 
-PATIENCE = 10
-"""Seconds that answers are waited for after the last request."""
+RESPONSE_TIMEOUT = 10
+"""Timeout of responses after the last request, in seconds."""
 
 
 class Plan(msgspec.Struct, kw_only=True):
-    """What to send, how fast and for how long."""
+    """The requests to send, their rate and duration."""
 
     port: int
     seconds: float
-    rate: float | None = None  # requests per second of an open loop; else each answer is followed by a request
+    rate: float | None = None  # requests per second of an open loop; None: closed loop
     connections: int = 128
-    wait: bool = True  # in an open loop, wait for a free connection: if not, time runs from when a request is sent
+    wait: bool = True  # in an open loop, wait for a free connection; if not, requests are timed from when they are sent
     most: int = 1_000_000  # requests
     path: str = "/v1/rank"
     n: int = 100
     k: int = 10
     first: int = 0  # number of the first query
     queries: int = 1000
-    even: bool = False  # take queries in turn, instead of few often and many seldom
-    new: float = 0.0  # share of requests with a query that was never there before
-    bodies: str = ""  # a file of bodies to send in turn, one in each line, instead of queries
+    even: bool = False  # cycle through the queries instead of drawing them by a Zipf law
+    new: float = 0.0  # share of requests with a new query
+    bodies: str = ""  # a file of bodies to send, one per line, instead of rank requests
     seed: int = 0
-    records: str = ""  # a file for a RECORD of each request
-    answers: str = ""  # a file for the bodies of answers, one in each line
+    records: str = ""  # output file of RECORDs
+    answers: str = ""  # output file of response bodies, one per line
 
 
-# --- what is sent ----------------------------------------------------------------------------------------------------
+# --- requests --------------------------------------------------------------------------------------------------------
 
 
 def body_of_query(query, n, k):
-    """Make a request whose candidates are always the same for the same query."""
+    """Return a rank request; the candidates depend only on the query."""
     priors = np.random.default_rng(query).random(n).round(3).tolist()
     items = ",".join(f'{{"id":"sku-{31 * query + i:08d}","prior":{prior}}}' for i, prior in enumerate(priors))
     return f'{{"query":"query number {query}","items":[{items}],"k":{k}}}'.encode()
 
 
 def bodies_of_queries(plan, rng):
-    """Choose queries as people do, few often and many seldom, with some that are new; enough of them, in a cycle."""
+    """Return rank requests for queries drawn by a Zipf law, with a share of new ones."""
     count = min(plan.most, int((plan.rate or 3000) * plan.seconds) + 1)
     if plan.even:
         chosen = plan.first + np.arange(count) % plan.queries
@@ -74,7 +74,7 @@ def bodies_of_queries(plan, rng):
 
 
 class Requests:
-    """Requests, one after the other, each with a key that no other has."""
+    """A sequence of requests, each with its own idempotency key."""
 
     def __init__(self, plan, rng):
         bodies = Path(plan.bodies).read_bytes().splitlines() if plan.bodies else bodies_of_queries(plan, rng)
@@ -93,7 +93,7 @@ class Requests:
 
 
 class Connection(asyncio.Protocol):
-    """One connection, with at most one request on its way."""
+    """One connection with at most one outstanding request."""
 
     def __init__(self, load):
         self.load, self.number = load, None
@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
 
 
 class Load:
-    """Sends requests over a number of connections, and keeps how long each took."""
+    """Send requests over several connections, and record their latencies."""
 
     def __init__(self, plan):
         self.plan, self.rng = plan, np.random.default_rng(plan.seed)
@@ -146,15 +146,15 @@ class Load:
         else:
             times = np.cumsum(self.rng.exponential(1 / plan.rate, len(self.records) - 1))
             await on_time(times, self.begin)
-        while (self.open or self.waiting) and time.monotonic() < self.last + PATIENCE:
+        while (self.open or self.waiting) and time.monotonic() < self.last + RESPONSE_TIMEOUT:
             await asyncio.sleep(0.01)
 
     def begin(self, when):
-        """Send a request that is due, or let it wait for a connection."""
+        """Send a request that is due, or queue it until a connection is free."""
         number, self.count = self.count, self.count + 1
         self.begun[number] = self.last = when
         if self.free:
-            self.send(self.free.popleft(), number)  # in turn: a server closes what is idle for long
+            self.send(self.free.popleft(), number)  # round robin: the server closes idle connections
         elif self.plan.wait:
             self.waiting.append(number)
         else:
@@ -200,9 +200,10 @@ class Load:
 
 
 async def on_time(times, begin):
-    """Call `begin` at each time with when it was due.
+    """Call `begin` at each of the times.
 
-    A loop's own timers are good to a millisecond, which would be most of what is measured: a thread sleeps instead.
+    Timers of an event loop have a resolution of a millisecond, which would dominate the measurement: a thread sleeps
+    instead.
     """
     loop, done = asyncio.get_running_loop(), asyncio.Event()
     due = (times + time.monotonic() + 0.05).tolist()
@@ -222,7 +223,7 @@ async def on_time(times, begin):
             now = time.monotonic()
             if here > now:
                 time.sleep(here - now)
-            if following > time.monotonic():  # else one call is enough for both
+            if following > time.monotonic():  # else one call handles both
                 loop.call_soon_threadsafe(catch_up)
 
     thread = threading.Thread(target=wake)

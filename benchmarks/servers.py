@@ -1,7 +1,7 @@
-"""What the load of `service.py` is put on, each in a process of its own: `python benchmarks/servers.py NAME …`.
+"""The servers that `service.py` benchmarks, each in a process of its own: `python benchmarks/servers.py NAME …`.
 
-`endpoint` is the least a typed JSON endpoint costs, `commits` the least a durable write costs; `service` is what is
-measured against the two.
+`endpoint` is the baseline of a typed JSON endpoint, `commits` the baseline of a durable write; `service` is the service
+itself.
 """
 
 import asyncio
@@ -22,42 +22,42 @@ import uvloop
 from load import RECORD, on_time
 
 from mcfair.service import wire
-from mcfair.service.http import JSON, Answer, Connection, Hall, head_of
+from mcfair.service.http import JSON, Connection, ConnectionRegistry, Response, encode_head
 
 ROW = 200
-"""Bytes of the row that stands for an impression and the key of its request."""
+"""Size of a row, in bytes: about that of an impression with its idempotency key."""
 
 
-# --- the least: an endpoint ------------------------------------------------------------------------------------------
+# --- baseline: an endpoint ------------------------------------------------------------------------------------------
 
 
 class Endpoint:
-    """Answers a rank with its first candidates: typed in, typed out, nothing between."""
+    """Respond to a rank request with its first candidates: decode, encode, nothing else."""
 
-    patience, draining = 30.0, False
+    io_timeout, draining = 30.0, False
 
     def __init__(self):
         self.decoder, self.encoder = msgspec.json.Decoder(wire.RankRequest), msgspec.json.Encoder()
-        self.head = head_of(200, JSON)
+        self.head = encode_head(200, JSON)
 
     def admit(self, request):
         pass
 
     def begin(self, request, reply):
-        return Answer(200, self.head, self.encoder.encode(first_items(self.decoder.decode(request.body))))
+        return Response(200, self.head, self.encoder.encode(first_items(self.decoder.decode(request.body))))
 
-    def sent(self, request, error=None):
+    def finished(self, request, error=None):
         pass
 
 
 async def listen(port):
-    hall = Hall(Endpoint())
-    await asyncio.get_running_loop().create_server(lambda: Connection(hall), "127.0.0.1", int(port), backlog=2048)
+    registry = ConnectionRegistry(Endpoint())
+    await asyncio.get_running_loop().create_server(lambda: Connection(registry), "127.0.0.1", int(port), backlog=2048)
     await asyncio.Event().wait()
 
 
 def endpoint(port):
-    """Serve that over the HTTP of the service."""
+    """Serve the endpoint over the HTTP implementation of the service."""
     gc.collect()
     gc.freeze()  # as the service does
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
@@ -72,11 +72,11 @@ def first_items(request):
     )  # fmt: skip
 
 
-# --- the least: a group commit ---------------------------------------------------------------------------------------
+# --- baseline: a group commit ---------------------------------------------------------------------------------------
 
 
 class Commits:
-    """A thread that writes a row for every operation queued, all that there are in one transaction."""
+    """A thread that writes one row per queued operation, with all queued operations in one transaction."""
 
     def __init__(self, path, loop):
         self.path, self.loop, self.queue = path, loop, queue.SimpleQueue()
@@ -90,14 +90,14 @@ class Commits:
         db.execute("CREATE TABLE IF NOT EXISTS rows (body BLOB)")
         body = bytes(ROW)
         while (first := self.queue.get()) is not None:
-            group = [first]
+            batch = [first]
             while not self.queue.empty():
-                group.append(self.queue.get())
+                batch.append(self.queue.get())
             db.execute("BEGIN IMMEDIATE")
-            for _ in group:
+            for _ in batch:
                 db.execute("INSERT INTO rows VALUES (?)", [body])
             db.execute("COMMIT")
-            self.loop.call_soon_threadsafe(tell, group)
+            self.loop.call_soon_threadsafe(acknowledge, batch)
         db.close()
 
     def close(self):
@@ -105,13 +105,13 @@ class Commits:
         self.thread.join()
 
 
-def tell(group):
-    for done in group:
+def acknowledge(batch):
+    for done in batch:
         done()
 
 
 async def commits(path, rate, seconds, seed, out):
-    """Commit at times drawn beforehand, each timed from when it should have begun."""
+    """Commit at predetermined random times, each timed from when it was due."""
     writer = Commits(path, asyncio.get_running_loop())
     times = np.cumsum(np.random.default_rng(int(seed)).exponential(1 / rate, int(rate * seconds)))
     records, left = np.zeros(len(times), RECORD), len(times)
@@ -133,7 +133,7 @@ async def commits(path, rate, seconds, seed, out):
     np.save(out, np.sort(records, order="begun"))
 
 
-# --- what is measured ------------------------------------------------------------------------------------------------
+# --- the service ----------------------------------------------------------------------------------------------------
 
 
 def service(port, path):

@@ -1,8 +1,8 @@
-"""Measure the service under load, beside the least it could cost: `python benchmarks/service.py [--quick]`.
+"""Benchmark the service under load, next to two baselines: `python benchmarks/service.py [--quick]`.
 
-The least is a bare endpoint, which decodes and encodes the same bytes and does nothing else, and a bare group commit,
-which makes a row durable and does nothing else. All of them take turns in one run; every request is timed from when it
-should have been sent, so that what waits behind a slow one counts too.
+The baselines are a bare endpoint, which only decodes and encodes the same bytes, and a bare group commit, which only
+makes a row durable. All of them alternate within one run. Every request is timed from when it was due, so that waiting
+behind a slow request counts (no coordinated omission).
 """
 
 import argparse
@@ -32,23 +32,23 @@ from mcfair.service import wire
 HERE = Path(__file__).parent
 QUANTILES = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9}
 RATE, CALM_RATE = 1000, 200
-"""Requests per second; the lower for requests so large that even the bare endpoint cannot take more on two cores."""
+"""Requests per second; the lower rate is for requests so large that the bare endpoint cannot serve more of them."""
 
-SETTLED = 0.15
-"""Share of the time of a measurement that is left out at its beginning."""
+WARM_UP = 0.15
+"""Share of a measurement that is discarded at its beginning."""
 
 CAPACITY_CONNECTIONS = 64
 OVERLOAD_CONNECTIONS = 500
 CLICKS = 2
-"""Clicks on each impression that feedback is measured with."""
+"""Clicks per impression in the feedback benchmark."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How much to measure."""
+    """Size of the benchmark."""
 
     rounds: int
-    seconds: float  # of each turn
+    seconds: float  # of each measurement
     queries: int
     batches: int  # of feedback
     fill_queries: int
@@ -69,7 +69,7 @@ def free_port():
 
 @contextlib.contextmanager
 def running(name, *arguments):
-    """Run one of `servers.py` on a free port, until the end of the block."""
+    """Run a server of `servers.py` on a free port for the duration of the block."""
     port = free_port()
     process = subprocess.Popen([sys.executable, str(HERE / "servers.py"), name, str(port), *map(str, arguments)])
     try:
@@ -86,13 +86,13 @@ def running(name, *arguments):
 
 
 class Server:
-    """A server that runs, and the load that can be put on it."""
+    """A running server."""
 
     def __init__(self, port, process):
         self.port, self.process = port, process
 
     def load(self, answers=False, **plan):
-        """Put load on it; return records, and bodies of answers if asked for."""
+        """Generate load; return records, and response bodies if requested."""
         with tempfile.TemporaryDirectory() as folder:
             files = {"records": f"{folder}/records.npy", "answers": f"{folder}/answers" if answers else ""}
             content = msgspec.json.encode(Plan(port=self.port, **plan, **files))
@@ -106,19 +106,19 @@ class Server:
 
     @property
     def memory(self):
-        """Bytes of memory in use."""
+        """Resident memory in bytes."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return 1024 * int(re.search(r"VmRSS:\s+(\d+)", status)[1])
 
     @property
     def cpu(self):
-        """Seconds of CPU used."""
+        """CPU time used, in seconds."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def commits(folder, seconds, seed):
-    """Put load on the bare group commit."""
+    """Generate load on the bare group commit."""
     records = Path(folder) / "commits.npy"
     command = ["commits", Path(folder) / "commits.db", RATE, seconds, seed, records]
     subprocess.run([sys.executable, str(HERE / "servers.py"), *map(str, command)], check=True)
@@ -129,11 +129,11 @@ def commits(folder, seconds, seed):
 
 
 def milliseconds(records):
-    """Quantiles of what was answered, and the share that was not answered well."""
-    settled = records[records["begun"] >= records["begun"][0] + SETTLED * np.ptp(records["begun"])]
-    good = settled[settled["status"] == 200]
+    """Return latency quantiles of successful requests, and the share of failed ones."""
+    measured = records[records["begun"] >= records["begun"][0] + WARM_UP * np.ptp(records["begun"])]
+    good = measured[measured["status"] == 200]
     times = np.percentile(good["taken"], list(QUANTILES.values())) * 1e3 if len(good) else np.full(4, np.nan)
-    return dict(zip(QUANTILES, times.tolist(), strict=True)) | {"errors": 1 - len(good) / max(1, len(settled))}
+    return dict(zip(QUANTILES, times.tolist(), strict=True)) | {"errors": 1 - len(good) / max(1, len(measured))}
 
 
 def medians(figures):
@@ -141,7 +141,7 @@ def medians(figures):
 
 
 class Report:
-    """Tables in Markdown, printed as they come and kept for the file."""
+    """Tables in Markdown, printed at once and collected for the file."""
 
     def __init__(self):
         self.tables, self.targets = {}, []
@@ -174,17 +174,17 @@ def shown(value):
 
 
 def latency(report, effort, folder):
-    """Open loop at a fixed rate: the service beside the least."""
+    """Measure latency in an open loop at a fixed rate: the service and the baselines."""
     few = {"queries": effort.queries}
-    many = {"queries": effort.queries // 5, "n": 1000}  # all of which the service can keep in memory
+    many = {"queries": effort.queries // 5, "n": 1000}  # few enough to fit into the cache
     fast, calm = ({"rate": rate, "seconds": effort.seconds} for rate in (RATE, CALM_RATE))
     with contextlib.ExitStack() as stack:
         bare = stack.enter_context(running("endpoint"))
-        # Of its own for each mix: none shall push the queries of another out of memory.
+        # One service per mix, so that none evicts the queries of another from the cache.
         hundred, thousand, fresh = (
             stack.enter_context(running("service", folder / f"{name}.db")) for name in ("hundred", "thousand", "fresh")
         )
-        say("latency: the services meet their queries")
+        say("latency: warming up")
         for server, mix in ((bare, few), (bare, many), (hundred, few), (thousand, many), (fresh, few)):
             server.load(seconds=60, most=mix["queries"], even=True, connections=16, **mix)
         turns = {
@@ -218,7 +218,7 @@ def latency(report, effort, folder):
 
 
 def feedback(report, effort, folder):
-    """Clicks on real impressions, in full batches."""
+    """Measure the throughput of clicks on real impressions, in full batches."""
     wanted = effort.batches * wire.MAX_EVENTS // CLICKS
     with running("service", folder / "feedback.db") as service:
         say(f"feedback: {wanted:,} impressions")
@@ -237,7 +237,9 @@ def feedback(report, effort, folder):
             seconds=600, answers=True, path="/v1/feedback", bodies=str(bodies), most=len(batches), connections=4
         )
         cpu = service.cpu - before
-    statuses = [each.status for text in answers for each in msgspec.json.decode(text, type=wire.FeedbackAnswer).results]
+    statuses = [
+        each.status for text in answers for each in msgspec.json.decode(text, type=wire.FeedbackResults).results
+    ]
     seconds = float((records["begun"] + records["taken"]).max() - records["begun"][0])
     figures = {
         "events": len(events),
@@ -256,11 +258,11 @@ def feedback(report, effort, folder):
 
 
 def overload(report, effort, folder):
-    """Five times what it can do, then back to a third of it."""
+    """Measure five times the capacity, then the recovery at 30 % of it."""
     with running("service", folder / "overload.db") as service:
         queries = {"queries": effort.queries}
         service.load(seconds=60, most=effort.queries, even=True, connections=16, **queries)
-        say("overload: how much it can do")
+        say("overload: capacity")
         used = service.cpu
         records = service.load(seconds=effort.seconds / 2, connections=CAPACITY_CONNECTIONS, **queries)
         capacity = len(records) / float((records["begun"] + records["taken"]).max() - records["begun"][0])
@@ -277,7 +279,7 @@ def overload(report, effort, folder):
     share = {name: float(np.mean(sent["status"] == status)) for name, status in (("answered", 200), ("503", 503))}
     during = milliseconds(sent)
     report.table(
-        f"Overload: {OVERLOAD_CONNECTIONS} connections, each with one request on its way; others find none free",
+        f"Overload: {OVERLOAD_CONNECTIONS} connections with one request each; others are not sent",
         [
             {
                 "capacity, requests/s": capacity,
@@ -300,13 +302,13 @@ def overload(report, effort, folder):
             {"": name, "least": min(each), "median": median(each), "most": max(each), "s until normal": wait}
             for name, each, wait in (("before", before, ""), ("after", later, seconds))
         ],
-        "Normal is at most the most before; inf if that did not come.",
+        "Normal: at most the highest value before the overload; inf if it was not reached.",
     )
     report.target("seconds until normal after overload", seconds, 5)
 
 
 def windows(records, seconds=1.0):
-    """Give the p99 of each second, in ms."""
+    """Return the p99 latency of each second, in ms."""
     second = ((records["begun"] - records["begun"][0]) // seconds).astype(int)
     return [float(np.percentile(records["taken"][second == i], 99)) * 1e3 for i in range(second[-1])]
 
@@ -315,7 +317,7 @@ def windows(records, seconds=1.0):
 
 
 def size(report, effort, folder):
-    """Bytes for each item of a query and for each impression, in memory and in the file."""
+    """Measure bytes per item and per impression, in memory and in the file."""
     items = 20
     with running("service", folder / "size.db") as service:
         fill = {"n": items, "queries": effort.fill_queries, "even": True, "seconds": 600, "connections": 64}
@@ -334,7 +336,7 @@ def size(report, effort, folder):
             {"": name, "a query's item": float(item[i]), "an impression": float(impression[i])}
             for i, name in enumerate(("memory", "file"))
         ],
-        "What a query takes by itself is spread over its items; an impression includes the key of its request.",
+        "The fixed cost of a query is spread over its items; an impression includes its idempotency key.",
     )
 
 
@@ -342,10 +344,12 @@ SECTIONS = {each.__name__: each for each in (latency, feedback, overload, size)}
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Measure the service under load, beside the least it could cost.")
-    parser.add_argument("--quick", action="store_true", help="less of everything, in two minutes")
-    parser.add_argument("--only", choices=SECTIONS, action="append", help="measure this alone; may be given again")
-    parser.add_argument("--folder", help="where files are made, which must be on a real disk")
+    parser = argparse.ArgumentParser(
+        description="Benchmark the service under load, next to a bare endpoint and a bare group commit."
+    )
+    parser.add_argument("--quick", action="store_true", help="a smaller benchmark of about two minutes")
+    parser.add_argument("--only", choices=SECTIONS, action="append", help="run only this section; repeatable")
+    parser.add_argument("--folder", help="folder for the stores; must be on a real disk")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "service.json", help="JSON file to write")
     options = parser.parse_args()
     effort, report, about = QUICK if options.quick else FULL, Report(), machine()

@@ -1,7 +1,7 @@
-"""The crash loop: a server that is killed again and again while it is used, and the proof that it lost nothing.
+"""The crash loop: kill a server repeatedly under load, and check that it loses nothing and counts nothing twice.
 
-Shoppers repeat what was not acknowledged until it is, so at the end everything they ever asked for has happened exactly
-once, and what the service knows must be what their ledgers say.
+Simulated shoppers retry every request until it is acknowledged. At the end every request must have been executed
+exactly once, and the state of the service must equal the counts that the shoppers expect.
 
     python tests/crash_loop.py --kills 60
 """
@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from service_process import CRASH_SERVER, ServerProcess, free_port, mcfair
-from shoppers import Books, Shopper, Street, differ
+from shoppers import ExpectedCounts, LoadRun, Shopper, difference
 
 POINTS = ("before-commit", "after-commit", "between-rows", "in-commit", "any")
 MORE_POINTS = (*POINTS, "in-checkpoint", "starting", "any", "between-rows", "any", "after-commit")
-"""Where to kill, in turn: at points that `crash_server` knows, at any time, and while the server starts."""
+"""Where to kill, in turn: at points of `crash_server`, at a random time ("any"), and during the start."""
 
 EXPLAINED = 1_000
-"""Most impressions that are looked at one by one."""
+"""Maximum number of impressions that are explained one by one."""
 
 
 @dataclass
@@ -44,145 +44,145 @@ class Report:
         lines = [
             f"{self.kills.total()} kills: {kills}",
             f"{self.acknowledged.total():,} operations acknowledged: {done}",
-            f"{self.retried.total():,} tries without an answer, {self.explained:,} impressions explained",
+            f"{self.retried.total():,} attempts without a response, {self.explained:,} impressions explained",
         ]
         if self.recoveries:
             worst, middle = max(self.recoveries), statistics.median(self.recoveries)
-            lines.append(f"from start to ready: median {middle:.2f} s, worst {worst:.2f} s of {len(self.recoveries)}")
+            lines.append(f"start to ready: median {middle:.2f} s, worst {worst:.2f} s of {len(self.recoveries)}")
         return "\n".join([*lines, *self.faults[:20], f"{len(self.faults)} faults"])
 
 
 class CrashLoop:
-    """A server, its shoppers, and who kills it."""
+    """A server under load that is killed at given points."""
 
-    def __init__(self, folder, *, clients=4, seed=0, broken=None, say=lambda line: None):
+    def __init__(self, folder, *, clients=4, seed=0, fault=None, faulty=True, log=lambda line: None):
         self.store = Path(folder) / "store.db"
-        self.dice = random.Random(seed)
-        self.environment = {"MCFAIR_BROKEN": broken} if broken else {}
-        self.street = Street(free_port())
-        self.shoppers = [Shopper(self.street, number, seed) for number in range(clients)]
-        self.report = Report(faults=self.street.faults)
-        self.say = say
+        self.rng = random.Random(seed)
+        self.environment = {"MCFAIR_FAULT": fault, "MCFAIR_FAULTY": str(int(faulty))} if fault else {}
+        self.run_state = LoadRun(free_port())
+        self.shoppers = [Shopper(self.run_state, number, seed) for number in range(clients)]
+        self.report = Report(faults=self.run_state.faults)
+        self.log = log
 
     def start(self, crash=None):
         environment = self.environment | ({"MCFAIR_CRASH": crash} if crash else {})
-        return ServerProcess(self.store, port=self.street.port, command=CRASH_SERVER, environment=environment)
+        return ServerProcess(self.store, port=self.run_state.port, command=CRASH_SERVER, environment=environment)
 
     def run(self, points):
-        """Kill once at each of the points, then let everybody finish and check everything."""
+        """Kill the server once at each of the points, then stop the shoppers and check everything."""
         try:
             for each in self.shoppers:
                 each.start()
             for point in points:
-                crash = f"{point}:{self.dice.randint(30, 200)}" if point not in ("any", "starting") else None
+                crash = f"{point}:{self.rng.randint(30, 200)}" if point not in ("any", "starting") else None
                 with self.start(crash) as server:
                     self.kill(server, point)
-                    self.street.up.clear()
+                    self.run_state.up.clear()
             with self.start() as server:
                 self.up(server)
                 time.sleep(0.3)
-                self.street.stop(self.shoppers)
+                self.run_state.stop(self.shoppers)
                 self.check()
                 if server.terminate() != 0:
-                    self.report.faults.append(f"SIGTERM was answered by {server.child.returncode}")
-                self.listen(server)
+                    self.report.faults.append(f"the server exited with {server.child.returncode} after SIGTERM")
+                self.check_log(server)
         finally:
-            self.street.given_up.set()
-            self.street.up.set()
+            self.run_state.given_up.set()
+            self.run_state.up.set()
             for each in self.shoppers:
                 each.join(60)
-        if not (self.environment and self.report.faults):  # a broken server that is found out needs no more proof
+        if not (self.environment and self.report.faults):  # a deliberate fault that is caught needs no further proof
             self.report.faults += proof_faults(self.store)
-        self.report.acknowledged, self.report.retried = self.street.acknowledged, self.street.retried
+        self.report.acknowledged, self.report.retried = self.run_state.acknowledged, self.run_state.retried
         return self.report
 
     def up(self, server):
         seconds = server.wait_ready()
         if seconds:
             self.report.recoveries.append(seconds)
-            self.street.up.set()
+            self.run_state.up.set()
         elif server.child.returncode != -9:
-            raise AssertionError(f"the server does not start: {server.text}")
+            raise AssertionError(f"the server did not start: {server.text}")
 
     def kill(self, server, point):
-        """Kill a server at a point; at one that it knows itself, it has to come to it."""
+        """Kill a server at a point; at a named one the server kills itself."""
         if point == "starting":
-            time.sleep(self.dice.uniform(0.0, 2.0))
+            time.sleep(self.rng.uniform(0.0, 2.0))
         else:
             self.up(server)
             if point == "any":
-                time.sleep(self.dice.uniform(0.05, 0.7))
+                time.sleep(self.rng.uniform(0.05, 0.7))
             elif server.wait(60) != -9:
-                raise AssertionError(f"it ended by itself, with {server.child.returncode}: {server.text}")
+                raise AssertionError(f"the server exited with {server.child.returncode}: {server.text}")
         server.kill()
-        self.listen(server)
+        self.check_log(server)
         self.report.kills[point] += 1
-        self.say(f"kill {self.report.kills.total()}, {point}: {self.street.acknowledged.total():,} acknowledged, "
+        self.log(f"kill {self.report.kills.total()}, {point}: {self.run_state.acknowledged.total():,} acknowledged, "
                  f"{len(self.report.faults)} faults")  # fmt: skip
 
-    def listen(self, server):
-        """Whatever a server has to complain about is a fault."""
+    def check_log(self, server):
+        """Report errors in the log of a server as faults."""
         if " ERROR " in server.text or "Traceback" in server.text:
-            self.report.faults.append(f"the server complained: {server.text}")
+            self.report.faults.append(f"the server logged an error: {server.text}")
 
-    # --- what must hold ----------------------------------------------------------------------------------------------
+    # --- checks ------------------------------------------------------------------------------------------------------
 
     def check(self):
-        """Compare everything the service knows with the ledgers."""
-        books = Books()
+        """Compare the state of the service with the counts that the shoppers expect."""
+        expected = ExpectedCounts()
         for shopper in self.shoppers:
             for impression in shopper.impressions:
-                books.add(impression)
+                expected.add(impression)
         faults, counter = self.report.faults, self.shoppers[0]
-        total = books.visits.total()
-        for query in sorted(books.visits):
-            reply, _ = counter.insist("POST", "/v1/queries/lookup", {"query": query})
+        total = expected.visits.total()
+        for query in sorted(expected.visits):
+            reply, _ = counter.send_until_answered("POST", "/v1/queries/lookup", {"query": query})
             state = reply.json if reply.status == 200 else {"visits": 0, "items": []}
-            faults += [f"{query}: {fault}" for fault in books.faults(state, query)]
-        exported, _ = counter.insist("GET", "/v1/export")
-        faults += books.export_faults(exported.content.splitlines())
+            faults += [f"{query}: {fault}" for fault in expected.faults(state, query)]
+        exported, _ = counter.send_until_answered("GET", "/v1/export")
+        faults += expected.export_faults(exported.content.splitlines())
         share = min(1.0, EXPLAINED / max(1, total))
         with ThreadPoolExecutor(len(self.shoppers)) as pool:
-            self.report.explained = sum(pool.map(lambda each: self.ask_again(each, share), self.shoppers))
-        usage, _ = counter.insist("GET", "/v1/usage")
-        faults += differ("number of impressions", usage.json["impressions"], total)
+            self.report.explained = sum(pool.map(lambda each: self.repeat_requests(each, share), self.shoppers))
+        usage, _ = counter.send_until_answered("GET", "/v1/usage")
+        faults += difference("number of impressions", usage.json["impressions"], total)
         for shopper in self.shoppers:
             shopper.connection.http.close()
 
-    def ask_again(self, shopper, share):
-        """Ask for every list again by its key, and for some why they are as they are."""
+    def repeat_requests(self, shopper, share):
+        """Repeat every rank request with its idempotency key, and explain some of the lists."""
         explained = 0
         for impression in shopper.impressions:
             shopper.rank_again(impression)
-            if shopper.dice.random() < share:
+            if shopper.rng.random() < share:
                 shopper.explain(impression)
                 explained += 1
         return explained
 
 
 def proof_faults(store):
-    """Have the service's own proofs made; return what they complain of."""
+    """Run `mcfair verify` and `mcfair replay`; return the faults they report."""
     with ThreadPoolExecutor(2) as pool:
         runs = pool.map(lambda command: mcfair(command, "--store", store), ("verify", "replay"))
     return [f"{ran.args[-3]}: {ran.stderr}" for ran in runs if ran.returncode]
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Kill a server again and again, and see that nothing is lost.")
+    parser = argparse.ArgumentParser(description="Kill a server repeatedly under load, and check that nothing is lost.")
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--broken", help="run a server that is broken on purpose: see crash_server.py")
-    parser.add_argument("--most-seconds", type=float, default=2.0, help="median time from start to ready")
+    parser.add_argument("--fault", help="run a server with a deliberate fault: see crash_server.py")
+    parser.add_argument("--max-seconds", type=float, default=2.0, help="maximum median time from start to ready")
     options = parser.parse_args()
-    say = functools.partial(print, flush=True)
+    log = functools.partial(print, flush=True)
     points = [MORE_POINTS[i % len(MORE_POINTS)] for i in range(options.kills)]
     with tempfile.TemporaryDirectory(prefix="mcfair-crash-") as folder:
-        loop = CrashLoop(folder, clients=options.clients, seed=options.seed, broken=options.broken, say=say)
+        loop = CrashLoop(folder, clients=options.clients, seed=options.seed, fault=options.fault, log=log)
         report = loop.run(points)
     print(report)
-    if statistics.median(report.recoveries) > options.most_seconds:
-        sys.exit(f"a start takes more than {options.most_seconds:g} s")
+    if statistics.median(report.recoveries) > options.max_seconds:
+        sys.exit(f"the median start takes more than {options.max_seconds:g} s")
     sys.exit(1 if report.faults else 0)
 
 

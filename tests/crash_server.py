@@ -1,7 +1,8 @@
-"""`mcfair serve` that kills itself at a named point, or is broken on purpose; run it with the arguments of `mcfair`.
+"""`mcfair serve` that kills itself at a named point, or has a deliberate fault; run it with the arguments of `mcfair`.
 
-`MCFAIR_CRASH=POINT:ROWS` sends SIGKILL to the process itself at the first POINT it comes to after ROWS rows of the log
-were written. `MCFAIR_BROKEN=NAME` breaks a promise, so that the tests can show that they would notice.
+`MCFAIR_CRASH=POINT:ROWS` sends SIGKILL to the process itself the first time it reaches POINT after ROWS log entries
+were written. `MCFAIR_FAULT=NAME` installs the overrides of a deliberate fault; `MCFAIR_FAULTY=0` switches the fault
+itself off, so that the same overrides can be shown to be harmless without it.
 """
 
 import os
@@ -12,22 +13,24 @@ import time
 
 from mcfair.cli import app as cli
 from mcfair.service import engine as engine_module
+from mcfair.service import group_commit as commit_module
 from mcfair.service import ranker as ranker_module
-from mcfair.service import worker as worker_module
 from mcfair.service.stores import KIND_FEEDBACK, sqlite
 
-POINTS = ("before-commit", "after-commit", "between-rows", "in-commit", "in-checkpoint", "in-fold")
-"""Where to die: with a whole group not committed, with it committed but nobody told, within the rows of a group (an
-impression is there, its key is not), at some moment of a commit and of a checkpoint, and with a part of what has
-expired folded into its base."""
+POINTS = ("before-commit", "after-commit", "between-rows", "in-commit", "in-checkpoint", "in-compaction")
+"""Where to crash: with a whole batch not committed, with a batch committed but not acknowledged, within the rows of a
+batch (an impression is written, its idempotency key is not), at some moment of a commit or a checkpoint, and with a
+part of the expired log entries compacted."""
+
+FAULTY = os.environ.get("MCFAIR_FAULTY") != "0"
 
 
-def die():
+def kill_self():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class CrashingStore(sqlite.SQLiteStore):
-    """A store at whose named points the process may end."""
+    """A store that may kill the process at named points."""
 
     point, _, after = os.environ.get("MCFAIR_CRASH", "").partition(":")
     rows = 0
@@ -44,92 +47,107 @@ class CrashingStore(sqlite.SQLiteStore):
         super().commit()
         self.reach("after-commit")
 
-    def fold(self, number, seq):
-        dropped = super().fold(number, seq)
-        self.reach("in-fold")
+    def compact(self, number, seq):
+        dropped = super().compact(number, seq)
+        self.reach("in-compaction")
         return dropped
 
     def reach(self, point, seconds=0.0):
-        """Die if this is the point; after some time, meanwhile going on."""
+        """Kill the process if this is the point; with a delay, the process goes on until then."""
         if point == self.point and self.rows >= int(self.after):
             if seconds:
-                threading.Timer(seconds, die).start()
+                threading.Timer(seconds, kill_self).start()
             else:
-                die()
+                kill_self()
 
 
-# --- broken on purpose -----------------------------------------------------------------------------------------------
+# --- deliberate faults -----------------------------------------------------------------------------------------------
 
 
-class HastyStore(CrashingStore):
-    """Has the answers sent before it commits; it dies where feedback is lost by that."""
+class EarlyAcknowledgingStore(CrashingStore):
+    """Resolves the futures of a batch before it commits; it crashes where that loses acknowledged feedback."""
 
-    group = ()
-    fed = False
+    batch = ()
+    has_feedback = False
 
     def append(self, number, entry):
         super().append(number, entry)
-        self.fed |= entry.kind == KIND_FEEDBACK
+        self.has_feedback |= entry.kind == KIND_FEEDBACK
 
     def commit(self):
-        worker_module.tell_all(self.group)
-        if self.fed and self.rows >= int(self.after or "0"):
-            time.sleep(1.0)
-            self.reach("before-commit")
-        self.fed = False
-        self.db.execute("COMMIT")
+        if FAULTY:
+            commit_module.resolve_all(self.batch)
+            if self.has_feedback and self.rows >= int(self.after or "0"):
+                time.sleep(1.0)  # time for the responses to be sent
+                self.reach("before-commit")
+        self.has_feedback = False
+        super().commit()
+
+    def reach(self, point, seconds=0.0):
+        """Crash only where feedback is at stake: a batch without it would prove nothing."""
+        if not FAULTY or point != "before-commit" or self.has_feedback:
+            super().reach(point, seconds)
 
 
-class HastyRanker(ranker_module.Ranker):
-    """Tells its store whom to answer."""
+class EarlyAcknowledgingRanker(ranker_module.Ranker):
+    """Passes each batch to its store before the commit."""
 
-    def finish(self, operations, error):
-        self.store.group = operations
-        super().finish(operations, error)
-        self.store.group = ()
+    def commit_batch(self, items, error):
+        self.store.batch = items
+        super().commit_batch(items, error)
+        self.store.batch = ()
 
 
-class PiecemealStore(CrashingStore):
-    """Makes every row last by itself, as if there were no transactions."""
+class StoreWithoutTransactions(CrashingStore):
+    """Makes every row durable on its own, as if there were no transactions."""
 
     def begin(self):
-        pass
+        if not FAULTY:
+            super().begin()
 
     def commit(self):
+        if not FAULTY:
+            super().commit()
+            return
         self.reach("before-commit")
         self.reach("after-commit")
 
 
-class ForgetfulEngine(engine_module.Engine):
-    """Does not recognise a request that it has answered before."""
+class EngineWithoutIdempotency(engine_module.Engine):
+    """Does not recognise a repeated request."""
 
-    def answered(self, name, digest, explain):
-        return None
+    def earlier_ranking(self, name, digest, explain):
+        earlier = super().earlier_ranking(name, digest, explain)
+        return None if FAULTY else earlier
 
 
 def acknowledge_before_commit():
-    sqlite.SQLiteStore = HastyStore
-    ranker_module.Ranker = HastyRanker
-    worker_module.QUICK_COMMIT = -1.0  # the writer commits, so that the loop can answer meanwhile
+    sqlite.SQLiteStore = EarlyAcknowledgingStore
+    ranker_module.Ranker = EarlyAcknowledgingRanker
+    commit_module.FAST_COMMIT = -1.0  # the writer thread commits, so that the event loop can respond meanwhile
 
 
-def commit_piecemeal():
-    sqlite.SQLiteStore = PiecemealStore
+def no_transactions():
+    sqlite.SQLiteStore = StoreWithoutTransactions
 
 
-def forget_keys():
-    ranker_module.Engine = ForgetfulEngine
+def lose_idempotency_keys():
+    ranker_module.Engine = EngineWithoutIdempotency
 
 
-BROKEN = {"hasty": acknowledge_before_commit, "piecemeal": commit_piecemeal, "forgetful": forget_keys}
+FAULTS = {
+    "acknowledge-before-commit": acknowledge_before_commit,
+    "no-transactions": no_transactions,
+    "lose-idempotency-keys": lose_idempotency_keys,
+}
 
 
 def main():
     sqlite.SQLiteStore = CrashingStore
     if CrashingStore.point == "in-checkpoint":
         sqlite.CHECKPOINT_AT_LATEST = 8  # pages, so at almost every commit
-    if broken := os.environ.get("MCFAIR_BROKEN"):
-        BROKEN[broken]()
+    if fault := os.environ.get("MCFAIR_FAULT"):
+        FAULTS[fault]()
     cli.main()
 
 

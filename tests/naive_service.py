@@ -1,4 +1,4 @@
-"""The service's books straight from their definition: a list of impressions, summed up anew for every question."""
+"""A naive model of the service, straight from the definitions: a list of impressions, summed anew every time."""
 
 from dataclasses import dataclass, field
 
@@ -8,8 +8,8 @@ SHOWN, UNSHOWN, CLICKED, UNCLICKED = "shown", "unshown", "clicked", "unclicked"
 
 
 @dataclass
-class Shown:
-    """One impression: who stood where, which examination held, and what is known of each rank."""
+class NaiveImpression:
+    """One impression: the items by rank, the examination probabilities, and the feedback on each rank."""
 
     time: int
     items: list
@@ -17,7 +17,7 @@ class Shown:
     examination: int
     retention: int
     known: list = field(default_factory=list)
-    forgotten: bool = False
+    negligible: bool = False
 
     def exposed(self, rank):
         return SHOWN in self.known[rank] and UNSHOWN not in self.known[rank]
@@ -28,14 +28,14 @@ class Shown:
 
 @dataclass
 class Newcomer:
-    """What an item entered with."""
+    """The starting exposure of an item, per unit of relevance."""
 
-    level: float
+    exposure_rate: float
     time: int
 
 
 class NaiveQuery:
-    """Impressions of one query, and its items: an item that was deleted and comes back is another one."""
+    """The impressions of one query, and its items: an item that was deleted and added again is a new one."""
 
     def __init__(self):
         self.impressions = []
@@ -53,13 +53,15 @@ class Incarnation:
 
 
 class NaiveService:
-    def __init__(self, *, strength, maturing, half_life, entry, retention):
-        self.strength, self.maturing, self.half_life, self.entry, self.retention = (
-            strength, maturing, half_life, entry, retention,
+    """The service as a model: no store, no caches, no snapshots."""
+
+    def __init__(self, *, strength, maturation, half_life, newcomer_exposure, retention):
+        self.strength, self.maturation, self.half_life, self.newcomer_exposure, self.retention = (
+            strength, maturation, half_life, newcomer_exposure, retention,
         )  # fmt: skip
         self.queries = {}
 
-    # --- what is derived ---------------------------------------------------------------------------------------------
+    # --- derived values ----------------------------------------------------------------------------------------------
 
     def bucket(self, time):
         step = max(1, self.half_life // 4)
@@ -70,15 +72,15 @@ class NaiveService:
             return 1.0
         return 2.0 ** (-(self.bucket(now) - self.bucket(time)) / self.half_life)
 
-    def counts(self, query, item, now, settled):
-        """Exposure and clicks of one item: counted in whole numbers first, weighed in the order of ranks."""
-        me = self.queries[query].items[item]
+    def counts(self, query, item, now, matured):
+        """Return exposure and clicks of one item: counted as integers first, then weighted in the order of ranks."""
+        incarnation = self.queries[query].items[item]
         F, C = {}, {}
         for impression in self.queries[query].impressions:
-            if impression.forgotten or (settled and impression.time + self.maturing > now):
+            if impression.negligible or (matured and impression.time + self.maturation > now):
                 continue
-            for rank, who in enumerate(impression.items):
-                if who is me:
+            for rank, shown in enumerate(impression.items):
+                if shown is incarnation:
                     block = (self.bucket(impression.time) if self.half_life else 0, impression.examination)
                     cell = F.setdefault(block, {}).setdefault(rank, [0, impression.p[rank], impression.time])
                     cell[0] += impression.exposed(rank)
@@ -95,59 +97,59 @@ class NaiveService:
         return E, clicks
 
     def relevance(self, query, item, now, prior):
-        E, C = self.counts(query, item, now, settled=True)
+        E, C = self.counts(query, item, now, matured=True)
         s = self.strength if prior is not None else 0.0
         return (C + s * (prior or 0.0)) / (E + s) if E + s > 0 else 0.0
 
     def exposure(self, query, item, now, R):
-        E, _ = self.counts(query, item, now, settled=False)
+        E, _ = self.counts(query, item, now, matured=False)
         newcomer = self.queries[query].entered.get(self.queries[query].items[item])
-        credit = newcomer.level * self.weight(newcomer.time, now) * R if newcomer else 0.0
+        credit = newcomer.exposure_rate * self.weight(newcomer.time, now) * R if newcomer else 0.0
         return E + credit
 
     def view(self, query, items, priors, now):
-        """R and E of candidates."""
+        """Return R and E of candidates."""
         R = np.array([self.relevance(query, item, now, prior) for item, prior in zip(items, priors, strict=True)])
         E = np.array([self.exposure(query, item, now, r) for item, r in zip(items, R, strict=True)])
         return R, E
 
     def state(self, query, now):
-        """What there is to be read of a query: (exposure, clicks, relevance) by item."""
-        book = self.queries[query]
+        """Return (exposure, clicks, relevance) by item."""
+        data = self.queries[query]
         return {
-            item: (*self.counts(query, item, now, settled=False), self.relevance(query, item, now, book.priors[item]))
-            for item in book.known()
+            item: (*self.counts(query, item, now, matured=False), self.relevance(query, item, now, data.priors[item]))
+            for item in data.known()
         }
 
-    # --- what happens ------------------------------------------------------------------------------------------------
+    # --- operations --------------------------------------------------------------------------------------------------
 
-    def meet(self, query, items, priors, now):
-        """Let candidates in."""
-        book = self.queries.setdefault(query, NaiveQuery())
-        old = [i for i, item in enumerate(items) if item in book.items]
-        level = 0.0
-        if self.entry == "fair" and book.impressions and old:
+    def admit(self, query, items, priors, now):
+        """Admit candidates, with the starting exposure of newcomers."""
+        data = self.queries.setdefault(query, NaiveQuery())
+        old = [i for i, item in enumerate(items) if item in data.items]
+        exposure_rate = 0.0
+        if self.newcomer_exposure == "fair" and data.impressions and old:
             R, E = self.view(query, [items[i] for i in old], [priors[i] for i in old], now)
-            level = float(E @ R / (R @ R)) if R @ R > 0 else 0.0
+            exposure_rate = float(E @ R / (R @ R)) if R @ R > 0 else 0.0
         for item, prior in zip(items, priors, strict=True):
-            if item not in book.items:
-                book.items[item] = Incarnation()
-                book.entered[book.items[item]] = Newcomer(level, now)
-            book.priors[item] = prior
-        return book
+            if item not in data.items:
+                data.items[item] = Incarnation()
+                data.entered[data.items[item]] = Newcomer(exposure_rate, now)
+            data.priors[item] = prior
+        return data
 
     def show(self, query, shown, p, examination, now, deferred):
-        """Write an impression down; return it."""
-        book = self.queries[query]
-        for each in book.impressions:
-            each.forgotten |= self.weight(each.time, now) < 2.0**-10
+        """Record an impression; return it."""
+        data = self.queries[query]
+        for each in data.impressions:
+            each.negligible |= self.weight(each.time, now) < 2.0**-10
         known = [set() if deferred else {SHOWN} for _ in shown]
-        made = Shown(now, [book.items[item] for item in shown], p, examination, self.retention, known)
-        book.impressions.append(made)
+        made = NaiveImpression(now, [data.items[item] for item in shown], p, examination, self.retention, known)
+        data.impressions.append(made)
         return made
 
-    def mark(self, query, impression, ranks, what, now):
-        """Take feedback in; return its status."""
+    def apply_feedback(self, query, impression, ranks, what, now):
+        """Apply feedback; return its status."""
         if query not in self.queries or impression not in self.queries[query].impressions:
             return "unknown_impression"
         if now >= impression.time + impression.retention:
@@ -161,13 +163,13 @@ class NaiveService:
         return "applied"
 
     def rank_of(self, query, impression, item):
-        """Where an item stands in an impression; none if it is another incarnation."""
-        me = self.queries[query].items.get(item) if query in self.queries else None
-        return impression.items.index(me) if me in impression.items else None
+        """Return the rank of an item in an impression; None if it is another incarnation."""
+        incarnation = self.queries[query].items.get(item) if query in self.queries else None
+        return impression.items.index(incarnation) if incarnation in impression.items else None
 
     def delete_item(self, item):
-        queries = [book for book in self.queries.values() if item in book.items]
-        for book in queries:
-            del book.items[item]
-            book.priors.pop(item, None)
+        queries = [data for data in self.queries.values() if item in data.items]
+        for data in queries:
+            del data.items[item]
+            data.priors.pop(item, None)
         return len(queries)

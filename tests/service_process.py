@@ -1,4 +1,4 @@
-"""Real server processes: started, asked over real sockets, killed, and never left behind."""
+"""Real server processes: started, queried over real sockets, killed, and never left running."""
 
 import atexit
 import http.client
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 START_SECONDS = 240.0
-"""How long a start may take: the first one on a machine compiles."""
+"""Timeout of a start: the first one on a machine compiles."""
 
 HOST = "127.0.0.1"
 SERVE = (sys.executable, "-m", "mcfair")
@@ -33,7 +33,7 @@ def kill_all():
 
 
 def free_port():
-    """Find a port below those that the system gives to clients: one of them could take it while a server is down."""
+    """Return a free port outside the ephemeral range: a client could take one of those while the server is down."""
     with suppress(OSError):
         first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
         for port in random.sample(range(min(10_000, first // 2), first), 100):
@@ -46,7 +46,7 @@ def free_port():
 
 
 def mcfair(*arguments, timeout=START_SECONDS, **options):
-    """Run a command to its end."""
+    """Run a command and wait for it."""
     command = [*SERVE, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, **options)
 
@@ -55,7 +55,7 @@ def mcfair(*arguments, timeout=START_SECONDS, **options):
 
 
 class ServerProcess:
-    """`mcfair serve` in a process group of its own; as a context manager it ends with the block, however that ends."""
+    """`mcfair serve` in a process group of its own, which the context manager kills at the end of its block."""
 
     def __init__(self, store, *options, port=0, command=SERVE, environment=None):
         words = [*command, "serve", "--store", f"sqlite:///{store}", "--port", str(port), *map(str, options)]
@@ -67,20 +67,20 @@ class ServerProcess:
         RUNNING.add(self)
         self.port = port or None
         self.lines = []
-        self.said = threading.Condition()
-        self.listener = threading.Thread(target=self.listen, daemon=True)
-        self.listener.start()
+        self.output_changed = threading.Condition()
+        self.reader = threading.Thread(target=self.read_output, daemon=True)
+        self.reader.start()
 
-    def listen(self):
-        """Take down what it says; a pipe that nobody reads would stop it."""
+    def read_output(self):
+        """Collect stderr; a full pipe would block the process."""
         for line in self.child.stderr:
-            with self.said:
+            with self.output_changed:
                 self.lines.append(line)
                 if found := re.match(r"mcfair: serving on http://127\.0\.0\.1:(\d+)", line):
                     self.port = int(found[1])
-                self.said.notify_all()
-        with self.said:
-            self.said.notify_all()
+                self.output_changed.notify_all()
+        with self.output_changed:
+            self.output_changed.notify_all()
 
     def __enter__(self):
         return self
@@ -101,45 +101,45 @@ class ServerProcess:
         return self.child.poll() is None
 
     def wait_ready(self):
-        """Wait until `/readyz` says 200; return the seconds since the start. False if it ends before."""
+        """Wait until `/readyz` responds with 200; return the seconds since the start; False if it exits first."""
         deadline = self.begun + START_SECONDS
         while self.alive:
             if self.port is not None:
-                with suppress(LostError), Connection(self.port, patience=5.0) as connection:
-                    if connection.ask("GET", "/readyz").status == 200:
+                with suppress(NoResponseError), Connection(self.port, timeout=5.0) as connection:
+                    if connection.request("GET", "/readyz").status == 200:
                         return time.monotonic() - self.begun
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not ready after {START_SECONDS:g} s: {self.text}")
-            with self.said:
-                self.said.wait(0.01)
+            with self.output_changed:
+                self.output_changed.wait(0.01)
         return False
 
     def ready(self):
-        """Wait until it is ready, and be returned."""
+        """Wait until the server is ready; return self."""
         assert self.wait_ready(), self.text
         return self
 
     def wait(self, seconds=60.0):
-        """Wait for its end; return its exit status."""
+        """Wait for the process to exit; return its status."""
         status = self.child.wait(seconds)
-        self.ended()
+        self.clean_up()
         return status
 
     def kill(self):
-        """End it and all it has started at once, by SIGKILL."""
+        """Kill the process group."""
         with suppress(ProcessLookupError):
             os.killpg(self.child.pid, signal.SIGKILL)
         self.child.wait()
-        self.ended()
+        self.clean_up()
 
     def terminate(self):
-        """Ask it to stop; return its exit status."""
+        """Send SIGTERM; return the exit status."""
         self.child.terminate()
         return self.wait()
 
-    def ended(self):
+    def clean_up(self):
         RUNNING.discard(self)
-        self.listener.join(10)
+        self.reader.join(10)
         self.child.stderr.close()
 
     def connect(self, **options):
@@ -149,8 +149,8 @@ class ServerProcess:
 # --- clients ---------------------------------------------------------------------------------------------------------
 
 
-class LostError(Exception):
-    """No whole answer came: whether anything was done is not known."""
+class NoResponseError(Exception):
+    """There was no complete response: it is not known whether the request was executed."""
 
 
 class Reply(NamedTuple):
@@ -164,10 +164,10 @@ class Reply(NamedTuple):
 
 
 class Connection:
-    """A connection that is kept alive, and made anew after it broke."""
+    """A persistent connection, reopened after a failure."""
 
-    def __init__(self, port, patience=60.0):
-        self.http = http.client.HTTPConnection(HOST, port, timeout=patience)
+    def __init__(self, port, timeout=60.0):
+        self.http = http.client.HTTPConnection(HOST, port, timeout=timeout)
 
     def __enter__(self):
         return self
@@ -175,25 +175,27 @@ class Connection:
     def __exit__(self, *_):
         self.http.close()
 
-    def ask(self, method, path, body=None, key=None):
-        """Ask once, and for nothing twice by itself."""
+    def request(self, method, path, body=None, key=None):
+        """Send a request once, without retries."""
         headers = {} if body is None else {"Content-Type": "application/json"}
         if key is not None:
             headers["Idempotency-Key"] = key
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         try:
             self.http.request(method, path, content, headers)
-            answer = self.http.getresponse()
-            reply = Reply(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+            response = self.http.getresponse()
+            reply = Reply(
+                response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+            )
         except (OSError, http.client.HTTPException) as error:
             self.http.close()
-            raise LostError(f"{type(error).__name__}: {error}") from error
+            raise NoResponseError(f"{type(error).__name__}: {error}") from error
         if reply.headers.get("connection") == "close":
             self.http.close()
         return reply
 
     def post(self, path, body, key=None):
-        return self.ask("POST", path, body, key)
+        return self.request("POST", path, body, key)
 
     def get(self, path):
-        return self.ask("GET", path)
+        return self.request("GET", path)

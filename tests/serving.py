@@ -16,7 +16,7 @@ def serving(ranker, *, drain_seconds=0.0, **options):
     app = make_app(ranker, **options)
     listener = bind("127.0.0.1", 0)
     url = url_of("127.0.0.1", listener)
-    server = Server(app, ranker, url, drain_seconds=drain_seconds, ready=lambda _: started.set())
+    server = Server(app, ranker, url, drain_seconds=drain_seconds, on_ready=lambda _: started.set())
     thread = threading.Thread(target=server.run, args=(listener,))
     thread.start()
     try:

@@ -49,10 +49,10 @@ def test_every_module_of_the_service_is_on_the_architecture_page():
 
 
 def test_every_call_of_the_service_is_documented():
-    from mcfair.service.app import CALLS
+    from mcfair.service.app import OPERATIONS
 
-    for call in CALLS:
-        assert call.path in SERVICE, call.path
+    for operation in OPERATIONS:
+        assert operation.path in SERVICE, operation.path
 
 
 def test_the_service_page_runs(tmp_path, monkeypatch, capsys):

@@ -10,6 +10,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import msgspec
@@ -19,19 +20,19 @@ from serving import serving
 from mcfair.errors import SettingError
 from mcfair.service import http as http_module
 from mcfair.service import wire
-from mcfair.service.app import CALLS, is_loopback
+from mcfair.service.app import OPERATIONS, is_loopback
 from mcfair.service.ranker import Ranker
 from mcfair.service.server import bind, check_bind, serve, url_of
 from mcfair.service.stores import SQLiteStore
 
 ITEMS = [{"id": "a", "prior": 0.9, "group": "one"}, {"id": "b", "prior": 0.5}, {"id": "c"}]
 RANK = {"query": "red shoes", "items": ITEMS, "k": 2}
-SECRET = "a query nobody may read in a log"
+SECRET = "a query that must not be logged"
 
 
 @pytest.fixture(scope="module")
 def client():
-    """A service without keys."""
+    """A client of a service without keys."""
     with Ranker("memory:") as ranker, serving(ranker) as client:
         yield client
 
@@ -49,7 +50,7 @@ def keyed():
 
 
 def problem(response, status, field=None):
-    """Check that an answer is a problem, and give it."""
+    """Check that a response is a problem; return it."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     found = msgspec.json.decode(response.content, type=wire.Problem)
@@ -59,7 +60,7 @@ def problem(response, status, field=None):
 
 @contextmanager
 def held(ranker):
-    """Keep the writer busy while the block runs."""
+    """Block the writer while the block runs."""
     begun, done = threading.Event(), threading.Event()
 
     def wait(engine):
@@ -75,10 +76,10 @@ def held(ranker):
         future.result(10)
 
 
-# --- every call ------------------------------------------------------------------------------------------------------
+# --- operations ------------------------------------------------------------------------------------------------------
 
 
-def test_a_list_its_feedback_and_its_explanation(client):
+def test_rank_feedback_and_explain(client):
     ranking = client.post("/v1/rank", json=RANK | {"query": "whole story", "explain": True}).json()
     assert [item["rank"] for item in ranking["items"]] == [1, 2]
     assert ranking["items"][0]["terms"].keys() == {"relevance", "fairness", "exploration"}
@@ -97,7 +98,7 @@ def test_a_list_its_feedback_and_its_explanation(client):
     assert client.get(f"/v1/queries/{ranking['query_id']}").json() == state
 
 
-def test_what_is_stored_is_told_and_forgotten(client):
+def test_stored_data_is_reported_and_deleted(client):
     for query in ("first", "second"):
         client.post("/v1/rank", json=RANK | {"query": query})
     before = client.get("/v1/usage").json()
@@ -118,7 +119,7 @@ def test_what_is_stored_is_told_and_forgotten(client):
     problem(client.post("/v1/reset", json={"confirm": "yes"}), 400, "confirm")
 
 
-def test_policy_is_changed_and_checked(client):
+def test_policy_is_changed_and_validated(client):
     assert client.get("/v1/policy").json()["policy"].startswith("MCFair(")
     changed = client.put("/v1/policy", json={"policy": "TopK", "prior_strength": 2})
     assert changed.json() == client.get("/v1/policy").json()
@@ -130,7 +131,7 @@ def test_policy_is_changed_and_checked(client):
     client.put("/v1/policy", json={"policy": "MCFair"})
 
 
-def test_keys_are_made_listed_and_revoked(keyed):
+def test_keys_are_created_listed_and_revoked(keyed):
     auth = {"Authorization": f"Bearer {keyed.keys['admin']}"}
     made = keyed.post("/v1/keys", json={"name": "shop", "scopes": ["rank"]}, headers=auth)
     assert made.status_code == 201
@@ -145,34 +146,34 @@ def test_keys_are_made_listed_and_revoked(keyed):
     problem(keyed.post("/v1/keys", json={"name": "shop", "scopes": ["all"]}, headers=auth), 400, "scopes[0]")
 
 
-def test_health(client):
+def test_health_probes(client):
     assert client.get("/livez").json() == {"status": "alive"}
     assert client.get("/readyz").json() == {"status": "ready"}
 
 
-def test_openapi_document_has_every_call(client):
+def test_openapi_document_has_every_operation(client):
     document = client.get("/openapi.json").json()
     assert document["openapi"] == "3.1.0"
     described = {(method.upper(), path) for path, each in document["paths"].items() for method in each}
-    assert described == {(call.method, call.path) for call in CALLS}
+    assert described == {(operation.method, operation.path) for operation in OPERATIONS}
     rank = document["paths"]["/v1/rank"]["post"]
     assert rank["security"] == [{"key": ["rank"]}]
     assert rank["responses"].keys() == {"200", "400", "401", "403", "408", "409", "413", "415", "500", "503"}
     item = document["components"]["schemas"]["Item"]
     assert item["additionalProperties"] is False
     assert item["properties"]["id"] == {"type": "string", "minLength": 1, "maxLength": 256}
-    for call in CALLS:
-        if call.example is not None:
-            msgspec.convert(call.example, call.takes)
+    for operation in OPERATIONS:
+        if operation.example is not None:
+            msgspec.convert(operation.example, operation.request)
 
 
-def test_documentation_page_needs_nothing_from_elsewhere(client):
+def test_documentation_page_is_self_contained(client):
     answer = client.get("/docs")
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert set(re.findall(r"\w+://[^/\s:<\"]+", answer.text)) == {"http://127.0.0.1"}
     assert not re.search(r"<script|<link|<img|@import|url\(", answer.text)
-    for call in CALLS:
-        assert f'id="{call.work.__name__}"' in answer.text
+    for operation in OPERATIONS:
+        assert f'id="{operation.function.__name__}"' in answer.text
     links = set(re.findall(r'href="#([^"]+)"', answer.text))
     assert links <= set(re.findall(r'id="([^"]+)"', answer.text))
 
@@ -185,21 +186,22 @@ def test_metrics(client):
     client.request("BREW", "/v1/rank")
     text = client.get("/metrics").text
     figures = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    assert float(figures['mcfair_requests_total{method="POST",route="/v1/rank",status="200"}']) >= 1
-    assert float(figures['mcfair_requests_total{method="GET",route="/v1/queries/{query_id}",status="404"}']) >= 1
-    assert float(figures['mcfair_requests_total{method="GET",route="none",status="404"}']) >= 1
-    assert float(figures['mcfair_request_seconds_count{route="/v1/rank"}']) >= 1
-    assert float(figures['mcfair_feedback_events_total{call="feedback",status="not_in_impression"}']) == 1
-    assert float(figures["mcfair_commit_seconds_count"]) >= 2
-    assert float(figures["mcfair_commit_operations_sum"]) >= 2
-    assert float(figures["mcfair_requests_in_flight"]) == 1
-    for name in ("mcfair_waiting_operations", "mcfair_trouble", "mcfair_rejected_requests_total"):
+    assert float(figures['mcfair_http_requests_total{method="POST",route="/v1/rank",status="200"}']) >= 1
+    assert float(figures['mcfair_http_requests_total{method="GET",route="/v1/queries/{query_id}",status="404"}']) >= 1
+    assert float(figures['mcfair_http_requests_total{method="GET",route="none",status="404"}']) >= 1
+    assert float(figures['mcfair_http_request_duration_seconds_count{route="/v1/rank"}']) >= 1
+    assert float(figures['mcfair_feedback_events_total{operation="feedback",status="not_in_impression"}']) == 1
+    assert float(figures["mcfair_commit_duration_seconds_count"]) >= 2
+    assert float(figures["mcfair_commit_batch_size_sum"]) >= 2
+    assert float(figures["mcfair_http_requests_in_flight"]) == 1
+    assert float(figures["mcfair_store_writable"]) == 1
+    for name in ("mcfair_queue_depth", "mcfair_http_requests_rejected_total"):
         assert float(figures[name]) == 0
     assert SECRET not in text
     assert "BREW" not in text
 
 
-# --- what is not allowed ---------------------------------------------------------------------------------------------
+# --- validation ------------------------------------------------------------------------------------------------------
 
 MANY = [{"id": str(i)} for i in range(wire.MAX_ITEMS + 1)]
 EVENT = {"impression": "x", "item": "a"}
@@ -246,12 +248,12 @@ EVENT = {"impression": "x", "item": "a"}
         ]
     ],
 )
-def test_limits_name_the_field(client, path, body, field):
+def test_violated_limits_name_the_field(client, path, body, field):
     found = problem(client.post(f"/v1/{path}", json=body), 400, field)
     assert found.title == "Bad Request"
 
 
-def test_limits_themselves_are_allowed(client):
+def test_values_at_the_limits_are_accepted(client):
     items = [{"id": str(i)} for i in range(wire.MAX_ITEMS - 1)] + [{"id": "€" * 85, "prior": 1, "group": "😀" * 64}]
     answer = client.post("/v1/rank", json={"query": "é" * 2048, "items": items, "k": 200})
     assert len(answer.json()["items"]) == 200
@@ -285,21 +287,21 @@ def test_limits_themselves_are_allowed(client):
         }.items()
     ],
 )
-def test_bodies_that_are_not_requests(client, body):
+def test_malformed_bodies_are_refused(client, body):
     for path in ("rank", "feedback", "queries/lookup", "keys"):
         answer = client.post(f"/v1/{path}", content=body, headers={"content-type": "application/json"})
         assert answer.status_code == 400, answer.text
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_any_text_is_a_query_and_an_id(client):
+def test_any_text_is_accepted_as_query_and_id(client):
     for text in ("\0", "\x7f\x80", "\N{ZERO WIDTH JOINER}", "\U0010ffff", "'; DROP TABLE queries; --", "a\nb", " "):
         answer = client.post("/v1/rank", json={"query": text, "items": [{"id": text, "group": text}]})
         assert answer.json()["items"][0]["id"] == text
         assert client.post("/v1/queries/lookup", json={"query": text}).json()["items"][0]["group"] == text
 
 
-def test_field_that_is_there_twice_counts_once(client):
+def test_last_of_duplicate_fields_is_used(client):
     body = b'{"query": "a", "query": "twice", "items": [{"id": "a", "id": "b"}]}'
     answer = client.post("/v1/rank", content=body, headers={"content-type": "application/json"})
     assert answer.json()["items"][0]["id"] == "b"
@@ -315,12 +317,12 @@ def test_idempotency_key(client):
 @pytest.mark.parametrize(
     "key", ["", "k" * 257, "two words", "tab\tbed", "é"], ids=["empty", "long", "space", "tab", "é"]
 )
-def test_bad_idempotency_keys(client, key):
+def test_malformed_idempotency_keys_are_refused(client, key):
     headers = {"Idempotency-Key": key.encode()}
     problem(client.post("/v1/rank", json=RANK, headers=headers), 400, "Idempotency-Key")
 
 
-def test_body_that_is_too_large(client):
+def test_too_large_body_is_refused(client):
     large = b" " * (wire.MAX_BODY + 1)
     headers = {"content-type": "application/json"}
     problem(client.post("/v1/rank", content=large, headers=headers), 413)
@@ -343,16 +345,16 @@ def test_body_that_is_too_large(client):
     ],
     ids=["none", "text", "form", "alike", "gzip"],
 )
-def test_body_of_another_type(client, headers):
+def test_body_of_another_media_type_is_refused(client, headers):
     problem(client.post("/v1/rank", content=json.dumps(RANK), headers=headers), 415)
 
 
 @pytest.mark.parametrize("media", ["application/json; charset=utf-8", "Application/JSON"])
-def test_ways_to_say_json(client, media):
+def test_variants_of_the_json_media_type_are_accepted(client, media):
     assert client.post("/v1/rank", content=json.dumps(RANK), headers={"content-type": media}).status_code == 200
 
 
-def test_paths_and_methods_that_are_not_there(client):
+def test_unknown_paths_and_methods(client):
     for path in (
         "/v1",
         "/v1/ranks",
@@ -370,7 +372,7 @@ def test_paths_and_methods_that_are_not_there(client):
         ("BREW", "/livez", {"GET"}),
     ]:
         answer = client.request(method, path)
-        if method != "BREW":  # which the parser of the head does not know
+        if method != "BREW":  # unknown to the parser
             problem(answer, 405)
             assert set(answer.headers["allow"].split(", ")) == allowed | {"OPTIONS"}
         else:
@@ -381,66 +383,66 @@ def test_paths_and_methods_that_are_not_there(client):
         problem(client.get(path), 404)
 
 
-# --- who may ---------------------------------------------------------------------------------------------------------
+# --- authorization ---------------------------------------------------------------------------------------------------
 
-PROTECTED = [call for call in CALLS if call.scope is not None]
-OPEN = [call for call in CALLS if call.scope is None]
+PROTECTED = [operation for operation in OPERATIONS if operation.scope is not None]
+OPEN = [operation for operation in OPERATIONS if operation.scope is None]
 
 
-def asked(client, call, key=None, **headers):
-    """Make a call with its example."""
+def send(client, operation, key=None, **headers):
+    """Send the example request of an operation."""
     if key is not None:
         headers["authorization"] = f"Bearer {key}"
-    body = {} if call.example is None else {"json": call.example}
-    return client.request(call.method, re.sub(r"{\w+}", "nothing", call.path), headers=headers, **body)
+    body = {} if operation.example is None else {"json": operation.example}
+    return client.request(operation.method, re.sub(r"{\w+}", "nothing", operation.path), headers=headers, **body)
 
 
-@pytest.mark.parametrize("call", PROTECTED, ids=lambda call: f"{call.method} {call.path}")
-def test_every_call_needs_a_key_of_its_scope(keyed, call):
+@pytest.mark.parametrize("operation", PROTECTED, ids=lambda operation: f"{operation.method} {operation.path}")
+def test_every_operation_requires_a_key_with_its_scope(keyed, operation):
     for key in (None, "wrong", "mcfair_x_y", keyed.keys["admin"][:-1], keyed.keys["revoked"], "tokens", "é"):
         headers = {} if key is None else {"authorization": f"Bearer {key}".encode()}
-        answer = asked(keyed, call, **headers)
+        answer = send(keyed, operation, **headers)
         problem(answer, 401)
         assert answer.headers["www-authenticate"] == "Bearer"
     for header in (f"Basic {keyed.keys['admin']}", keyed.keys["admin"], "Bearer"):
-        problem(asked(keyed, call, authorization=header), 401)
+        problem(send(keyed, operation, authorization=header), 401)
     for scope in wire.SCOPES:
-        answer = asked(keyed, call, keyed.keys[scope])
-        if scope in (call.scope, "admin"):
-            assert answer.status_code in (call.status, 404), answer.text
+        answer = send(keyed, operation, keyed.keys[scope])
+        if scope in (operation.scope, "admin"):
+            assert answer.status_code in (operation.status, 404), answer.text
         else:
-            assert repr(call.scope) in problem(answer, 403).detail
-    assert asked(keyed, call, "token").status_code in (call.status, 404)
+            assert repr(operation.scope) in problem(answer, 403).detail
+    assert send(keyed, operation, "token").status_code in (operation.status, 404)
 
 
-@pytest.mark.parametrize("call", OPEN, ids=lambda call: call.path)
-def test_some_calls_need_no_key(keyed, call):
-    assert asked(keyed, call).status_code == 200
+@pytest.mark.parametrize("operation", OPEN, ids=lambda operation: operation.path)
+def test_open_operations_require_no_key(keyed, operation):
+    assert send(keyed, operation).status_code == 200
 
 
-def test_a_key_is_asked_for_before_the_body_is_looked_at(keyed):
+def test_authorization_precedes_decoding(keyed):
     problem(keyed.post("/v1/rank", content=b"nonsense"), 401)
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "10.0.0.1", "[::2]:80"])
-def test_without_keys_the_host_must_be_this_machine(client, host):
-    for call in PROTECTED:
-        problem(asked(client, call, host=host), 403, "Host")
-    for call in OPEN:
-        assert asked(client, call, host=host).status_code == 200
+def test_without_keys_the_host_header_must_be_loopback(client, host):
+    for operation in PROTECTED:
+        problem(send(client, operation, host=host), 403, "Host")
+    for operation in OPEN:
+        assert send(client, operation, host=host).status_code == 200
 
 
 @pytest.mark.parametrize(
     "host", ["localhost", "LocalHost:8000", "app.localhost:1", "127.0.0.1", "127.9.9.9:80", "[::1]:80"]
 )
-def test_names_of_this_machine(client, host):
+def test_loopback_host_headers_are_accepted(client, host):
     assert client.get("/v1/usage", headers={"host": host}).status_code == 200
 
 
-def test_where_others_can_connect_nothing_is_allowed_without_keys():
+def test_public_address_without_keys_refuses_everything():
     with Ranker("memory:") as ranker, serving(ranker, loopback=False, admin_token="token") as client:
-        for call in PROTECTED:
-            problem(asked(client, call), 401)
+        for operation in PROTECTED:
+            problem(send(client, operation), 401)
         bearer = {"authorization": "Bearer token"}
         made = client.post("/v1/keys", json={"name": "a", "scopes": ["read"]}, headers=bearer).json()
         assert client.get("/v1/usage", headers={"authorization": f"Bearer {made['key']}"}).status_code == 200
@@ -448,14 +450,14 @@ def test_where_others_can_connect_nothing_is_allowed_without_keys():
         problem(client.get("/v1/usage"), 401)
 
 
-# --- too much at once ------------------------------------------------------------------------------------------------
+# --- overload --------------------------------------------------------------------------------------------------------
 
 
-def test_full_queue_is_told():
-    with Ranker("memory:", most_waiting=1) as ranker, serving(ranker) as client, ThreadPoolExecutor(1) as pool:
+def test_full_queue_is_answered_with_503():
+    with Ranker("memory:", max_queued=1) as ranker, serving(ranker) as client, ThreadPoolExecutor(1) as pool:
         with held(ranker):
             waiting = pool.submit(client.post, "/v1/rank", json=RANK)
-            while ranker.depth < 1:
+            while ranker.queue_depth < 1:
                 time.sleep(0.001)
             answer = client.post("/v1/rank", json=RANK)
             assert "waiting" in problem(answer, 503).detail
@@ -463,30 +465,30 @@ def test_full_queue_is_told():
         assert waiting.result(10).status_code == 200
 
 
-def test_too_many_in_flight_are_turned_away_at_once():
+def test_admission_control_refuses_beyond_max_in_flight():
     with Ranker("memory:") as ranker, serving(ranker, max_in_flight=4) as client, ThreadPoolExecutor(4) as pool:
         with held(ranker):
             waiting = [pool.submit(client.post, "/v1/rank", json=RANK) for _ in range(4)]
-            while ranker.depth < 4:
+            while ranker.queue_depth < 4:
                 time.sleep(0.001)
             answer = client.post("/v1/rank", content=b"not even JSON")
             problem(answer, 503)
             assert answer.headers["retry-after"] == "1"
             assert client.get("/livez").status_code == client.get("/readyz").status_code == 200
-            assert "mcfair_rejected_requests_total 1.0" in client.get("/metrics").text
+            assert "mcfair_http_requests_rejected_total 1.0" in client.get("/metrics").text
         assert [each.result(10).status_code for each in waiting] == [200] * 4
         assert client.post("/v1/rank", json=RANK).status_code == 200
 
 
-def test_one_scan_answers_everybody(client):
+def test_concurrent_fairness_requests_share_one_scan(client):
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda _: client.get("/v1/fairness").json()["as_of"], range(8)))
     assert len(set(answers)) == 1
 
 
-def raw(client, sent, patience=10.0):
-    """Send bytes, and give what comes back before the connection is closed."""
-    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=patience) as connection:
+def raw(client, sent, timeout=10.0):
+    """ClientRequest bytes, and give what comes back before the connection is closed."""
+    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=timeout) as connection:
         connection.sendall(sent)
         received = b""
         while piece := connection.recv(65_536):
@@ -494,8 +496,8 @@ def raw(client, sent, patience=10.0):
     return received
 
 
-def test_body_that_does_not_arrive():
-    with Ranker("memory:") as ranker, serving(ranker, patience=0.2) as client:
+def test_body_timeout():
+    with Ranker("memory:") as ranker, serving(ranker, io_timeout=0.2) as client:
         head = b"POST /v1/rank HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         for rest in (b"content-length: 100\r\n\r\n{", b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n"):
             received = raw(client, head + rest)
@@ -504,17 +506,17 @@ def test_body_that_does_not_arrive():
             assert b"connection: close" in received
 
 
-def test_client_that_goes_away_in_the_middle_of_its_body(client):
+def test_client_that_disconnects_within_its_body(client):
     head = (
         b"POST /v1/rank HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
     )
     with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
         connection.sendall(head)
-    settled(client)
+    wait_until_idle(client)
     assert client.get("/livez").status_code == 200
 
 
-def test_head_that_is_too_large_or_not_http(client):
+def test_oversized_or_malformed_head_is_refused(client):
     large = raw(client, b"GET /livez HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 100_000)
     assert large.startswith(b"HTTP/1.1 400")
     assert b"65,536 bytes" in large
@@ -522,7 +524,7 @@ def test_head_that_is_too_large_or_not_http(client):
     assert b"application/problem+json" in nonsense
 
 
-def test_connections_that_stay_silent_are_closed(client, monkeypatch):
+def test_idle_connections_are_closed(client, monkeypatch):
     monkeypatch.setattr(http_module, "HEAD_SECONDS", 0.1)
     assert raw(client, b"") == b""
     assert raw(client, b"GET /livez HTTP/1.1\r\nx: ") == b""
@@ -534,17 +536,17 @@ def test_connections_that_stay_silent_are_closed(client, monkeypatch):
         assert connection.recv(65_536) == b""
 
 
-def test_export_is_streamed_and_stops_when_nobody_listens():
-    with Ranker("memory:") as ranker, serving(ranker, patience=0.3) as client:
+def test_export_is_streamed_and_stops_when_the_client_stops_reading():
+    with Ranker("memory:") as ranker, serving(ranker, io_timeout=0.3) as client:
         items = [{"id": f"{i:0200d}"} for i in range(1000)]
         for i in range(60):
             client.post("/v1/rank", json={"query": str(i), "items": items})
         with client.stream("GET", "/v1/export") as answer:
             assert answer.headers["content-type"] == "application/x-ndjson"
             assert next(answer.iter_bytes())
-        settled(client)
+        wait_until_idle(client)
         whole = client.get("/v1/export").content
-        assert len(whole) > 10_000_000  # more than what lies between the two ends
+        assert len(whole) > 10_000_000  # more than the socket buffers hold
         assert sum("visits" in json.loads(line) for line in whole.splitlines()) == 60
         with socket.socket() as stalled:
             stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -552,11 +554,11 @@ def test_export_is_streamed_and_stops_when_nobody_listens():
             stalled.sendall(b"GET /v1/export HTTP/1.1\r\nhost: localhost\r\n\r\n")
             while not client.server.app.in_flight:
                 time.sleep(0.001)
-            settled(client)
+            wait_until_idle(client)
 
 
-def settled(client):
-    """Wait until nothing is in flight any more."""
+def wait_until_idle(client):
+    """Wait until no request is in flight."""
     until = time.monotonic() + 10
     while client.server.app.in_flight:
         assert time.monotonic() < until
@@ -564,7 +566,7 @@ def settled(client):
 
 
 class SlowStore(SQLiteStore):
-    """A disk that takes its time."""
+    """A store whose commits take a given time."""
 
     seconds = 0.0
 
@@ -573,10 +575,10 @@ class SlowStore(SQLiteStore):
         super().commit()
 
 
-def test_slow_disk_stops_nobody_who_does_not_need_it(tmp_path):
+def test_slow_commit_does_not_block_health_probes(tmp_path):
     store = SlowStore(tmp_path / "store.db")
     with Ranker(store) as ranker, serving(ranker) as client, ThreadPoolExecutor(1) as pool:
-        store.seconds = 0.1  # from which the service learns
+        store.seconds = 0.1  # which the moving average records
         client.post("/v1/rank", json=RANK)
         store.seconds = 1.0
         waiting = pool.submit(client.post, "/v1/rank", json=RANK)
@@ -588,23 +590,25 @@ def test_slow_disk_stops_nobody_who_does_not_need_it(tmp_path):
         assert waiting.result().status_code == 200
 
 
-# --- what goes wrong here --------------------------------------------------------------------------------------------
+# --- internal errors -------------------------------------------------------------------------------------------------
 
 
-def test_trouble_is_told_and_passes(monkeypatch):
-    monkeypatch.setattr("mcfair.service.worker.SWEEP_EVERY", 3600.0)  # which would see that nothing is wrong
+def test_readiness_reports_an_unwritable_store_until_a_write_succeeds(monkeypatch):
+    monkeypatch.setattr(
+        "mcfair.service.group_commit.COMPACTION_INTERVAL", 3600.0
+    )  # compaction would find the store writable
     with Ranker("memory:") as ranker, serving(ranker) as client:
-        ranker.trouble = "the disk is full"
+        ranker.store_error = "the disk is full"
         answer = client.get("/readyz")
         assert problem(answer, 503).detail == "the disk is full"
         assert answer.headers["retry-after"] == "1"
         assert client.get("/livez").status_code == 200
-        assert "mcfair_trouble 1.0" in client.get("/metrics").text
+        assert "mcfair_store_writable 0.0" in client.get("/metrics").text
         assert client.post("/v1/rank", json={"query": "q", "items": [{"id": "a"}]}).status_code == 200
-        assert client.get("/readyz").status_code == 200  # a write that works is the proof
+        assert client.get("/readyz").status_code == 200  # a successful write proves it
 
 
-def test_unexpected_failure_is_a_problem_and_its_text_stays_out_of_the_log(caplog):
+def test_unexpected_error_is_a_problem_and_its_message_is_not_logged(caplog):
     class Broken(Ranker):
         def fairness(self):
             raise RuntimeError(SECRET)
@@ -615,14 +619,14 @@ def test_unexpected_failure_is_a_problem_and_its_text_stays_out_of_the_log(caplo
 
     with Broken("memory:") as ranker, serving(ranker) as client:
         assert SECRET not in problem(client.get("/v1/fairness"), 500).detail
-        with pytest.raises(httpx.RemoteProtocolError):  # cut off, so that nobody takes it for the whole
+        with pytest.raises(httpx.RemoteProtocolError):  # aborted, so that it cannot be mistaken for complete
             client.get("/v1/export")
     assert "in fairness" in caplog.text
     assert "RuntimeError" in caplog.text
     assert SECRET not in caplog.text
 
 
-def test_result_that_cannot_be_written_is_a_problem(caplog):
+def test_result_that_cannot_be_encoded_is_a_problem(caplog):
     class Odd(Ranker):
         def fairness(self):
             return {SECRET: object()}
@@ -634,7 +638,7 @@ def test_result_that_cannot_be_written_is_a_problem(caplog):
     assert SECRET not in caplog.text
 
 
-def test_no_query_in_the_logs(caplog):
+def test_query_texts_are_never_logged(caplog):
     caplog.set_level(logging.DEBUG)
     for name in ("mcfair.access", "mcfair.service"):
         logging.getLogger(name).setLevel(logging.DEBUG)
@@ -648,18 +652,19 @@ def test_no_query_in_the_logs(caplog):
         client.get(f"/v1/queries/{SECRET}")
         client.get(f"/{SECRET}")
         raw(client, f"{SECRET}\r\n\r\n".encode())
-    said = "\n".join(
+    logged = "\n".join(
         record.getMessage() for record in caplog.records if record.name.split(".")[0] in ("mcfair", "asyncio")
     )
-    assert "POST /v1/rank 200" in said
-    assert "GET /v1/queries/{query_id} 404" in said
-    assert "nobody" not in said
+    assert "POST /v1/rank 200" in logged
+    assert "GET /v1/queries/{query_id} 404" in logged
+    assert SECRET not in logged
+    assert "must not be" not in logged
 
 
 # --- the process -----------------------------------------------------------------------------------------------------
 
 
-def test_draining_is_announced():
+def test_draining_is_reported_by_the_readiness_probe():
     with Ranker("memory:") as ranker, serving(ranker, drain_seconds=30.0) as client:
         client.server.drain()
         assert "draining" in problem(client.get("/readyz"), 503).detail
@@ -673,14 +678,14 @@ SERVE = """
     from mcfair.service.ranker import Ranker
     from mcfair.service.server import serve
     logging.basicConfig(level=logging.INFO)
-    serve(Ranker(sys.argv[1]), port=0, drain_seconds=float(sys.argv[2]), ready=lambda url: print(url, flush=True))
+    serve(Ranker(sys.argv[1]), port=0, drain_seconds=float(sys.argv[2]), on_ready=lambda url: print(url, flush=True))
     print("done", flush=True)
 """
 
 
 @contextmanager
 def process(store, drain_seconds=0.0):
-    """Serve in another process; gives it and its URL."""
+    """Serve in another process; yield it and its URL."""
     command = [sys.executable, "-c", textwrap.dedent(SERVE), store, str(drain_seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         try:
@@ -732,18 +737,18 @@ def test_second_signal_stops_at_once(tmp_path):
         assert time.monotonic() - begun < 5
 
 
-def test_port_that_is_taken():
-    with bind("127.0.0.1", 0) as taken, pytest.raises(SettingError, match="is taken"):
+def test_port_in_use_is_refused():
+    with bind("127.0.0.1", 0) as taken, pytest.raises(SettingError, match="is in use"):
         bind("127.0.0.1", taken.getsockname()[1])
 
 
 @pytest.mark.parametrize(("host", "port"), [("no.such.host.invalid", 0), ("203.0.113.1", 0), ("127.0.0.1", 70_000)])
-def test_addresses_that_cannot_be_bound(host, port):
+def test_addresses_that_cannot_be_bound_are_refused(host, port):
     with pytest.raises(SettingError, match=r"cannot listen|expected 0 to 65535"):
         bind(host, port)
 
 
-def test_others_may_only_connect_where_there_are_keys():
+def test_public_address_requires_keys():
     for host in ("0.0.0.0", "::", "", "example.org", "10.0.0.1"):
         with pytest.raises(SettingError, match="mcfair keys add"):
             check_bind(host, has_keys=False)
@@ -756,7 +761,7 @@ def test_others_may_only_connect_where_there_are_keys():
     assert ranker.closing
 
 
-def test_url_can_be_opened():
+def test_url_of_a_wildcard_address():
     with bind("0.0.0.0", 0) as listener:
         assert url_of("0.0.0.0", listener) == f"http://127.0.0.1:{listener.getsockname()[1]}"
     assert is_loopback("127.0.0.1")
@@ -766,8 +771,28 @@ def test_url_can_be_opened():
     ("missing", "module"),
     [("prometheus_client", "app"), ("uvloop", "server"), ("httptools", "http")],
 )
-def test_missing_extra_says_how_to_install_it(missing, module):
+def test_missing_extra_names_the_install_command(missing, module):
     code = f"import sys; sys.modules[{missing!r}] = None; import mcfair.service.{module}"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert "pip install 'mcfair[service]'" in ran.stderr.splitlines()[-1]
+
+
+SERVICE_PAGE = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
+
+
+def test_every_metric_and_rule_is_documented(client):
+    metrics = set(re.findall(r"^# TYPE (mcfair_\w+) ", client.get("/metrics").text, flags=re.MULTILINE))
+    assert len({name for name in metrics if not name.endswith("_created")}) == 9
+    for name in metrics:
+        assert f"`{name.removesuffix('_created')}" in SERVICE_PAGE, name
+    for name in wire.PolicyChange.__struct_fields__:
+        assert f"`{name}`" in SERVICE_PAGE, name
+        assert f"`--{name.replace('_', '-')}`" in SERVICE_PAGE, name
+
+
+def test_every_summary_is_on_the_service_page(client):
+    for path, methods in client.get("/openapi.json").json()["paths"].items():
+        for method, described in methods.items():
+            line = next(line for line in SERVICE_PAGE.splitlines() if line.startswith(f"| `{method.upper()} {path}` |"))
+            assert line.endswith(f"| {described['summary']} |")

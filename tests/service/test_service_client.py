@@ -18,7 +18,7 @@ from serving import serving
 from mcfair.errors import ConflictError, MCFairError, NotFoundError, RequestError, SettingError, UnavailableError
 from mcfair.service import client as module
 from mcfair.service import wire
-from mcfair.service.client import AsyncClient, Client, Lost, Talks
+from mcfair.service.client import AsyncClient, Client, SansIOClient, TransportError
 from mcfair.service.ranker import Ranker
 
 NOW = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
@@ -29,11 +29,11 @@ CERTIFICATES = ssl.create_default_context()
 HTML = b"<html><body>\n<h1>502 Bad Gateway</h1>\n</body></html>"
 
 
-# --- a server that misbehaves ----------------------------------------------------------------------------------------
+# --- a misbehaving server --------------------------------------------------------------------------------------------
 
 
 def answer(body, status=200, **headers):
-    """Answer a request; a value that is not bytes goes as JSON."""
+    """Return a behaviour that sends a response; a value that is not bytes is sent as JSON."""
     content = body if isinstance(body, bytes) else msgspec.json.encode(body)
     lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(content)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
@@ -49,7 +49,7 @@ def problem(status, detail="no", field=None, **headers):
 
 
 def drop(connection, request):
-    """Read the request, then say nothing: whether it was done, the client cannot know."""
+    """Close the connection without a response: the client cannot know whether the request was executed."""
     connection.shutdown(socket.SHUT_RDWR)
 
 
@@ -59,7 +59,7 @@ def stall(connection, request):
 
 
 def cut(connection, request):
-    """Promise more than is sent."""
+    """Send less than the declared content length."""
     connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"a":1}\n')
     connection.shutdown(socket.SHUT_RDWR)
 
@@ -70,7 +70,7 @@ def results_of_events(connection, request):
 
 
 class Server:
-    """Meets each request with the next of some behaviours, the last one for ever."""
+    """A server that reacts to each request with the next of some behaviours, and repeats the last one."""
 
     def __init__(self, *behaviours):
         self.behaviours, self.requests = list(behaviours), []
@@ -134,10 +134,10 @@ def ask(request):
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch):
-    """Pauses are short, and certificates, which no test needs, are not loaded for each client anew."""
-    options = module.options
-    monkeypatch.setattr(module, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(module, "options", lambda *settings: options(*settings) | {"verify": CERTIFICATES})
+    """Shorten the backoff, and do not load certificates for each client."""
+    options = module.httpx_options
+    monkeypatch.setattr(module, "FIRST_BACKOFF", 0.01)
+    monkeypatch.setattr(module, "httpx_options", lambda *settings: options(*settings) | {"verify": CERTIFICATES})
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_rank_is_sent_again_with_the_same_key_and_body(ask, failure):
     assert len({each["body"] for each in there.requests}) == 1
 
 
-def test_a_stalled_answer_is_asked_for_again(ask):
+def test_request_is_retried_after_a_timeout(ask):
     with server(stall, answer(RANKING)) as there:
         begun = time.monotonic()
         assert ask(there.address, "rank", "shoes", ["a"], settings={"timeout": 0.1}) == RANKING
@@ -170,7 +170,7 @@ def test_a_stalled_answer_is_asked_for_again(ask):
     assert len({each["idempotency-key"] for each in there.requests}) == 1
 
 
-def test_every_rank_has_a_key_of_its_own_unless_given():
+def test_every_rank_generates_its_own_key_unless_given():
     with server(answer(RANKING)) as there, Client(there.address) as client:
         for key in (None, None, "mine"):
             client.rank("shoes", ["a"], key=key)
@@ -180,77 +180,79 @@ def test_every_rank_has_a_key_of_its_own_unless_given():
     assert third == "mine"
 
 
-def test_retry_after_is_heeded(ask):
+def test_retry_after_is_respected(ask):
     with server(problem(503, Retry_After="0.3"), answer(RANKING)) as there:
         begun = time.monotonic()
         ask(there.address, "rank", "shoes", ["a"])
     assert 0.3 <= time.monotonic() - begun < 1
 
 
-def test_no_wait_for_a_retry_after_beyond_patience(ask):
+def test_retry_after_beyond_the_retry_timeout_fails_at_once(ask):
     with server(problem(503, "the disk is full", Retry_After="60")) as there:
         begun = time.monotonic()
-        with pytest.raises(UnavailableError, match=r"at the first try: 503, the disk is full") as caught:
-            ask(there.address, "usage", settings={"patience": 5})
+        with pytest.raises(UnavailableError, match=r"at the first attempt: 503, the disk is full") as caught:
+            ask(there.address, "usage", settings={"retry_timeout": 5})
     assert time.monotonic() - begun < 1
     assert 60 <= caught.value.retry_after <= 61
 
 
-def test_patience_ends(ask):
+def test_retries_end_with_the_retry_timeout(ask):
     with server(problem(503, "too busy")) as there:
         begun = time.monotonic()
-        with pytest.raises(UnavailableError, match=r"POST /v1/rank of http.* failed after \d+ tries in 0\..* too busy"):
-            ask(there.address, "rank", "shoes", ["a"], settings={"patience": 0.3})
+        with pytest.raises(
+            UnavailableError, match=r"POST /v1/rank of http.* failed after \d+ attempts in 0\..* too busy"
+        ):
+            ask(there.address, "rank", "shoes", ["a"], settings={"retry_timeout": 0.3})
     assert time.monotonic() - begun < 0.5
     assert len(there.requests) > 2
 
 
-def test_who_gives_up_learns_the_key_to_go_on_with():
-    with server(drop, answer(RANKING)) as there, Client(there.address, patience=0) as client:
+def test_error_of_rank_contains_the_idempotency_key():
+    with server(drop, answer(RANKING)) as there, Client(there.address, retry_timeout=0) as client:
         with pytest.raises(UnavailableError, match="counts once") as caught:
             client.rank("shoes", ["a"])
         assert repr(there.requests[0]["idempotency-key"]) in str(caught.value)
         assert len(there.requests) == 1
 
 
-def test_nobody_listens(ask, closed_port):
+def test_connection_refused(ask, closed_port):
     with pytest.raises(UnavailableError, match="ConnectError"):
-        ask(f"http://127.0.0.1:{closed_port}", "fairness", settings={"patience": 0.1})
+        ask(f"http://127.0.0.1:{closed_port}", "fairness", settings={"retry_timeout": 0.1})
 
 
-def test_waits_grow_and_end_with_patience(monkeypatch):
-    """Without a socket: the talk is held by hand, and the clock goes when a wait is over."""
-    monkeypatch.setattr(module, "FIRST_PAUSE", 0.1)
-    monkeypatch.setattr(module.DICE, "uniform", lambda low, high: high)
+def test_backoff_grows_until_the_retry_timeout(monkeypatch):
+    """Drive an exchange by hand, with a clock that advances by the waits."""
+    monkeypatch.setattr(module, "FIRST_BACKOFF", 0.1)
+    monkeypatch.setattr(module.JITTER, "uniform", lambda low, high: high)
     clock = [0.0]
     monkeypatch.setattr(module, "monotonic", lambda: clock[0])
-    talk, waits = Talks("there", 30.0).usage(), []
+    talk, waits = SansIOClient("there", 30.0).usage(), []
 
-    def fail_for_ever():
+    def fail_forever():
         while True:
             next(talk)
-            waits.append(talk.send(Lost("gone", sent=True)))
+            waits.append(talk.send(TransportError("gone", sent=True)))
             clock[0] += waits[-1]
 
-    with pytest.raises(UnavailableError, match=r"after 11 tries in 26\.3 s: gone"):
-        fail_for_ever()
+    with pytest.raises(UnavailableError, match=r"after 11 attempts in 26\.3 s: gone"):
+        fail_forever()
     assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5, 5])
 
 
 @pytest.mark.parametrize("failure", [drop, answer(HTML, 502), answer(HTML, 503)], ids=["dropped", "502", "503"])
 @pytest.mark.parametrize(("method", "args"), [("add_key", ["shop", ["rank"]]), ("reset", [])])
-def test_what_does_not_bear_repeating_is_not_repeated(ask, method, args, failure):
+def test_uncertain_requests_that_are_not_idempotent_are_not_retried(ask, method, args, failure):
     with (
         server(failure, answer({})) as there,
-        pytest.raises(MCFairError, match="whether it was done is not known") as caught,
+        pytest.raises(MCFairError, match="not known whether it was executed") as caught,
     ):
         ask(there.address, method, *args)
-    assert type(caught.value) is MCFairError  # an UnavailableError would invite to try again
+    assert type(caught.value) is MCFairError  # an UnavailableError would invite a retry
     assert len(there.requests) == 1
 
 
-def test_what_surely_was_not_done_is_repeated(ask):
-    added = wire.KeyAdded(
+def test_requests_that_were_certainly_not_executed_are_retried(ask):
+    added = wire.CreatedKey(
         key="secret", info=wire.KeyInfo(id="1", name="shop", scopes=["rank"], created=NOW, revoked=None)
     )
     with server(problem(503), problem(429), answer(added)) as there:
@@ -258,14 +260,14 @@ def test_what_surely_was_not_done_is_repeated(ask):
     assert len(there.requests) == 3
 
 
-def test_gone_after_a_lost_answer_is_deleted(ask):
+def test_404_after_an_uncertain_delete_is_a_success(ask):
     with server(drop, problem(404)) as there:
         assert ask(there.address, "delete_query", "x") is None
     with server(problem(503), problem(404)) as there, pytest.raises(NotFoundError):
         ask(there.address, "delete_query", "x")
 
 
-# --- answers ---------------------------------------------------------------------------------------------------------
+# --- responses -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -277,7 +279,7 @@ def test_gone_after_a_lost_answer_is_deleted(ask):
         (MCFairError, 500),
     ],
 )
-def test_refusals_are_our_errors(ask, error, status):
+def test_error_responses_become_exceptions(ask, error, status):
     with server(problem(status, "k must be at least 1", "k")) as there:
         with pytest.raises(error, match="k must be at least 1") as caught:
             ask(there.address, "rank", "shoes", ["a"], k=0)
@@ -292,17 +294,17 @@ def test_refusals_are_our_errors(ask, error, status):
     [answer(HTML, 500), answer(HTML, 404), answer(HTML), answer(b"\xff\xfe"), answer({}), answer(b"", 301)],
     ids=["500", "404", "200", "not text", "another type", "redirect"],
 )
-def test_answers_that_are_not_the_service_s(ask, foreign):
+def test_responses_that_do_not_come_from_the_service(ask, foreign):
     with (
         server(foreign) as there,
-        pytest.raises(MCFairError, match=r"GET /v1/usage of http.*not an answer of the service") as caught,
+        pytest.raises(MCFairError, match=r"GET /v1/usage of http.*not a response of the service") as caught,
     ):
         ask(there.address, "usage")
     assert type(caught.value) is MCFairError
     assert "\n" not in str(caught.value)
 
 
-def test_feedback_goes_in_batches_and_comes_back_in_order(ask, monkeypatch):
+def test_feedback_is_sent_in_batches_with_results_in_order(ask, monkeypatch):
     monkeypatch.setattr(wire, "MAX_EVENTS", 3)
     events = [wire.Event(impression="i", item=f"{i}") for i in range(7)]
     first = answer({"results": [{"status": "duplicate"}, {"status": "applied"}, {"status": "expired"}]})
@@ -313,7 +315,7 @@ def test_feedback_goes_in_batches_and_comes_back_in_order(ask, monkeypatch):
     assert batches == [["0", "1", "2"], ["3", "4", "5"], ["3", "4", "5"], ["6"]]
 
 
-def test_batches_fit_into_a_body(monkeypatch):
+def test_batches_respect_the_maximum_body_size(monkeypatch):
     monkeypatch.setattr(wire, "MAX_BODY", 1000)
     events = [wire.Event(impression="i" * 60, item="x" * 100) for _ in range(30)]
     with server(results_of_events) as there, Client(there.address) as client:
@@ -322,13 +324,13 @@ def test_batches_fit_into_a_body(monkeypatch):
     assert {each["path"] for each in there.requests} == {"/v1/retract"}
 
 
-def test_no_events_no_request():
+def test_empty_feedback_sends_no_request():
     with server(results_of_events) as there, Client(there.address) as client:
         assert client.feedback([]) == []
         assert there.requests == []
 
 
-def test_too_few_results_are_noticed():
+def test_missing_results_are_an_error():
     with (
         server(answer({"results": []})) as there,
         Client(there.address) as client,
@@ -337,21 +339,21 @@ def test_too_few_results_are_noticed():
         client.click("i", "a")
 
 
-def test_an_export_comes_line_by_line(ask):
-    lines = [{"text": "a\u2028b\x85c"}, {"n": 1}]  # both characters end a line for Python, and for httpx
+def test_export_is_read_line_by_line(ask):
+    lines = [{"text": "a\u2028b\x85c"}, {"n": 1}]  # both characters end a line for str.splitlines and httpx
     content = b"\n".join(map(msgspec.json.encode, lines)) + b"\n"
     with server(problem(503), answer(content)) as there:
         assert ask(there.address, "export") == lines
 
 
-def test_an_export_that_breaks_off(ask):
-    with server(cut) as there, pytest.raises(UnavailableError, match="broke off"):
+def test_interrupted_export_is_an_error(ask):
+    with server(cut) as there, pytest.raises(UnavailableError, match="interrupted"):
         ask(there.address, "export")
     with server(answer(HTML)) as there, pytest.raises(MCFairError, match="not JSON"):
         ask(there.address, "export")
 
 
-def test_ready_does_not_wait(ask, closed_port):
+def test_ready_does_not_retry(ask, closed_port):
     for behaviour, ready in ((answer({}), True), (problem(503), False)):
         with server(behaviour) as there:
             assert ask(there.address, "ready") is ready
@@ -361,7 +363,7 @@ def test_ready_does_not_wait(ask, closed_port):
 # --- requests --------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_sent(ask):
+def test_request_of_rank(ask):
     with server(answer(RANKING)) as there:
         items = ["a", wire.Item("b", prior=np.float64(0.5)), {"id": "c", "group": "shop"}]
         ask(there.address + "/below/", "rank", "shoes", items, 2, explain=True, settings={"key": "secret"})
@@ -382,8 +384,8 @@ def test_what_is_sent(ask):
         ("query_state", ["shoes"], {}, ("POST", "/v1/queries/lookup", b'{"query":"shoes"}')),
         ("fairness", [], {}, ("GET", "/v1/fairness", b"")),
         ("policy", [], {}, ("GET", "/v1/policy", b"")),
-        ("change_policy", [], {"half_life": None, "entry": "fair"},
-         ("PUT", "/v1/policy", b'{"half_life":null,"entry":"fair"}')),
+        ("change_policy", [], {"half_life": None, "newcomer_exposure": "fair"},
+         ("PUT", "/v1/policy", b'{"half_life":null,"newcomer_exposure":"fair"}')),
         ("delete_query", ["q"], {}, ("DELETE", "/v1/queries/q", b"")),
         ("delete_item", ["a/b"], {}, ("POST", "/v1/items/delete", b'{"item":"a/b"}')),
         ("reset", [], {}, ("POST", "/v1/reset", b'{"confirm":"reset"}')),
@@ -395,7 +397,7 @@ def test_what_is_sent(ask):
          ("POST", "/v1/feedback", b'{"events":[{"impression":"i","type":"shown","ranks":[1,2]}]}')),
     ],
 )  # fmt: skip
-def test_where_it_is_sent(method, args, options, sent):
+def test_request_of_each_method(method, args, options, sent):
     with server(problem(404)) as there, Client(there.address) as client:
         with pytest.raises(NotFoundError):
             getattr(client, method)(*args, **options)
@@ -419,22 +421,22 @@ def test_where_it_is_sent(method, args, options, sent):
         ("add_key", ["x", ["everything"]], {}, "scopes"),
     ],
 )
-def test_what_cannot_be_meant_is_not_sent(ask, method, args, options, message):
+def test_invalid_arguments_are_refused_before_sending(ask, method, args, options, message):
     with server(drop) as there, pytest.raises(RequestError, match=message):
         ask(there.address, method, *args, **options)
     assert there.requests == []
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:8000", "ftp://x", "", "http://", "http://a:b"])
-def test_addresses_that_are_none(address):
+def test_invalid_addresses_are_refused(address):
     for kind in (Client, AsyncClient):
         with pytest.raises(SettingError, match=r"address = .* is not allowed"):
             kind(address)
 
 
-def test_keys_that_are_none():
+def test_invalid_keys_are_refused():
     for key in ("a\nb", ""):
-        with pytest.raises(SettingError, match="key is empty or has characters"):
+        with pytest.raises(SettingError, match="key is not allowed: expected visible ASCII"):
             Client("http://x", key=key)
 
 
@@ -472,7 +474,7 @@ def address(ranker):
 
 
 def forward(address, then=None):
-    """Have the real service do it, then pass its answer on, or do something else instead."""
+    """Forward a request to the real service; pass its response on, or behave otherwise instead."""
 
     def behave(connection, request):
         with httpx.Client(base_url=address) as real:
@@ -483,7 +485,7 @@ def forward(address, then=None):
     return behave
 
 
-def test_all_calls(ask, address):
+def test_all_methods_against_the_real_service(ask, address):
     ranking = ask(address, "rank", "red shoes", ["a", {"id": "b", "prior": 0.5, "group": "shop"}, "c"], 2)
     assert [item.rank for item in ranking.items] == [1, 2]
     first, second = (item.id for item in ranking.items)
@@ -507,26 +509,26 @@ def test_all_calls(ask, address):
     assert ask(address, "ready") is True
 
 
-def test_settings_and_keys(ask):
+def test_rules_and_keys_against_the_real_service(ask):
     with Ranker("memory:", warm=False) as ranker, serving(ranker) as there:
         address = str(there.base_url)
         changed = ask(address, "change_policy", policy="TopK", half_life=None)
         assert ask(address, "policy") == changed
         assert changed.policy.startswith("TopK")
         added = ask(address, "add_key", "mine", ["admin"])
-        with pytest.raises(RequestError, match="a key is needed"):
+        with pytest.raises(RequestError, match="a key is required"):
             ask(address, "keys")
         mine = {"key": added.key}
         assert ask(address, "keys", settings=mine) == [added.info]
         reader = ask(address, "add_key", "reader", ["read"], settings=mine)
-        with pytest.raises(RequestError, match="scope 'rank'"):
+        with pytest.raises(RequestError, match="lacks the scope 'rank'"):
             ask(address, "rank", "q", ["a"], settings={"key": reader.key})
         assert ask(address, "revoke_key", reader.info.id, settings=mine).revoked is not None
         with pytest.raises(RequestError, match="unknown or revoked"):
             ask(address, "usage", settings={"key": reader.key})
 
 
-def test_what_was_done_before_its_answer_was_lost_counts_once(ask, address):
+def test_retry_of_an_executed_request_counts_once(ask, address):
     with server(forward(address, drop), forward(address, answer(HTML, 502)), forward(address)) as between:
         ranking = ask(between.address, "rank", "red shoes", ["a", "b"], 1)
     assert ask(address, "query_state", "red shoes").visits == 1
@@ -539,7 +541,7 @@ def test_what_was_done_before_its_answer_was_lost_counts_once(ask, address):
         ask(address, "query_state", "red shoes")
 
 
-def test_refusals_of_the_real_service(ask, address):
+def test_errors_of_the_real_service(ask, address):
     with pytest.raises(RequestError) as caught:
         ask(address, "rank", "q", ["a", "a"])
     assert caught.value.field == "items[1].id"
@@ -555,7 +557,7 @@ def test_refusals_of_the_real_service(ask, address):
         ask(address, "rank", "q", ["b"], key="once")
 
 
-def test_turned_away_by_a_busy_service_all_get_in_later(ranker, monkeypatch):
+def test_requests_refused_by_admission_control_succeed_later(ranker, monkeypatch):
     refused = []
     monkeypatch.setattr(module, "retry_after", lambda text: refused.append(text) or 0.001)
     ranker.reset()

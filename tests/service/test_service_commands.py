@@ -1,4 +1,4 @@
-"""The commands of the service, as an operator runs them."""
+"""The commands of the service."""
 
 import sqlite3
 
@@ -9,17 +9,17 @@ from typer.testing import CliRunner
 import mcfair as mf
 from mcfair.cli.app import app
 from mcfair.errors import MCFairError
-from mcfair.service.commands import read_time
-from mcfair.service.stores import holder
+from mcfair.service.commands import parse_duration
+from mcfair.service.stores import read_lock_note
 
 
 def run(*words):
-    """Run a command in this process; return its result, its error if it has one."""
+    """Run a command in this process; return its result."""
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def failure(*words):
-    """Run a command that must fail with one of our errors; return what it says."""
+    """Run a command that must fail with one of our errors; return the message."""
     result = run(*words)
     assert isinstance(result.exception, MCFairError), result.output
     return str(result.exception)
@@ -36,13 +36,13 @@ def path(tmp_path):
     return path
 
 
-def test_verify_and_replay_say_that_all_is_well(path):
-    assert run("verify", "--store", path).stdout == "2 queries, 2 impressions, 1 events: all sound\n"
-    said = run("replay", "--store", f"sqlite:///{path}").stdout
-    assert said == "2 queries, 2 lists: all the same, counters included\n"
+def test_verify_and_replay_accept_a_consistent_store(path):
+    assert run("verify", "--store", path).stdout == "2 queries, 2 impressions, 1 events: consistent\n"
+    output = run("replay", "--store", f"sqlite:///{path}").stdout
+    assert output == "2 queries, 2 lists: all reproduced, counters included\n"
 
 
-def test_verify_and_replay_fail_when_it_is_not(path):
+def test_verify_and_replay_report_faults(path):
     with sqlite3.connect(path) as db:
         first = db.execute("SELECT body FROM log WHERE query = 1 AND seq = 1").fetchone()[0]
         db.execute("UPDATE log SET bits = x'0101' WHERE query = 2 AND seq = 1")
@@ -51,22 +51,22 @@ def test_verify_and_replay_fail_when_it_is_not(path):
     result = mcfair("verify", "--store", path)
     assert result.returncode == 1
     assert result.stderr.splitlines() == [
-        "mcfair: query 2: impression 1 is not what its feedback made of it",
-        f"mcfair: error: {path} is not sound: 1 fault(s)",
+        "mcfair: query 2: the feedback state of impression 1 does not follow from its feedback entries",
+        f"mcfair: error: {path} is inconsistent: 1 fault(s)",
     ]
-    assert "does not repeat itself" in failure("replay", "--store", path)
+    assert "cannot be reproduced" in failure("replay", "--store", path)
 
 
-def test_a_store_that_is_not_there_is_not_made(tmp_path):
+def test_missing_store_is_not_created(tmp_path):
     for command in ("verify", "replay"):
-        assert "there is no" in failure(command, "--store", tmp_path / "none.db")
-    assert "there is no" in failure("backup", tmp_path / "copy.db", "--store", tmp_path / "none.db")
+        assert "does not exist" in failure(command, "--store", tmp_path / "none.db")
+    assert "does not exist" in failure("backup", tmp_path / "copy.db", "--store", tmp_path / "none.db")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_backup_is_a_store(path, tmp_path):
+def test_backup_is_a_store(path, tmp_path):
     assert "bytes" in run("backup", tmp_path / "copy.db", "--store", path).stdout
-    assert "all sound" in run("verify", "--store", tmp_path / "copy.db").stdout
+    assert "consistent" in run("verify", "--store", tmp_path / "copy.db").stdout
     assert "exists already" in failure("backup", tmp_path / "copy.db", "--store", path)
     with mf.Ranker(tmp_path / "copy.db", warm=False) as ranker:
         assert ranker.query_state("q").visits == 1
@@ -84,13 +84,21 @@ def test_keys_without_a_server(path):
     assert "unknown scope 'all'" in failure("keys", "add", "shop", "--scope", "all", "--store", path)
 
 
-def test_keys_through_the_running_server_hold_at_once(path):
+def test_keys_alone_prints_its_help():
+    alone, top = run("keys"), run()
+    assert alone.exit_code == top.exit_code
+    for result, commands in ((alone, ("add", "list", "revoke")), (top, ("serve", "verify", "keys"))):
+        assert result.output.startswith("Usage: ")
+        assert all(command in result.output for command in commands)
+
+
+def test_keys_through_a_running_server_take_effect_at_once(path):
     with ServerProcess(path) as server:
         with server.ready().connect() as connection:
-            assert connection.ask("GET", "/v1/policy").status == 200
+            assert connection.request("GET", "/v1/policy").status == 200
             added = mcfair("keys", "add", "reader", "--scope", "read", "--store", path)
             key = added.stdout.strip()
-            assert connection.ask("GET", "/v1/policy").status == 401
+            assert connection.request("GET", "/v1/policy").status == 401
             with mf.Client(f"http://127.0.0.1:{server.port}", key) as client:
                 assert client.policy().policy == repr(mf.MCFair(beta=5))
             id = mcfair("keys", "list", "--store", path).stdout.split()[0]
@@ -98,29 +106,29 @@ def test_keys_through_the_running_server_hold_at_once(path):
             with pytest.raises(MCFairError), mf.Client(f"http://127.0.0.1:{server.port}", key) as client:
                 client.policy()
         assert server.terminate() == 0
-    assert holder(path) is None
+    assert read_lock_note(path) is None
     assert path.with_name(path.name + ".lock").read_bytes() == b""
 
 
-def test_serve_keeps_what_the_store_has_unless_told_otherwise(path):
+def test_serve_keeps_stored_rules_unless_given(path):
     for words, policy, version in ((("--policy", "TopK"), "TopK", 2), ((), "TopK", 2)):
         with ServerProcess(path, *words) as server:
             with mf.Client(f"http://127.0.0.1:{server.ready().port}") as client:
                 found = client.policy()
             assert (found.policy, found.version) == (repr(mf.parse_policy(policy)), version)
             assert f"{mf.parse_policy(policy)!r}, version {version}" in server.text
-            assert "there are no keys" in server.text
+            assert "there are no API keys" in server.text
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         (("--policy", "MCFiar"), "did you mean 'MCFair'"),
         (("--policy", "LP"), "LP cannot serve"),
-        (("--retention", "soon"), "a time such as 45s"),
-        (("--examination", "1,x"), "probabilities of ranks"),
+        (("--retention", "soon"), "a duration such as 45s"),
+        (("--examination", "1,x"), "probabilities such as"),
         (("--examination", "0,0"), "at least one rank"),
-        (("--entry", "late"), "entry"),
+        (("--newcomer-exposure", "late"), "newcomer_exposure"),
         (("--host", "0.0.0.0"), "mcfair keys add"),
         (("--prior-mean", "2"), "prior_mean"),
         (("--store", "redis://x"), "expected sqlite:///PATH"),
@@ -128,12 +136,12 @@ def test_serve_keeps_what_the_store_has_unless_told_otherwise(path):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_serve_refuses_what_cannot_be(tmp_path, words, says):
+def test_serve_refuses_invalid_options(tmp_path, words, message):
     store = () if "--store" in words else ("--store", tmp_path / "s.db")
-    assert says in failure("serve", *store, "--port", "0", *words)
+    assert message in failure("serve", *store, "--port", "0", *words)
 
 
-def test_times_have_units():
-    assert [read_time("x", text) for text in ("90", "45s", "30m", "12h", "7d", "2w")] == [
+def test_durations_have_units():
+    assert [parse_duration("x", text) for text in ("90", "45s", "30m", "12h", "7d", "2w")] == [
         90, 45, 1800, 43_200, 604_800, 1_209_600,
     ]  # fmt: skip

@@ -1,9 +1,10 @@
-"""A server that is killed loses nothing it has acknowledged and counts nothing twice; one that would is found out."""
+"""A killed server loses nothing that it acknowledged and counts nothing twice; a faulty one is caught."""
 
 import pytest
 from crash_loop import POINTS, CrashLoop
-from crash_server import BROKEN
-from crash_server import POINTS as KNOWN_POINTS
+from crash_server import FAULTS
+from crash_server import POINTS as SERVER_POINTS
+from deliberate_faults import caught_by
 
 
 def test_nothing_acknowledged_is_lost_and_nothing_counts_twice(tmp_path):
@@ -11,27 +12,35 @@ def test_nothing_acknowledged_is_lost_and_nothing_counts_twice(tmp_path):
     print(report)
     assert not report.faults, report
     assert report.kills.total() == len(report.recoveries) - 1 == len(POINTS)
-    assert set(POINTS) - {"any"} < set(KNOWN_POINTS)
+    assert set(POINTS) - {"any"} < set(SERVER_POINTS)
     assert all(report.acknowledged[what] for what in ("rank", "click", "shown", "retract", "rank again"))
     assert report.explained == report.acknowledged["rank"] > 100
     assert report.retried.total() > 0
     assert max(report.recoveries) < 120
 
 
-BREAKAGE = {
-    "hasty": ("before-commit", "lost:"),  # acknowledges before it commits
-    "piecemeal": ("between-rows", "twice"),  # makes every row last by itself
+CAUGHT_BY = {
+    "acknowledge-before-commit": (["before-commit"], r"lost: "),
+    "no-transactions": (["between-rows"], r"counted twice: "),
+    "lose-idempotency-keys": ([], r"counted twice: "),
 }
+"""Each deliberate fault with the points to kill at, and the kind of fault that the shoppers' ledgers must report."""
 
 
-@pytest.mark.parametrize("broken", BREAKAGE)
-def test_a_broken_server_is_found_out(broken, tmp_path):
-    point, complaint = BREAKAGE[broken]
-    report = CrashLoop(tmp_path, seed=1, broken=broken).run([point])
-    assert any(complaint in fault for fault in report.faults), report
+@pytest.mark.parametrize("fault", CAUGHT_BY)
+def test_deliberate_fault_of_the_server_is_caught(fault, tmp_path):
+    points, reason = CAUGHT_BY[fault]
+
+    def check(faulty):
+        folder = tmp_path / ("faulty" if faulty else "control")
+        folder.mkdir()
+        report = CrashLoop(folder, seed=1, fault=fault, faulty=faulty).run(points)
+        assert report.acknowledged.total() > 20, report
+        assert not any("the server logged an error" in each for each in report.faults), "the server itself failed"
+        assert not report.faults, "\n".join(report.faults)
+
+    caught_by(check, reason)
 
 
-def test_retried_requests_that_are_not_recognised_are_found_out(tmp_path):
-    report = CrashLoop(tmp_path, seed=1, broken="forgetful").run([])
-    assert any("counted twice" in fault for fault in report.faults), report
-    assert BROKEN.keys() == {*BREAKAGE, "forgetful"}
+def test_every_deliberate_fault_is_tested():
+    assert FAULTS.keys() == CAUGHT_BY.keys()

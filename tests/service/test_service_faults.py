@@ -1,4 +1,4 @@
-"""Full disks, damaged files, a server too many, more load than allowed: refused clearly, and nothing is lost."""
+"""Full disks, damaged files, a second server, overload: refused clearly, and nothing is lost."""
 
 import ctypes
 import json
@@ -18,8 +18,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from service_process import LostError, ServerProcess, mcfair
-from shoppers import Shopper, Street
+from service_process import NoResponseError, ServerProcess, mcfair
+from shoppers import LoadRun, Shopper
 
 from mcfair.service.ranker import Ranker
 
@@ -29,7 +29,7 @@ RANK = {"query": "red shoes", "items": [{"id": "a"}, {"id": "b"}, {"id": "c"}], 
 
 
 def refusal(ran, *words):
-    """A command that was refused: exit status 1, one clear line, nothing else."""
+    """Check that a command was refused: exit status 1, one line on stderr, nothing else."""
     assert ran.returncode == 1, ran
     assert re.fullmatch(r"mcfair: error: [^\n]+\n", ran.stderr), ran.stderr
     assert ran.stdout == ""
@@ -39,7 +39,7 @@ def refusal(ran, *words):
 
 
 def problem(reply, status=503):
-    """A refusal over HTTP, which says when to come again."""
+    """Check a problem response; return its detail."""
     assert reply.status == status, reply
     assert reply.headers["content-type"] == "application/problem+json"
     assert reply.json["status"] == status
@@ -50,19 +50,19 @@ def problem(reply, status=503):
 
 
 def shopper_of(server, number=0):
-    """Somebody who uses a server and remembers what it has acknowledged."""
-    street = Street(server.port)
-    street.up.set()
-    return Shopper(street, number, seed=7)
+    """Return a shopper that uses a server."""
+    run_state = LoadRun(server.port)
+    run_state.up.set()
+    return Shopper(run_state, number, seed=7)
 
 
-def check_ledger(shopper):
-    """See that a server knows what it has acknowledged to the only one who uses it, and nothing else."""
+def check_state(shopper):
+    """Check that a server has everything that it acknowledged to its only client, and nothing else."""
     for impression in shopper.impressions:
         shopper.rank_again(impression)
         shopper.explain(impression)
-    shopper.look()
-    assert shopper.street.faults == []
+    shopper.check_own_query()
+    assert shopper.run_state.faults == []
     assert shopper.connection.get("/v1/usage").json["impressions"] == len(shopper.impressions)
 
 
@@ -71,7 +71,7 @@ def check_ledger(shopper):
 
 @contextmanager
 def file_size_limit(server, folder):
-    """Let a process write nothing to any file, as if there were no room at all."""
+    """Prevent a process from writing to any file, as if the disk were full."""
     before = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (0, before[1]))
     try:
@@ -82,7 +82,7 @@ def file_size_limit(server, folder):
 
 @contextmanager
 def filled_disk(server, folder):
-    """Take all the room there is."""
+    """Fill the disk."""
     filler = folder / "filler"
     with filler.open("wb", buffering=0) as file, suppress(OSError):
         while True:
@@ -95,7 +95,7 @@ def filled_disk(server, folder):
 
 @contextmanager
 def small_disk(folder):
-    """Mount a file system of two megabytes, which only root can."""
+    """Mount a file system of two megabytes; requires root."""
     libc = ctypes.CDLL(None, use_errno=True)
     if os.geteuid() or libc.mount(b"mcfair", bytes(folder), b"tmpfs", 0, b"size=2m"):
         pytest.skip("only root can mount a small file system")
@@ -106,7 +106,7 @@ def small_disk(folder):
 
 
 def writes(shopper):
-    """Everything that needs to be written down."""
+    """Return a request of every operation that writes."""
     event = {"impression": shopper.impressions[-1].name, "type": "click"}
     fresh = next(item for j, item in enumerate(shopper.impressions[-1].items) if shopper.impressions[-1].bits[j] == 1)
     return [
@@ -126,49 +126,49 @@ READS = ["/v1/usage", "/v1/policy", "/v1/fairness", "/v1/export", "/metrics", "/
 
 @pytest.fixture(scope="module", params=["limit", "disk"])
 def full_disk(request, tmp_path_factory):
-    """The story of a disk that gets full and is made room on: what was answered, when."""
+    """The responses of a service before, during and after its disk is full."""
     folder = tmp_path_factory.mktemp("full")
-    story = SimpleNamespace(kind=request.param)
+    observed = SimpleNamespace(kind=request.param)
     with small_disk(folder) if request.param == "disk" else nullcontext():
         store = folder / "store.db"
         with ServerProcess(store).ready() as server, server.connect() as connection:
             shopper = shopper_of(server)
             while len(shopper.impressions) < 20 or 1 not in shopper.impressions[-1].bits:
                 shopper.visit()
-            story.before = len(shopper.impressions)
+            observed.before = len(shopper.impressions)
             with (file_size_limit if request.param == "limit" else filled_disk)(server, folder):
-                story.refused = [connection.ask(*each) for each in writes(shopper)]
-                story.ready_then = connection.get("/readyz")
-                story.alive_then = connection.get("/livez")
-                story.reads = [connection.get(path) for path in READS]
-                story.lookup = connection.post("/v1/queries/lookup", {"query": shopper.own})
+                observed.refused = [connection.request(*each) for each in writes(shopper)]
+                observed.ready_then = connection.get("/readyz")
+                observed.alive_then = connection.get("/livez")
+                observed.reads = [connection.get(path) for path in READS]
+                observed.lookup = connection.post("/v1/queries/lookup", {"query": shopper.own})
                 shopper.rank_again(shopper.impressions[0])
                 shopper.explain(shopper.impressions[0])
-                story.ready_after_reads = connection.get("/readyz")
-                story.refused.append(connection.post("/v1/rank", RANK))
+                observed.ready_after_reads = connection.get("/readyz")
+                observed.refused.append(connection.post("/v1/rank", RANK))
                 time.sleep(2.5)
-                story.ready_later = connection.get("/readyz")
-                story.refused.append(connection.post("/v1/rank", RANK))
-            story.ready_again = wait_until_ready(connection)
-            story.accepted = connection.post("/v1/rank", RANK, "not-yet")
-            story.usage = connection.get("/v1/usage").json["impressions"] - 1
+                observed.ready_later = connection.get("/readyz")
+                observed.refused.append(connection.post("/v1/rank", RANK))
+            observed.ready_again = wait_until_ready(connection)
+            observed.accepted = connection.post("/v1/rank", RANK, "not-yet")
+            observed.usage = connection.get("/v1/usage").json["impressions"] - 1
             for _ in range(20):
                 shopper.visit()
             for impression in shopper.impressions:
                 shopper.rank_again(impression)
                 shopper.explain(impression)
-            shopper.look()
+            shopper.check_own_query()
             shopper.connection.http.close()
-            story.shopper = shopper
-            story.acknowledged = len(shopper.impressions)
-            story.usage_later = connection.get("/v1/usage").json["impressions"] - 1
-            story.status = server.terminate()
-        story.verify, story.replay = (mcfair(command, "--store", store) for command in ("verify", "replay"))
-    return story
+            observed.shopper = shopper
+            observed.acknowledged = len(shopper.impressions)
+            observed.usage_later = connection.get("/v1/usage").json["impressions"] - 1
+            observed.status = server.terminate()
+        observed.verify, observed.replay = (mcfair(command, "--store", store) for command in ("verify", "replay"))
+    return observed
 
 
 def wait_until_ready(connection, seconds=20.0):
-    """Return the seconds it takes until a service is ready, by itself."""
+    """Return the seconds until a service is ready again."""
     begun = time.monotonic()
     while connection.get("/readyz").status != 200 and time.monotonic() < begun + seconds:
         time.sleep(0.05)
@@ -177,36 +177,36 @@ def wait_until_ready(connection, seconds=20.0):
 
 def test_full_disk_acknowledges_nothing(full_disk):
     for reply in full_disk.refused:
-        assert "could not be written down" in problem(reply)
+        assert "the store cannot be written" in problem(reply)
     assert full_disk.usage == full_disk.before
 
 
-def test_full_disk_is_told_and_the_process_lives(full_disk):
+def test_full_disk_is_not_ready_but_alive(full_disk):
     problem(full_disk.ready_then)
     assert full_disk.alive_then.status == 200
 
 
-def test_full_disk_can_still_be_read(full_disk):
+def test_full_disk_still_serves_reads(full_disk):
     assert [reply.status for reply in full_disk.reads] == [200] * len(READS)
     assert full_disk.lookup.status == 200
 
 
-def test_full_disk_stays_told_as_long_as_it_lasts(full_disk):
+def test_full_disk_stays_not_ready_while_it_lasts(full_disk):
     problem(full_disk.ready_after_reads)
     problem(full_disk.ready_later)
 
 
-def test_room_on_the_disk_is_used_at_once_and_nothing_was_lost(full_disk):
+def test_service_recovers_when_there_is_space_and_nothing_was_lost(full_disk):
     assert full_disk.ready_again < 10
     assert full_disk.accepted.status == 200
-    assert full_disk.shopper.street.faults == []
+    assert full_disk.shopper.run_state.faults == []
     assert full_disk.usage_later == full_disk.acknowledged
     assert full_disk.status == 0
     assert full_disk.verify.returncode == 0, full_disk.verify
     assert full_disk.replay.returncode == 0, full_disk.replay
 
 
-# --- a folder that cannot be written ---------------------------------------------------------------------------------
+# --- a read-only folder ----------------------------------------------------------------------------------------------
 
 NOBODY = 65_534
 
@@ -222,13 +222,13 @@ def as_nobody(where, open_store=ranker.open_store):
         os.setuid({NOBODY})
     return open_store(where)
 
-ranker.open_store = as_nobody  # not before: Python itself may lie where nobody else can read
+ranker.open_store = as_nobody  # not before: Python itself may be unreadable for that user
 main()
 """
 
 
 @pytest.mark.parametrize("existing", [False, True], ids=["no store", "a store"])
-def test_folder_that_cannot_be_written(existing):
+def test_read_only_folder_is_refused(existing):
     with tempfile.TemporaryDirectory() as name:  # tmp_path is closed to other users
         folder, store = Path(name), Path(name) / "store.db"
         if existing:
@@ -247,7 +247,7 @@ def test_folder_that_cannot_be_written(existing):
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-# --- files that are damaged, or are something else -------------------------------------------------------------------
+# --- damaged and foreign files ---------------------------------------------------------------------------------------
 
 PAGE = 4_096
 
@@ -317,7 +317,7 @@ def sqlite_of(path):
 
 
 def fill(path, queries=20, items=100):
-    """Make a store with something in it."""
+    """Create a store with some data."""
     with Ranker(path, warm=False) as ranker:
         futures = [
             ranker.submit(type(ranker.engine).rank, ranker_request(f"query {i}", items), f"key {i}")
@@ -328,14 +328,14 @@ def fill(path, queries=20, items=100):
 
 
 def ranker_request(query, items):
-    from mcfair.service.wire import Item, RankRequest, unread
+    from mcfair.service.wire import Item, RankRequest, with_raw_items
 
-    return unread(RankRequest(query=query, items=[Item(f"item {i} of {query}") for i in range(items)], k=10))
+    return with_raw_items(RankRequest(query=query, items=[Item(f"item {i} of {query}") for i in range(items)], k=10))
 
 
 @pytest.fixture(scope="module")
 def refusals(tmp_path_factory):
-    """What `mcfair serve` says to each damage, and what it leaves of the file."""
+    """The output of `mcfair serve` for each kind of damage, and the file before and after."""
     folder = tmp_path_factory.mktemp("damaged")
     fill(folder / "sound.db")
     sound = (folder / "sound.db").read_bytes()
@@ -350,11 +350,18 @@ def refusals(tmp_path_factory):
         return ran, before, None if path.is_dir() else path.read_bytes(), path
 
     with ThreadPoolExecutor(2) as pool:
-        return dict(zip(DAMAGES, pool.map(attempt, DAMAGES), strict=True))
+        return dict(zip(DAMAGES, pool.map(attempt, DAMAGES), strict=True)) | {"sound": sound}
+
+
+def test_undamaged_copy_is_accepted(refusals):
+    """The control of the damages below: the same bytes, copied in the same way."""
+    path = refusals[make_newer][3].with_name("copy.db")
+    path.write_bytes(refusals["sound"])
+    assert mcfair("verify", "--store", path).returncode == 0
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_file_is_refused_and_left_alone(damage, refusals):
+def test_damaged_file_is_refused_and_unchanged(damage, refusals):
     ran, before, after, path = refusals[damage]
     refusal(ran, DAMAGES[damage], re.escape(str(path)))
     assert after == before
@@ -363,47 +370,47 @@ def test_damaged_file_is_refused_and_left_alone(damage, refusals):
 
 @pytest.fixture(scope="module")
 def damaged_while_serving(tmp_path_factory):
-    """The story of a file that is damaged while it is served: what was answered."""
+    """The responses of a service whose file is damaged while it runs."""
     store = tmp_path_factory.mktemp("damaged") / "store.db"
     fill(store, queries=40, items=1_000)
     pages = store.stat().st_size // PAGE
-    assert pages * PAGE > 2_500_000  # more than SQLite keeps in memory
+    assert pages * PAGE > 2_500_000  # more than SQLite's cache
     with ServerProcess(store).ready() as server, server.connect() as connection:
         for page in range(pages // 4, pages):
             overwrite(store, page * PAGE, random.Random(page).randbytes(PAGE))
-        story = SimpleNamespace(through=[], beside=[])
+        observed = SimpleNamespace(through=[], beside=[])
         for i in range(40):
-            story.through.append(connection.post("/v1/queries/lookup", {"query": f"query {i}"}))
-            story.through.append(connection.post("/v1/rank", RANK | {"query": f"query {i}"}))
-        story.beside = [connection.get("/v1/fairness"), connection.get("/v1/export")]
-        story.alive = connection.get("/livez")
-        story.lives = server.alive
-    return story
+            observed.through.append(connection.post("/v1/queries/lookup", {"query": f"query {i}"}))
+            observed.through.append(connection.post("/v1/rank", RANK | {"query": f"query {i}"}))
+        observed.beside = [connection.get("/v1/fairness"), connection.get("/v1/export")]
+        observed.alive = connection.get("/livez")
+        observed.lives = server.alive
+    return observed
 
 
-def test_damage_while_serving_is_answered_by_503(damaged_while_serving):
+def test_damage_while_serving_is_answered_with_503(damaged_while_serving):
     refused = [reply for reply in damaged_while_serving.through if reply.status != 200]
     assert refused
     for reply in refused:
         problem(reply)
 
 
-def test_damage_while_serving_does_not_end_the_process(damaged_while_serving):
+def test_damage_while_serving_does_not_stop_the_process(damaged_while_serving):
     assert damaged_while_serving.alive.status == 200
     assert damaged_while_serving.lives
 
 
-def test_damage_while_serving_is_answered_by_503_for_all_queries_at_once(damaged_while_serving):
+def test_damage_while_serving_is_answered_with_503_for_scans(damaged_while_serving):
     for reply in damaged_while_serving.beside:
         problem(reply)
 
 
-# --- more than one server, and one after the other -------------------------------------------------------------------
+# --- several servers, overload, shutdown -----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    """A server that runs while several tests come by; it answers few requests at a time."""
+    """A running server, shared by several tests, with a low limit of concurrent requests."""
     with ServerProcess(tmp_path_factory.mktemp("running") / "store.db", "--max-in-flight", 4).ready() as server:
         server.store = Path(re.search(r"store (.+)", server.text)[1])
         yield server
@@ -419,14 +426,14 @@ def test_second_server_on_the_same_store_is_refused(running):
     assert works(running)
 
 
-def test_port_that_is_taken(running, tmp_path):
+def test_port_in_use_is_refused(running, tmp_path):
     store = tmp_path / "other.db"
-    refusal(mcfair("serve", "--store", store, "--port", running.port), f"port {running.port} .*taken")
+    refusal(mcfair("serve", "--store", store, "--port", running.port), f"port {running.port} of .* is in use")
     assert works(running)
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".db-wal"] == []
 
 
-def test_more_requests_than_allowed_are_turned_away_and_the_others_answered(running):
+def test_overload_refuses_some_requests_and_serves_the_others(running):
     with running.connect() as connection:
         before = connection.get("/v1/usage").json["impressions"]
     request = json.dumps(RANK | {"query": "crowd", "items": [{"id": f"item {i}"} for i in range(500)]}).encode()
@@ -458,7 +465,7 @@ def test_more_requests_than_allowed_are_turned_away_and_the_others_answered(runn
     assert works(running)
 
 
-def test_many_at_once_with_the_same_key_are_one(running):
+def test_concurrent_requests_with_the_same_key_count_once(running):
     together = threading.Barrier(16)
 
     def ask(_):
@@ -475,7 +482,7 @@ def test_many_at_once_with_the_same_key_are_one(running):
         assert connection.post("/v1/queries/lookup", {"query": "once"}).json["visits"] == 1
 
 
-def test_killed_server_leaves_no_lock_and_nothing_that_is_believed(tmp_path):
+def test_killed_server_leaves_no_lock_and_no_valid_note(tmp_path):
     store = tmp_path / "store.db"
     note = store.with_name("store.db.lock")
     with ServerProcess(store).ready() as server:
@@ -488,17 +495,17 @@ def test_killed_server_leaves_no_lock_and_nothing_that_is_believed(tmp_path):
     assert mcfair("keys", "list", "--store", store).returncode == 0
     with ServerProcess(store, "--drain", "0.3s", port=server.port).ready() as server:
         assert json.loads(note.read_bytes())["url"].endswith(f":{server.port}")
-        check_ledger(shopper)
+        check_state(shopper)
         finish_under_load(server, store, shopper)
 
 
 def finish_under_load(server, store, first):
-    """Send SIGTERM to a server in use: it ends well, and all it has acknowledged is in its file."""
+    """Send SIGTERM to a server under load: it exits with 0, and everything it acknowledged is in its file."""
     others = [shopper_of(server, number) for number in (1, 2, 3)]
     acknowledged = []
 
     def use(shopper):
-        with suppress(LostError):
+        with suppress(NoResponseError):
             while (reply := shopper.connection.post("/v1/rank", RANK)).status == 200:
                 acknowledged.append(reply.json["impression"])
             problem(reply)
@@ -520,7 +527,7 @@ def finish_under_load(server, store, first):
     assert mcfair("verify", "--store", store).returncode == 0
 
 
-def test_word_of_a_killed_server_is_not_believed_when_another_process_has_the_store(tmp_path):
+def test_stale_lock_note_is_ignored_when_another_process_has_the_store(tmp_path):
     store = tmp_path / "store.db"
     store.with_name("store.db.lock").write_text('{"url": "http://127.0.0.1:9", "token": "of a killed server"}')
     with Ranker(store, warm=False):

@@ -1,4 +1,4 @@
-"""HTTP as it comes: bytes on a real socket, in any pieces and any order."""
+"""HTTP over real sockets: pipelining, partial input, timeouts, disconnects."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import time
 import pytest
 from serving import serving
 
-from mcfair.service.http import path_of
+from mcfair.service.http import parse_path
 from mcfair.service.ranker import Ranker
 from mcfair.service.wire import MAX_BODY
 
@@ -17,14 +17,14 @@ BODY = json.dumps({"query": "red shoes", "items": [{"id": f"sku{i}"} for i in ra
 
 
 def post(body=BODY, *lines, path=b"/v1/rank"):
-    """Write a request with a body."""
+    """Return a request with a body."""
     size = b"" if any(b"transfer-encoding" in line for line in lines) else b"content-length: %d" % len(body)
     head = [b"POST %s HTTP/1.1" % path, b"host: localhost", b"content-type: application/json", size, *lines]
     return b"\r\n".join(line for line in head if line) + b"\r\n\r\n" + body
 
 
 def get(path=b"/livez", *lines, version=b"1.1"):
-    """Write a request without one."""
+    """Return a request without a body."""
     return b"\r\n".join([b"GET %s HTTP/%s" % (path, version), b"host: localhost", *lines, b"", b""])
 
 
@@ -35,7 +35,7 @@ def client():
 
 
 class Wire:
-    """A socket, and the answers that come over it."""
+    """A socket, and the responses received over it."""
 
     def __init__(self, client):
         self.socket = socket.create_connection((client.base_url.host, client.base_url.port), timeout=10)
@@ -54,7 +54,7 @@ class Wire:
                 time.sleep(0.002)
 
     def answer(self, body=True):
-        """Take the next answer: status, headers, body."""
+        """Return the next response: status, headers, body."""
         while b"\r\n\r\n" not in self.received:
             self.more()
         head, _, self.received = self.received.partition(b"\r\n\r\n")
@@ -72,7 +72,7 @@ class Wire:
         self.received += piece
 
     def closed(self):
-        """Whether the server closes it."""
+        """Return whether the server has closed the connection."""
         return self.socket.recv(65_536) == b""
 
 
@@ -81,7 +81,7 @@ def visits(client, query="red shoes"):
     return answer.json()["visits"] if answer.status_code == 200 else 0
 
 
-def test_answers_come_in_the_order_of_requests(client):
+def test_responses_keep_the_order_of_requests(client):
     bodies = [json.dumps({"query": "pipeline", "items": [{"id": str(i)}], "k": 1}).encode() for i in range(20)]
     with Wire(client) as wire:
         wire.send(b"".join(post(body) + get() for body in bodies))
@@ -92,7 +92,7 @@ def test_answers_come_in_the_order_of_requests(client):
     assert visits(client, "pipeline") == 20
 
 
-def test_many_more_requests_than_fit_wait_in_the_socket(client):
+def test_excess_pipelined_requests_wait_in_the_socket(client):
     count = 20_000
     with Wire(client) as wire:
         sender = threading.Thread(target=wire.send, args=(get() * count,))
@@ -102,20 +102,20 @@ def test_many_more_requests_than_fit_wait_in_the_socket(client):
         assert client.server.app.in_flight == 0
 
 
-def test_no_more_is_read_than_can_be_answered_soon():
+def test_reading_pauses_under_backpressure():
     count = 50_000
     with Ranker("memory:") as ranker, serving(ranker) as client, Wire(client) as wire:
         sender = threading.Thread(target=wire.send, args=(get(b"/v1/usage") + get() * count,))
-        with ranker.store.busy:  # the writer waits for that, and the loop goes on
+        with ranker.store.transaction_lock:  # blocks the writer, but not the event loop
             sender.start()
             time.sleep(1)
             assert client.get("/livez").status_code == 200
-            assert 1 < max(len(each.requests) for each in client.server.hall.connections) < count / 4
+            assert 1 < max(len(each.requests) for each in client.server.registry.connections) < count / 4
         assert [wire.answer()[0] for _ in range(count + 1)] == [200] * (count + 1)
         sender.join()
 
 
-def test_bytes_may_come_one_by_one(client):
+def test_request_may_arrive_byte_by_byte(client):
     before = visits(client)
     with Wire(client) as wire:
         wire.send(*(bytes([byte]) for byte in post()))
@@ -132,11 +132,11 @@ def test_chunked_body(client):
         wire.send(post(b"%x\r\n" % (MAX_BODY + 1), b"transfer-encoding: chunked"))
         wire.send(b" " * (MAX_BODY + 1) + b"\r\n0\r\n\r\n")
         assert wire.answer()[0] == 413
-        wire.send(get())  # the rest of the body was thrown away
+        wire.send(get())  # the rest of the body was discarded
         assert wire.answer()[0] == 200
 
 
-def test_body_is_asked_for_when_the_client_waits_for_that(client):
+def test_expect_100_continue(client):
     head, body = post(BODY, b"expect: 100-continue")[: -len(BODY)], BODY
     with Wire(client) as wire:
         wire.send(head)
@@ -150,13 +150,13 @@ def test_body_is_asked_for_when_the_client_waits_for_that(client):
         assert wire.closed()
 
 
-def test_connection_stays_as_long_as_the_client_wants(client):
+def test_keep_alive_and_connection_close(client):
     with Wire(client) as wire:
         wire.send(get(b"/livez", b"connection: close") + get())
         status, headers, _ = wire.answer()
         assert (status, headers["connection"]) == (200, "close")
         assert wire.closed()
-    for lines in ((), (b"connection: keep-alive",)):  # which HTTP/1.0 did not have, and clients would have to be told
+    for lines in ((), (b"connection: keep-alive",)):  # keep-alive is not supported for HTTP/1.0
         with Wire(client) as wire:
             wire.send(get(b"/livez", *lines, version=b"1.0"))
             assert wire.answer()[1]["connection"] == "close"
@@ -167,7 +167,7 @@ def test_connection_stays_as_long_as_the_client_wants(client):
             assert "connection" not in wire.answer()[1]
 
 
-def test_what_comes_behind_the_last_request_is_let_go_of():
+def test_pipelined_requests_after_connection_close_are_dropped():
     with Ranker("memory:") as ranker, serving(ranker, drain_seconds=30.0) as client, Wire(client) as wire:
         client.server.drain()
         wire.send(post() * 5)
@@ -179,10 +179,10 @@ def test_what_comes_behind_the_last_request_is_let_go_of():
             other.send(get() + post())
             assert other.answer()[1]["connection"] == "close"
             assert other.closed()
-        assert visits(client) == 1  # what nobody would hear of is not done
+        assert visits(client) == 1  # a request without a response is not executed
 
 
-def test_at_the_end_nobody_else_is_let_in():
+def test_closed_service_refuses_requests():
     with Ranker("memory:") as ranker, serving(ranker) as client:
         client.server.app.closed = True
         answer = client.post("/v1/rank", json=json.loads(BODY))
@@ -192,17 +192,17 @@ def test_at_the_end_nobody_else_is_let_in():
         assert client.server.app.in_flight == 0
 
 
-def test_head_has_no_body(client):
+def test_response_to_head_has_no_body(client):
     with Wire(client) as wire:
         wire.send(get().replace(b"GET", b"HEAD"))
         status, headers, _ = wire.answer(body=False)
         assert (status, headers["allow"]) == (405, "GET, OPTIONS")
         assert int(headers["content-length"]) > 0
         wire.send(get())
-        assert wire.answer()[0] == 200  # and not the body of the one before
+        assert wire.answer()[0] == 200  # and not the body of the previous response
 
 
-def test_upgrade_is_not_taken(client):
+def test_upgrade_is_ignored(client):
     lines = (b"connection: Upgrade, HTTP2-Settings", b"upgrade: h2c", b"http2-settings: AAMAAABkAAQAAP__")
     with Wire(client) as wire:
         wire.send(get(b"/livez", *lines))
@@ -222,7 +222,7 @@ def test_upgrade_is_not_taken(client):
         b"\x00\x01\x02\r\n\r\n",
     ],
 )
-def test_what_is_not_http_is_refused_after_what_came_before_it(client, sent):
+def test_malformed_http_is_refused_after_earlier_requests(client, sent):
     with Wire(client) as wire:
         wire.send(get() + sent + get())
         assert wire.answer()[0] == 200
@@ -232,7 +232,7 @@ def test_what_is_not_http_is_refused_after_what_came_before_it(client, sent):
     assert client.server.app.in_flight == 0
 
 
-def test_refusal_does_not_wait_for_the_body(client):
+def test_error_response_does_not_wait_for_the_body(client):
     with Wire(client) as wire:
         wire.send(post(BODY, path=b"/nowhere")[:-10])
         assert wire.answer()[0] == 404
@@ -240,27 +240,27 @@ def test_refusal_does_not_wait_for_the_body(client):
         assert wire.answer()[0] == 200
 
 
-def test_client_that_goes_away_leaves_nothing_behind(client):
+def test_disconnected_clients_are_cleaned_up(client):
     for sent in (post(), post() + post(), post()[:-5], b"GET /li", post(BODY, path=b"/nowhere")[:-5]):
         with Wire(client) as wire:
             wire.send(sent)
-    with Wire(client) as wire:  # so that those before it have been accepted
+    with Wire(client) as wire:  # ensures that the earlier connections were accepted
         wire.send(get())
         wire.answer()
     until = time.monotonic() + 10
-    while client.server.app.in_flight or len(client.server.hall.connections) > 1:
+    while client.server.app.in_flight or len(client.server.registry.connections) > 1:
         assert time.monotonic() < until
         time.sleep(0.001)
 
 
-def test_client_that_goes_away_while_its_request_is_worked_on():
+def test_client_that_disconnects_during_its_request():
     with Ranker("memory:") as ranker, serving(ranker) as client:
-        with ranker.store.busy, Wire(client) as wire:
+        with ranker.store.transaction_lock, Wire(client) as wire:
             wire.send(get(b"/v1/usage"))
             while not client.server.app.in_flight:
                 time.sleep(0.001)
             wire.socket.close()
-            while client.server.hall.connections:
+            while client.server.registry.connections:
                 time.sleep(0.001)
             assert client.server.app.in_flight == 1
         until = time.monotonic() + 10
@@ -269,13 +269,13 @@ def test_client_that_goes_away_while_its_request_is_worked_on():
             time.sleep(0.001)
 
 
-def test_answers_are_dated(client):
+def test_responses_have_a_date(client):
     with Wire(client) as wire:
         wire.send(get())
         assert re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", wire.answer()[1]["date"])
 
 
-def test_export_to_a_client_that_knows_no_chunks(client):
+def test_export_over_http_1_0(client):
     client.post("/v1/rank", json=json.loads(BODY))
     whole = client.get("/v1/export").content
     with Wire(client) as wire:
@@ -296,15 +296,15 @@ def test_export_to_a_client_that_knows_no_chunks(client):
     ("url", "path"),
     [(b"/", "/"), (b"/a?b=/c", "/a"), (b"/a%2Fb", "/a/b"), (b"http://x:1/livez", "/livez"), (b"*", "*"), (b"a:1", "")],
 )
-def test_path(url, path):
-    assert path_of(url) == path
+def test_parse_path(url, path):
+    assert parse_path(url) == path
 
 
-def test_what_is_worked_on_at_the_end_is_answered():
+def test_requests_in_flight_are_answered_during_shutdown():
     with Ranker("memory:") as ranker, serving(ranker) as client, Wire(client) as wire, Wire(client) as idle:
         idle.send(get())
         idle.answer()
-        with ranker.store.busy:  # nobody gets any further
+        with ranker.store.transaction_lock:  # blocks the writer
             wire.send(get(b"/v1/usage"))
             while not client.server.app.in_flight:
                 time.sleep(0.001)

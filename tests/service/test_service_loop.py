@@ -1,4 +1,4 @@
-"""A ranker that decides in an event loop: the same promises, though two threads take turns."""
+"""A ranker with an attached event loop: the same guarantees, although two threads share the engine."""
 
 import asyncio
 import sqlite3
@@ -7,22 +7,23 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from deliberate_faults import caught_by
 
 from mcfair.errors import RequestError, UnavailableError
-from mcfair.service import worker as worker_module
+from mcfair.service import group_commit as commit_module
 from mcfair.service.engine import Engine
 from mcfair.service.history import replay, verify
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import SQLiteStore
-from mcfair.service.wire import Event, Item, RankRequest, unread
+from mcfair.service.wire import Event, Item, RankRequest, with_raw_items
 
 
 def ranking(query="q", n=5):
-    return unread(RankRequest(query=query, items=[Item(str(i)) for i in range(n)], k=2))
+    return with_raw_items(RankRequest(query=query, items=[Item(str(i)) for i in range(n)], k=2))
 
 
 class FailingStore(SQLiteStore):
-    """Fails when it is told to, as a full disk or a fault of ours would."""
+    """A store that fails on demand, like a full disk or a bug."""
 
     commit_fails = append_fails = 0
     seconds = 0.0
@@ -44,7 +45,7 @@ class FailingStore(SQLiteStore):
 
     def append(self, number, entry):
         if number == self.fails_for:
-            raise sqlite3.IntegrityError("a fault of ours")
+            raise sqlite3.IntegrityError("a bug")
         if self.append_fails:
             self.append_fails -= 1
             raise sqlite3.OperationalError("disk I/O error")
@@ -52,23 +53,23 @@ class FailingStore(SQLiteStore):
         self.wrote = True
 
 
-@pytest.fixture(params=["quick disk", "slow disk"])
+@pytest.fixture(params=["fast disk", "slow disk"])
 def in_loop(tmp_path, request, monkeypatch):
-    """Run a coroutine function with a ranker that decides in its loop; see afterwards that the store is sound."""
+    """Run a coroutine function with a ranker attached to its loop; check the store afterwards."""
 
     if request.param == "slow disk":
-        monkeypatch.setattr(worker_module, "QUICK_COMMIT", -1.0)
+        monkeypatch.setattr(commit_module, "FAST_COMMIT", -1.0)
 
     def run(work, **options):
         store = FailingStore(tmp_path / "store.db")
         with Ranker(store, warm=False, **options) as ranker:
 
             async def main():
-                ranker.decide_here()
+                ranker.attach_loop()
                 try:
                     return await work(ranker, store)
                 finally:
-                    await ranker.decide_elsewhere()
+                    await ranker.detach_loop()
 
             result = asyncio.run(main())
             with ranker.store.reader() as reader:
@@ -83,21 +84,21 @@ async def together(*asked):
     return await asyncio.gather(*asked, return_exceptions=True)
 
 
-def test_those_who_ask_together_are_written_together(in_loop):
+def test_concurrent_operations_share_a_batch(in_loop):
     sizes = []
 
     async def work(ranker, store):
-        ranker.on_batch.append(lambda operations, seconds: sizes.append(operations))
-        answers = await together(*(ranker.ask(Engine.rank, ranking()) for _ in range(100)))
+        ranker.batch_listeners.append(lambda operations, seconds: sizes.append(operations))
+        answers = await together(*(ranker.submit_async(Engine.rank, ranking()) for _ in range(100)))
         assert len({answer.impression for answer in answers}) == 100
-        return (await ranker.ask(Engine.query_state, "q")).visits
+        return (await ranker.submit_async(Engine.query_state, "q")).visits
 
     assert in_loop(work) == 100
     assert sum(sizes) == 101
     assert len(sizes) < 50
 
 
-def test_the_loop_does_what_is_quick_and_the_writer_the_rest_in_the_order_asked(in_loop, monkeypatch):
+def test_loop_executes_small_operations_and_writer_large_ones_in_order(in_loop, monkeypatch):
     where = []
 
     def noted(self, method=Engine.now):
@@ -107,92 +108,94 @@ def test_the_loop_does_what_is_quick_and_the_writer_the_rest_in_the_order_asked(
     monkeypatch.setattr(Engine, "now", noted)
 
     async def work(ranker, store):
-        first = ranker.ask(Engine.rank, ranking())
-        state = ranker.ask(Engine.query_state, "q")
-        second = ranker.ask(Engine.rank, ranking())
+        first = ranker.submit_async(Engine.rank, ranking())
+        state = ranker.submit_async(Engine.query_state, "q")
+        second = ranker.submit_async(Engine.rank, ranking())
         assert [(await state).visits, (await first).items == (await second).items] == [1, False]
         events = [Event(impression=(await first).impression, item=str(i)) for i in range(5)]
         where.clear()
-        await ranker.ask(Engine.feedback, events)
-        await ranker.ask(Engine.feedback, events * 100)
-        await ranker.ask(Engine.rank, ranking(n=100))
-        await ranker.ask(Engine.rank, ranking(n=5_000))
+        await ranker.submit_async(Engine.feedback, events)
+        await ranker.submit_async(Engine.feedback, events * 100)
+        await ranker.submit_async(Engine.rank, ranking(n=100))
+        await ranker.submit_async(Engine.rank, ranking(n=5_000))
         return where
 
     assert in_loop(work) == ["MainThread", "mcfair-writer"] * 2
 
 
-def test_other_threads_are_served_too(in_loop):
+def test_other_threads_can_submit_while_a_loop_is_attached(in_loop):
     async def work(ranker, store):
         with ThreadPoolExecutor(8) as pool:
             loop = asyncio.get_running_loop()
             from_threads = [
                 loop.run_in_executor(pool, lambda: ranker.rank("q", ["a", "b", "c"], k=1)) for _ in range(50)
             ]
-            await together(*from_threads, *(ranker.ask(Engine.rank, ranking()) for _ in range(50)))
-            alone = loop.run_in_executor(pool, ranker.usage)  # nobody else rouses the loop
+            await together(*from_threads, *(ranker.submit_async(Engine.rank, ranking()) for _ in range(50)))
+            alone = loop.run_in_executor(pool, ranker.usage)  # no other request wakes the loop
             assert (await asyncio.wait_for(alone, 10)).impressions == 100
             with pytest.raises(RequestError, match="k"):
                 await loop.run_in_executor(pool, lambda: ranker.rank("q", ["a"], k=0))
-        return (await ranker.ask(Engine.query_state, "q")).visits
+        return (await ranker.submit_async(Engine.query_state, "q")).visits
 
     assert in_loop(work) == 100
 
 
 @pytest.mark.parametrize("fails", ["commit_fails", "append_fails"])
-def test_what_cannot_be_written_was_not_done(in_loop, fails):
+def test_failed_write_changes_nothing(in_loop, fails):
     async def work(ranker, store):
-        await ranker.ask(Engine.rank, ranking(), "first")
+        await ranker.submit_async(Engine.rank, ranking(), "first")
         setattr(store, fails, 1)
-        asked = [ranker.ask(Engine.rank, ranking(), str(i)) for i in range(10)]
+        asked = [ranker.submit_async(Engine.rank, ranking(), str(i)) for i in range(10)]
         refused = await together(*asked)
         assert all(isinstance(each, UnavailableError) for each in refused)
-        assert ranker.trouble
-        answers = await together(*(ranker.ask(Engine.rank, ranking(), str(i)) for i in range(10)))
+        assert ranker.store_error
+        answers = await together(*(ranker.submit_async(Engine.rank, ranking(), str(i)) for i in range(10)))
         assert len({answer.impression for answer in answers}) == 10
-        assert ranker.trouble is None
-        return (await ranker.ask(Engine.query_state, "q")).visits
+        assert ranker.store_error is None
+        return (await ranker.submit_async(Engine.query_state, "q")).visits
 
     assert in_loop(work) == 11
 
 
-def test_one_that_fails_by_surprise_does_not_take_the_others_with_it(in_loop):
+def test_unexpected_error_fails_only_its_own_operation(in_loop):
     async def work(ranker, store):
-        await ranker.ask(Engine.rank, ranking("bad"))
+        await ranker.submit_async(Engine.rank, ranking("bad"))
         store.fails_for = 1
-        answers = await together(*(ranker.ask(Engine.rank, ranking("bad" if i == 4 else "q")) for i in range(10)))
+        answers = await together(
+            *(ranker.submit_async(Engine.rank, ranking("bad" if i == 4 else "q")) for i in range(10))
+        )
         assert isinstance(answers.pop(4), sqlite3.IntegrityError)
         assert len({answer.impression for answer in answers}) == 9
         store.fails_for = None
-        states = await together(*(ranker.ask(Engine.query_state, query) for query in ("bad", "q")))
+        states = await together(*(ranker.submit_async(Engine.query_state, query) for query in ("bad", "q")))
         return [state.visits for state in states]
 
     assert in_loop(work) == [1, 9]
 
 
-def test_what_takes_long_is_done_in_several_turns(in_loop, monkeypatch):
-    monkeypatch.setattr(worker_module, "TURN_SECONDS", 0.0)
+def test_long_work_is_split_into_batches(in_loop, monkeypatch):
+    monkeypatch.setattr(commit_module, "BATCH_SECONDS", 0.0)
     sizes = []
 
     async def work(ranker, store):
-        ranker.on_batch.append(lambda operations, seconds: sizes.append(operations))
-        await together(*(ranker.ask(Engine.rank, ranking()) for _ in range(10)))
+        ranker.batch_listeners.append(lambda operations, seconds: sizes.append(operations))
+        await together(*(ranker.submit_async(Engine.rank, ranking()) for _ in range(10)))
 
     in_loop(work)
     assert sizes == [1] * 10
 
 
-def test_the_loop_waits_for_the_disk_only_while_that_is_quick(in_loop, monkeypatch):
-    monkeypatch.setattr(worker_module, "QUICK_COMMIT", 0.1)
+def test_loop_commits_itself_only_while_commits_are_fast(in_loop, monkeypatch):
+    monkeypatch.setattr(commit_module, "FAST_COMMIT", 0.1)
 
     async def work(ranker, store):
         async def commit():
-            await ranker.ask(Engine.rank, ranking())
+            await ranker.submit_async(Engine.rank, ranking())
             return store.committed_by[-1]
 
         assert await commit() == "MainThread"
         store.seconds = 2.0
-        assert await commit() == "MainThread"  # nobody knew
+        assert await commit() == "MainThread"  # the average does not include this commit yet
         store.seconds = 0.0
         assert await commit() == "mcfair-writer"
         later = [await commit() for _ in range(30)]
@@ -201,64 +204,123 @@ def test_the_loop_waits_for_the_disk_only_while_that_is_quick(in_loop, monkeypat
     assert in_loop(work) == ("MainThread", True)
 
 
-def test_too_many_waiting_are_refused(in_loop):
+def test_full_queue_refuses_operations(in_loop):
     async def work(ranker, store):
-        asked = [ranker.ask(Engine.rank, ranking()) for _ in range(20)]
-        with pytest.raises(UnavailableError, match="waiting already"):
-            ranker.ask(Engine.rank, ranking())
+        asked = [ranker.submit_async(Engine.rank, ranking()) for _ in range(20)]
+        with pytest.raises(UnavailableError, match="queue is full"):
+            ranker.submit_async(Engine.rank, ranking())
         await together(*asked)
-        return (await ranker.ask(Engine.query_state, "q")).visits
+        return (await ranker.submit_async(Engine.query_state, "q")).visits
 
-    assert in_loop(work, most_waiting=20) == 20
+    assert in_loop(work, max_queued=20) == 20
 
 
-def test_what_is_pending_when_the_loop_leaves_is_done_by_the_writer(in_loop):
+def test_writer_executes_pending_operations_after_detaching(in_loop):
     async def work(ranker, store):
-        asked = [ranker.ask(Engine.rank, ranking()) for _ in range(20)]
-        await ranker.decide_elsewhere()
+        asked = [ranker.submit_async(Engine.rank, ranking()) for _ in range(20)]
+        await ranker.detach_loop()
         assert ranker.loop is None
-        answers = await together(*asked, ranker.ask(Engine.rank, ranking()))
+        answers = await together(*asked, ranker.submit_async(Engine.rank, ranking()))
         assert len({answer.impression for answer in answers}) == 21
-        ranker.decide_here()
-        return (await ranker.ask(Engine.query_state, "q")).visits
+        ranker.attach_loop()
+        return (await ranker.submit_async(Engine.query_state, "q")).visits
 
     assert in_loop(work) == 21
 
 
-def test_closing_from_another_thread_while_the_loop_decides(tmp_path):
+def test_closing_from_another_thread_while_a_loop_is_attached(tmp_path):
     async def main():
         ranker = Ranker(tmp_path / "store.db", warm=False)
-        ranker.decide_here()
-        asked = [ranker.ask(Engine.rank, ranking()) for _ in range(5)]
+        ranker.attach_loop()
+        asked = [ranker.submit_async(Engine.rank, ranking()) for _ in range(5)]
         await asyncio.to_thread(ranker.close)
         assert len({(await each).impression for each in asked}) == 5
         with pytest.raises(UnavailableError, match="stopping"):
-            ranker.ask(Engine.rank, ranking())
+            ranker.submit_async(Engine.rank, ranking())
 
     asyncio.run(main())
     with Ranker(tmp_path / "store.db", warm=False) as ranker:
         assert ranker.query_state("q").visits == 5
 
 
-def test_a_loop_that_ends_without_a_word_leaves_nobody_waiting(tmp_path):
+def test_closing_after_the_loop_ended_without_detaching(tmp_path):
     ranker = Ranker(tmp_path / "store.db", warm=False)
 
     async def main():
-        ranker.decide_here()
-        await ranker.ask(Engine.rank, ranking())
+        ranker.attach_loop()
+        await ranker.submit_async(Engine.rank, ranking())
 
     asyncio.run(main())
     ranker.close(10)
     assert not ranker.writer.is_alive()
 
 
-def test_what_expires_is_swept_while_nobody_asks(in_loop, monkeypatch):
-    monkeypatch.setattr(worker_module, "SWEEP_EVERY", 0.02)
+def test_compaction_runs_while_idle(in_loop, monkeypatch):
+    monkeypatch.setattr(commit_module, "COMPACTION_INTERVAL", 0.02)
 
     async def work(ranker, store):
         for _ in range(5):
-            await ranker.ask(Engine.rank, ranking())
+            await ranker.submit_async(Engine.rank, ranking())
         await asyncio.sleep(1.5)
-        return (await ranker.ask(Engine.usage)).impressions
+        return (await ranker.submit_async(Engine.usage)).impressions
 
     assert in_loop(work, retention=1.0) == 0
+
+
+# --- deliberate faults -----------------------------------------------------------------------------------------------
+
+
+class CacheKeptAfterFailedCommit(Ranker):
+    """Keeps the engine's cache after a failed commit."""
+
+    faulty = True
+    calls = 0
+
+    def recover(self):
+        type(self).calls += 1
+        if self.faulty:
+            self.cache_stale = False
+        super().recover()
+
+
+class AcknowledgedBeforeCommit(Ranker):
+    """Resolves the futures of a batch before the commit."""
+
+    faulty = True
+    calls = 0
+
+    def commit_batch(self, items, error):
+        type(self).calls += 1
+        if self.faulty:
+            commit_module.resolve_all(items)
+        super().commit_batch(items, error)
+
+
+FAULTS = {
+    CacheKeptAfterFailedCommit: "^3 visits instead of 2",
+    AcknowledgedBeforeCommit: "^a request was acknowledged although its commit failed",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_deliberate_fault_of_the_group_commit_is_caught(fault, tmp_path, monkeypatch):
+    monkeypatch.setattr(commit_module, "COMPACTION_INTERVAL", 3600.0)  # a compaction could consume the failure
+
+    def check(faulty):
+        store = FailingStore(tmp_path / f"{faulty}.db")
+        ranker_class = type(fault.__name__, (fault,), {"faulty": faulty, "calls": 0})
+        with ranker_class(store, warm=False) as ranker:
+            ranker.rank("q", ["a", "b"])
+            store.commit_fails = 1
+            try:
+                ranker.rank("q", ["a", "b"])
+                acknowledged = True
+            except UnavailableError:
+                acknowledged = False
+            assert not acknowledged, "a request was acknowledged although its commit failed"
+            ranker.rank("q", ["a", "b"])
+            visits = ranker.query_state("q").visits
+            assert visits == 2, f"{visits} visits instead of 2"
+            assert ranker_class.calls > 0, "the override was never called"
+
+    caught_by(check, FAULTS[fault])

@@ -1,4 +1,4 @@
-"""Requests made up from the OpenAPI document, good and bad ones: no answer is a 5xx or other than documented."""
+"""Requests generated from the OpenAPI document, valid and invalid: every response conforms to it, and none is a 5xx."""
 
 import pytest
 import schemathesis
@@ -6,20 +6,20 @@ from hypothesis import settings
 from serving import serving
 
 from mcfair.service.apidocs import openapi
-from mcfair.service.app import CALLS
+from mcfair.service.app import OPERATIONS
 from mcfair.service.ranker import Ranker
 
-# What a schema cannot say makes a 400 of what it allows: bytes, ids that repeat, policies, settings that contradict.
+# Some requests that the schema allows are refused with 400: byte lengths, duplicate ids, policies, conflicting rules.
 STATUSES = {"positive_data_acceptance": {"expected-statuses": ["2xx", "400", "404", "409"]}}
 config = schemathesis.Config.from_dict(
     {"operations": [{"include-operation-id": each, "checks": STATUSES} for each in ("rank", "lookup", "change_policy")]}
 )
-schema = schemathesis.openapi.from_dict(openapi(CALLS, "0"), config=config)
+schema = schemathesis.openapi.from_dict(openapi(OPERATIONS, "0"), config=config)
 
 
 @pytest.fixture(scope="module")
 def url():
-    """Where a service with keys answers."""
+    """URL of a service with keys."""
     with Ranker("memory:") as ranker:
         ranker.add_key("any", ["read"])
         with serving(ranker, admin_token="token") as client:
@@ -28,5 +28,5 @@ def url():
 
 @schema.parametrize()
 @settings(max_examples=15, derandomize=True, deadline=None)
-def test_answers_are_as_documented(case, url):
+def test_responses_conform_to_the_openapi_document(case, url):
     case.call_and_validate(base_url=url, headers={"Authorization": "Bearer token"})

@@ -1,4 +1,4 @@
-"""The service with simulated users makes the lists of the simulator, to the bit: in the library and over HTTP."""
+"""With simulated users the service reproduces the simulator to the bit, as a library and over HTTP."""
 
 import numpy as np
 import pytest
@@ -21,8 +21,8 @@ POLICIES = [
 ]
 
 
-def scene(policy, sessions, **changes):
-    """Data whose draws belong to the numbers that the service will give queries, in the order they arrive."""
+def simulated_run(policy, sessions, **changes):
+    """Simulate a run whose random draws are keyed by the query numbers that the service will assign."""
     base = mf.synthetic("mq2008-like", seed=3).take(range(6))
     stream = arrivals("uniform", sessions, base.queries, seed=7)
     order = list(dict.fromkeys(stream.tolist()))
@@ -34,7 +34,7 @@ def scene(policy, sessions, **changes):
 
 
 def serve_users(service, data, stream, trace, prior=None):
-    """Play the sessions of a run against a service, and compare every list."""
+    """Replay the sessions of a run against a service, and compare every list."""
     p = trace.state.p
     visits = np.zeros(data.queries, int)
     for t, q in enumerate(stream.tolist()):
@@ -52,7 +52,7 @@ def serve_users(service, data, stream, trace, prior=None):
 
 
 def check_counters(service, data, trace):
-    """Compare what the service knows at the end with what the simulator knows."""
+    """Compare the final state of the service with that of the simulator."""
     R = trace.state.estimate()
     for q in np.flatnonzero(trace.state.visits):
         rows = slice(data.offsets[q], data.offsets[q + 1])
@@ -65,34 +65,34 @@ def check_counters(service, data, trace):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_library_makes_the_lists_of_the_simulator(policy):
-    data, stream, trace = scene(policy, 600)
+def test_library_reproduces_the_simulator(policy):
+    data, stream, trace = simulated_run(policy, 600)
     with Ranker("memory:", policy=policy, seed=7) as ranker:
         serve_users(ranker, data, stream, trace)
         check_counters(ranker, data, trace)
 
 
-def test_priors_are_those_of_the_simulator():
-    data, stream, trace = scene("MCFair(beta=20)", 400, prior_mean=0.3, prior_strength=2.5, k_s=3)
+def test_priors_reproduce_the_simulator():
+    data, stream, trace = simulated_run("MCFair(beta=20)", 400, prior_mean=0.3, prior_strength=2.5, k_s=3)
     with Ranker("memory:", policy="MCFair(beta=20)", seed=7, prior_strength=2.5) as ranker:
         serve_users(ranker, data, stream, trace, prior=0.3)
     with Ranker("memory:", policy="MCFair(beta=20)", seed=7, prior_strength=2.5, prior_mean=0.3) as ranker:
         serve_users(ranker, data, stream, trace)
 
 
-def test_a_severity_is_that_of_the_simulator():
-    data, stream, trace = scene("MCFair(beta=20)", 400, severity=0.5)
+def test_severity_reproduces_the_simulator():
+    data, stream, trace = simulated_run("MCFair(beta=20)", 400, severity=0.5)
     with Ranker("memory:", policy="MCFair(beta=20)", seed=7, examination=0.5) as ranker:
         serve_users(ranker, data, stream, trace)
 
 
-def test_a_run_through_http_makes_the_lists_of_the_simulator(tmp_path):
+def test_http_service_reproduces_the_simulator(tmp_path):
     policy = "MCFair(alpha=1, beta=100, ties=random)"
-    data, stream, trace = scene(policy, 250)
+    data, stream, trace = simulated_run(policy, 250)
     with ServerProcess(tmp_path / "store.db", "--policy", policy, "--seed", "7") as server:
         with Client(f"http://127.0.0.1:{server.ready().port}") as client:
             serve_users(client, data, stream, trace)
             check_counters(client, data, trace)
         assert server.terminate() == 0
     replayed = mcfair("replay", "--store", tmp_path / "store.db")
-    assert "250 lists: all the same" in replayed.stdout
+    assert "250 lists: all reproduced" in replayed.stdout

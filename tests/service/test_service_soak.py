@@ -1,4 +1,4 @@
-"""A service in steady use does not grow: what has expired goes, however busy it is."""
+"""A service under steady load does not grow: expired entries are compacted, however busy it is."""
 
 import sys
 import time
@@ -7,22 +7,22 @@ from collections import deque
 import pytest
 from crash_loop import proof_faults
 from service_process import CRASH_SERVER, ServerProcess
-from shoppers import Shopper, Street
+from shoppers import LoadRun, Shopper
 from soak import Soak
 
-from mcfair.service import worker as worker_module
+from mcfair.service import group_commit as commit_module
 from mcfair.service.engine import Engine
 from mcfair.service.ranker import Ranker
-from mcfair.service.rules import make_rules
+from mcfair.service.rules import change_rules
 from mcfair.service.stores import SQLiteStore
-from mcfair.service.wire import Item, RankRequest, unread
+from mcfair.service.wire import Item, RankRequest, with_raw_items
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory of other processes is read from /proc")
 
-REQUEST = unread(RankRequest(query="red shoes", items=[Item("a"), Item("b"), Item("c")], k=2))
+REQUEST = with_raw_items(RankRequest(query="red shoes", items=[Item("a"), Item("b"), Item("c")], k=2))
 
 
-def test_steady_use_neither_grows_nor_loses_anything(tmp_path):
+def test_steady_load_neither_grows_nor_loses_anything(tmp_path):
     soaked = Soak(tmp_path, retention=3.0, pause=0.08).run(28, samples=14)
     print(*soaked.samples, sep="\n")
     assert soaked.faults == []
@@ -31,15 +31,15 @@ def test_steady_use_neither_grows_nor_loses_anything(tmp_path):
     assert soaked.growth("file") < 2
     assert soaked.growth("impressions") < 2
     assert soaked.growth("rss") < 1.5
-    assert max(sample.log for sample in soaked.samples) < 100e6
+    assert max(sample.wal for sample in soaked.samples) < 100e6
 
 
-def test_killed_in_the_middle_of_folding(tmp_path):
-    """What was acknowledged has expired when the server is killed: half of it is in bases that are never committed."""
+def test_crash_during_compaction(tmp_path):
+    """Kill the server when everything has expired and half of it is compacted in a transaction that never commits."""
     store, retention = tmp_path / "store.db", ("--retention", "4s")
-    crash = {"MCFAIR_CRASH": "in-fold:0"}
+    crash = {"MCFAIR_CRASH": "in-compaction:0"}
     with ServerProcess(store, *retention, command=CRASH_SERVER, environment=crash).ready() as server:
-        shopper = Shopper(Street(server.port), 0, seed=5)
+        shopper = Shopper(LoadRun(server.port), 0, seed=5)
         end = time.monotonic() + 2
         while time.monotonic() < end and len(shopper.impressions) < 80:
             shopper.visit()
@@ -47,31 +47,31 @@ def test_killed_in_the_middle_of_folding(tmp_path):
     shopper.connection.http.close()
     with ServerProcess(store, *retention, port=server.port).ready() as server, server.connect() as connection:
         while connection.get("/v1/usage").json["impressions"]:
-            shopper.look()
+            shopper.check_own_query()
             time.sleep(0.05)
-        shopper.look()
+        shopper.check_own_query()
         assert server.terminate() == 0
     shopper.connection.http.close()
-    assert shopper.street.faults == []
+    assert shopper.run_state.faults == []
     assert proof_faults(store) == []
 
 
-def test_keys_are_forgotten_as_fast_as_they_come():
+def test_idempotency_keys_expire_as_fast_as_they_arrive():
     now, rate, retention = 1_700_000_000_000, 1_000, 2
     store = SQLiteStore(None)
-    engine = Engine(store, lambda rules: make_rules(rules, None, {"retention": float(retention)}), clock=lambda: now)
+    engine = Engine(store, lambda rules: change_rules(rules, None, {"retention": float(retention)}), clock=lambda: now)
     for second in range(12):
         for i in range(rate):
             engine.rank(REQUEST, f"{second} {i}")
         now += 1_000
-        engine.sweep()
+        engine.compact_expired()
     left = store.number("SELECT count(*) FROM requests")
     store.close()
     assert left <= 2 * rate * retention
 
 
-def test_what_has_expired_goes_also_when_there_is_always_more_to_do(monkeypatch):
-    monkeypatch.setattr(worker_module, "SWEEP_EVERY", 0.1)
+def test_compaction_runs_under_constant_load(monkeypatch):
+    monkeypatch.setattr(commit_module, "COMPACTION_INTERVAL", 0.1)
     with Ranker("memory:", warm=False, retention=1.0) as ranker:
         waiting = deque(ranker.submit(Engine.rank, REQUEST) for _ in range(600))
         total, end = 600, time.monotonic() + 3
@@ -79,6 +79,6 @@ def test_what_has_expired_goes_also_when_there_is_always_more_to_do(monkeypatch)
             waiting.popleft().result()
             waiting.append(ranker.submit(Engine.rank, REQUEST))
             total += 1
-        assert ranker.depth > 0
+        assert ranker.queue_depth > 0
         left = ranker.usage().impressions
     assert left < total * 0.9

@@ -1,4 +1,4 @@
-"""What every store must do, and what a store in a file must do besides."""
+"""Stores: the interface in memory and in a file, and durability, locking and migration of files."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ import pytest
 from mcfair.errors import StoreError
 from mcfair.service.history import verify
 from mcfair.service.ranker import Ranker
-from mcfair.service.stores import Entry, SQLiteStore, StoredKey, holder, locate, open_reader, open_store
+from mcfair.service.stores import LogEntry, SQLiteStore, StoredKey, locate, open_reader, open_store, read_lock_note
 from mcfair.service.stores import sqlite as sqlite_module
 
 
@@ -25,13 +25,13 @@ def store(request, tmp_path):
 
 
 def entry(seq, **changes):
-    return Entry(seq, 1000 + seq, 0, 1, 1, b"body", None)._replace(**changes)
+    return LogEntry(seq, 1000 + seq, 0, 1, 1, b"body", None)._replace(**changes)
 
 
 # --- every store -----------------------------------------------------------------------------------------------------
 
 
-def test_what_is_rolled_back_was_never_there(store):
+def test_rollback_discards_everything(store):
     store.begin()
     first = store.add_query(b"one")
     store.commit()
@@ -39,15 +39,15 @@ def test_what_is_rolled_back_was_never_there(store):
     store.add_query(b"two")
     store.append(first, entry(1))
     store.add_items(first, 0, [("a", None)])
-    assert store.find_query(b"two") is not None  # what it wrote it reads back
+    assert store.find_query(b"two") is not None  # the writer reads its own uncommitted rows
     store.rollback()
     assert store.find_query(b"two") is None
     assert store.entry(first, 1) is None
     assert store.items(first) == []
-    store.rollback()  # nothing to roll back is fine
+    store.rollback()  # without a transaction it does nothing
 
 
-def test_numbers_of_queries_are_never_used_again(store):
+def test_query_numbers_are_never_reused(store):
     store.begin()
     numbers = [store.add_query(bytes([i])) for i in range(3)]
     assert store.numbers(0, 2) == numbers[:2]
@@ -59,7 +59,7 @@ def test_numbers_of_queries_are_never_used_again(store):
     store.commit()
 
 
-def test_a_log_takes_each_number_once(store):
+def test_duplicate_sequence_numbers_are_refused(store):
     store.begin()
     number = store.add_query(b"q")
     store.append(number, entry(1))
@@ -75,7 +75,7 @@ def test_a_log_takes_each_number_once(store):
     store.commit()
 
 
-def test_folding_drops_what_is_before_and_candidates_nobody_needs(store):
+def test_compaction_deletes_the_log_prefix_and_unused_candidate_sets(store):
     store.begin()
     number = store.add_query(b"q")
     for seq in range(1, 7):
@@ -88,33 +88,33 @@ def test_folding_drops_what_is_before_and_candidates_nobody_needs(store):
     assert store.snapshot(number, 5) == b"\4"
     assert store.snapshot(number, None, 1003) == b"\2"
     assert store.base(number) == 0
-    assert store.fold(number, 4) == [1]
+    assert store.compact(number, 4) == [1]
     assert store.base(number) == 4
     assert [each.seq for each in store.log(number, 0)] == [5, 6]
     assert [seq for seq, _ in store.snapshots(number)] == [4, 6]
     assert store.candidates(number, 2) == (1, b"\2")
     assert store.last_candidates(number) == 2
-    with pytest.raises(StoreError, match="lost its candidates 1"):
+    with pytest.raises(StoreError, match="candidate set 1 is missing"):
         store.candidates(number, 1)
     store.commit()
 
 
-def test_items_are_found_by_id_until_they_are_forgotten(store):
+def test_items_are_found_by_id_until_erased(store):
     store.begin()
     p, q = store.add_query(b"p"), store.add_query(b"q")
     store.add_items(p, 0, [("a", "G"), ("b", None)])
     store.add_items(q, 0, [("a", None)])
-    assert store.places_of("a") == [(p, 0), (q, 0)]
-    store.regroup(p, 1, "H")
+    assert store.rows_of_item("a") == [(p, 0), (q, 0)]
+    store.set_group(p, 1, "H")
     assert store.items(p) == [("a", "G"), ("b", "H")]
-    store.forget_item(p, 0)
+    store.erase_item(p, 0)
     assert store.items(p) == [(None, None), ("b", "H")]
-    assert store.places_of("a") == [(q, 0)]
+    assert store.rows_of_item("a") == [(q, 0)]
     store.commit()
 
 
 @pytest.mark.parametrize("n", [0, 1, 9, 10, 49, 50, 51, 123])
-def test_any_number_of_items_is_kept_in_order(store, n):
+def test_items_keep_their_order(store, n):
     store.begin()
     number = store.add_query(b"p")
     items = [(f"item {i}", "G" if i % 3 else None) for i in range(n)]
@@ -122,21 +122,21 @@ def test_any_number_of_items_is_kept_in_order(store, n):
     store.add_items(number, n, [("last", None)])
     store.commit()
     assert store.items(number) == [*items, ("last", None)]
-    assert store.places_of("last") == [(number, n)]
+    assert store.rows_of_item("last") == [(number, n)]
 
 
-def test_requests_are_remembered_until_they_are_old(store):
+def test_requests_expire(store):
     store.begin()
     for i in range(3):
         store.add_request(bytes([i]), b"digest", 1, i, 1000 + i)
     assert store.find_request(b"\1") == (b"digest", 1, 1)
-    assert store.forget_requests(1002) == 1002
+    assert store.expire_requests(1002) == 1002
     assert [store.find_request(bytes([i])) is None for i in range(3)] == [True, True, False]
-    assert store.forget_requests(1003) is None
+    assert store.expire_requests(1003) is None
     store.commit()
 
 
-def test_keys_are_revoked_once(store):
+def test_revocation_time_of_a_key_does_not_change(store):
     store.begin()
     store.add_key(StoredKey("id", b"digest", "name", "rank", 1, None))
     store.revoke_key("id", 5)
@@ -145,7 +145,7 @@ def test_keys_are_revoked_once(store):
     store.commit()
 
 
-def test_a_reader_sees_what_is_committed_and_nothing_later(store):
+def test_reader_sees_a_snapshot_of_committed_data(store):
     store.begin()
     store.add_query(b"one")
     store.commit()
@@ -159,7 +159,7 @@ def test_a_reader_sees_what_is_committed_and_nothing_later(store):
         assert reader.secret == store.secret
 
 
-def test_a_backup_is_whole_and_overwrites_nothing(store, tmp_path):
+def test_backup_is_complete_and_overwrites_nothing(store, tmp_path):
     store.begin()
     store.add_query(b"one")
     store.commit()
@@ -177,12 +177,12 @@ def test_a_backup_is_whole_and_overwrites_nothing(store, tmp_path):
 # --- stores in files -------------------------------------------------------------------------------------------------
 
 
-def test_every_commit_is_on_disk(tmp_path):
+def test_file_is_configured_for_durable_commits(tmp_path):
     store = open_store(f"sqlite:///{tmp_path}/s.db")
     assert store.one("PRAGMA journal_mode") == "wal"
     assert store.one("PRAGMA synchronous") == 2  # FULL
     store.close()
-    assert stat.S_IMODE((tmp_path / "s.db").stat().st_mode) == 0o600  # it holds a secret
+    assert stat.S_IMODE((tmp_path / "s.db").stat().st_mode) == 0o600  # it contains a secret
     assert not (tmp_path / "s.db-wal").exists()
 
 
@@ -195,7 +195,7 @@ def test_urls_name_files():
             locate(wrong)
 
 
-def test_a_second_process_is_kept_out_until_the_first_ends(tmp_path):
+def test_lock_excludes_a_second_process_until_the_first_ends(tmp_path):
     path = tmp_path / "s.db"
     script = f"""
 import sys
@@ -209,19 +209,19 @@ sys.stdin.read()
     )  # fmt: skip
     try:
         assert process.stdout.readline() == "open\n"
-        assert holder(path) == b""
+        assert read_lock_note(path) == b""
         with pytest.raises(StoreError, match="in use by another process"):
             open_store(path)
-        with open_reader(path) as reader:  # readers are welcome
+        with open_reader(path) as reader:  # readers are allowed
             assert reader.usage().queries == 0
     finally:
         process.kill()
         process.communicate()
-    assert holder(path) is None
+    assert read_lock_note(path) is None
     open_store(path).close()
 
 
-def test_files_of_others_are_refused_and_left_alone(tmp_path):
+def test_foreign_files_are_refused_and_unchanged(tmp_path):
     foreign = tmp_path / "foreign.db"
     with sqlite3.connect(foreign) as db:
         db.execute("CREATE TABLE theirs (x)")
@@ -233,33 +233,40 @@ def test_files_of_others_are_refused_and_left_alone(tmp_path):
     with sqlite3.connect(newer) as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
-    for path, says in ((foreign, "another program"), (text, "not a database"), (newer, "newer mcfair")):
+    for path, message in ((foreign, "another program"), (text, "not a database"), (newer, "newer mcfair")):
         before = path.read_bytes()
-        with pytest.raises(StoreError, match=says):
+        with pytest.raises(StoreError, match=message):
             open_store(path)
         assert path.read_bytes() == before
-        assert holder(path) is None
+        assert read_lock_note(path) is None
 
 
-def test_damage_is_found_when_a_small_store_is_opened(tmp_path):
+DAMAGED = r"s\.db.*(is damaged|malformed|is not a database|unsupported file format)"
+
+
+def test_damage_is_detected_when_a_small_store_is_opened(tmp_path):
     path = tmp_path / "s.db"
     with Ranker(path, warm=False) as ranker:
         for i in range(30):
             ranker.rank(f"q{i}", [f"item{j}" for j in range(20)])
     whole = path.read_bytes()
     pages = len(whole) // 4096
+
+    def check_opens(content):
+        path.write_bytes(content)
+        open_store(path).close()
+
     for page in range(1, pages, 3):
-        broken = bytearray(whole)
-        broken[page * 4096 : page * 4096 + 64] = os.urandom(64)
-        path.write_bytes(broken)
-        with pytest.raises(StoreError, match=r"s\.db"):
-            open_store(path)
-    path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(StoreError, match=r"malformed|damaged"):
-        open_store(path)
+        damaged = bytearray(whole)
+        damaged[page * 4096 : page * 4096 + 64] = os.urandom(64)
+        check_opens(whole)  # the control: written in the same way, but undamaged
+        with pytest.raises(StoreError, match=DAMAGED):
+            check_opens(damaged)
+    with pytest.raises(StoreError, match=r"malformed|is damaged"):
+        check_opens(whole[: len(whole) // 2])
 
 
-def test_older_files_are_brought_up_to_date(tmp_path, monkeypatch):
+def test_older_files_are_migrated(tmp_path, monkeypatch):
     path = tmp_path / "s.db"
     with Ranker(path, warm=False) as ranker:
         ranker.rank("q", ["a"])
@@ -277,7 +284,7 @@ def test_older_files_are_brought_up_to_date(tmp_path, monkeypatch):
         assert ranker.query_state("q").visits == 1
 
 
-def test_a_migration_that_fails_changes_nothing(tmp_path, monkeypatch):
+def test_failed_migration_changes_nothing(tmp_path, monkeypatch):
     path = tmp_path / "s.db"
     open_store(path).close()
     monkeypatch.setattr(sqlite_module, "SCHEMA_VERSION", 2)
@@ -295,7 +302,7 @@ MOUNTS = """22 1 8:1 / / rw - ext4 /dev/sda1 rw
 31 22 0:41 / /srv rw - ext4 /dev/sdb1 rw"""
 
 
-def test_network_file_systems_are_recognised(tmp_path, monkeypatch):
+def test_network_file_systems_are_refused(tmp_path, monkeypatch):
     from pathlib import Path
 
     kind = sqlite_module.file_system
@@ -307,7 +314,7 @@ def test_network_file_systems_are_recognised(tmp_path, monkeypatch):
         open_store(tmp_path / "s.db")
 
 
-def test_a_backup_taken_under_load_is_sound(tmp_path):
+def test_backup_under_load_is_consistent(tmp_path):
     stop = threading.Event()
     with Ranker(tmp_path / "s.db", policy="MCFair(beta=5)", warm=False) as ranker:
 
@@ -333,7 +340,7 @@ def test_a_backup_taken_under_load_is_sound(tmp_path):
             assert copy.usage().queries <= 1
 
 
-def test_a_store_killed_in_the_middle_can_be_read_without_a_server(tmp_path):
+def test_store_of_a_killed_process_can_be_read(tmp_path):
     live = SQLiteStore(tmp_path / "s.db")
     live.begin()
     live.add_query(b"one")

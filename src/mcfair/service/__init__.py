@@ -1,1 +1,1 @@
-"""The ranking service: lists for people instead of simulated users, durable, idempotent and explainable."""
+"""The ranking service: fair rankings for live traffic, durable, idempotent and explainable."""

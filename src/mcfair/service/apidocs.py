@@ -1,4 +1,4 @@
-"""What the service says of itself: the OpenAPI document, made from the types, and a page for people made from that."""
+"""API documentation: the OpenAPI document, generated from the types, and an HTML page generated from it."""
 
 from __future__ import annotations
 
@@ -16,47 +16,48 @@ from msgspec import Struct
 from .http import JSON, PROBLEM
 from .wire import MAX_KEY, Problem, Scope
 
-__all__ = ["KEY_PATTERN", "Call", "openapi", "page"]
+__all__ = ["KEY_PATTERN", "Operation", "openapi", "page"]
 
 KEY_PATTERN = rf"^[!-~]{{1,{MAX_KEY}}}$"
-"""What an Idempotency-Key looks like: visible ASCII characters."""
+"""Pattern of an Idempotency-Key: visible ASCII characters."""
 
 
-class Call(Struct, frozen=True, kw_only=True):
-    """One call of the service, as the router, the check of keys and the documents need it.
+class Operation(Struct, frozen=True, kw_only=True):
+    """An operation of the HTTP API: its route, scope, request and response types.
 
-    The documentation of `work` is that of the call; `reads` is what a body is decoded to if that is not `takes`, which
-    is documented; `also` has the refusals that not every call knows.
+    The docstring of `function` is the documentation of the operation. `request` is the documented type of the body;
+    `decode_as` is the type it is decoded to, if that is another one. `errors` are statuses that only some operations
+    respond with. An `idempotent` operation accepts an Idempotency-Key.
     """
 
     method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
-    group: str
+    tag: str
     scope: Scope | None
-    work: Callable[..., Any]
-    takes: Any = None
-    reads: Any = None
-    gives: Any = None
+    function: Callable[..., Any]
+    request: Any = None
+    decode_as: Any = None
+    response: Any = None
     status: int = 200
-    media: str = JSON
-    also: tuple[int, ...] = ()
+    media_type: str = JSON
+    errors: tuple[int, ...] = ()
     example: Any = None
-    keyed: bool = False
+    idempotent: bool = False
 
     @property
     def parameters(self) -> list[str]:
-        """Names in the path."""
+        """Names of the path parameters."""
         return re.findall(r"{(\w+)}", self.path)
 
     @property
-    def refusals(self) -> list[int]:
-        """Which refusals to be ready for."""
-        codes = {400, 500, 503, *self.also}
+    def error_statuses(self) -> list[int]:
+        """Error statuses of the operation, ascending."""
+        codes = {400, 500, 503, *self.errors}
         if self.scope is not None:
             codes |= {401, 403}
         if self.parameters:
             codes.add(404)
-        if self.takes is not None:
+        if self.request is not None:
             codes |= {408, 413, 415}
         return sorted(codes)
 
@@ -65,89 +66,89 @@ class Call(Struct, frozen=True, kw_only=True):
 
 ABOUT = """Fair ranking while relevance is still being learnt.
 
-An application sends a query and its candidates and gets a ranked list; later it reports what was clicked. The service \
-keeps count, so the next list is better informed and fairer."""
+An application sends a query with its candidates and receives a ranked list; later it reports the clicks. The service \
+records impressions and clicks, so that the next ranking is better informed and fairer."""
 
-MEANINGS = {
-    400: "The request is malformed or asks for something that is not allowed; `field` names the part at fault.",
-    401: "A key is missing, unknown or revoked.",
-    403: "The key is not good for this call; or, without keys, the Host header is not a loopback name.",
-    404: "There is no such thing.",
-    408: "The body did not arrive in time.",
-    409: "The request contradicts an earlier one, such as another request with the same key.",
-    413: "The body is too large.",
-    415: "The body is not application/json.",
-    500: "Something unexpected happened, and was logged.",
-    503: "The service cannot answer now, and nothing was done: send the same request again after Retry-After seconds.",
+ERRORS = {
+    400: "The request is malformed or not allowed; `field` names the part at fault.",
+    401: "The API key is missing, unknown or revoked.",
+    403: "The API key lacks the required scope; or, without keys, the Host header is not a loopback name.",
+    404: "The resource does not exist.",
+    408: "The request body did not arrive in time.",
+    409: "The request conflicts with an earlier one, such as another request with the same Idempotency-Key.",
+    413: "The request body is too large.",
+    415: "The request body is not application/json.",
+    500: "An unexpected error occurred and was logged.",
+    503: "The service is unavailable and nothing was changed: retry the same request after Retry-After seconds.",
 }
 
 
-def openapi(calls: Iterable[Call], version: str) -> dict[str, Any]:
-    """Describe calls as OpenAPI 3.1 has it."""
-    calls = list(calls)
-    kinds = [kind for call in calls for kind in (call.takes, call.gives) if kind is not None]
+def openapi(operations: Iterable[Operation], version: str) -> dict[str, Any]:
+    """Build the OpenAPI 3.1 document of operations."""
+    operations = list(operations)
+    types = [kind for each in operations for kind in (each.request, each.response) if kind is not None]
     schemas, components = msgspec.json.schema_components(
-        [Problem, *kinds], ref_template="#/components/schemas/{name}"
+        [Problem, *types], ref_template="#/components/schemas/{name}"
     )  # fmt: skip
-    schema_of = dict(zip(map(repr, [Problem, *kinds]), schemas, strict=True))
+    schema_of = dict(zip(map(repr, [Problem, *types]), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for call in calls:
-        paths.setdefault(call.path, {})[call.method.lower()] = operation(call, schema_of)
+    for each in operations:
+        paths.setdefault(each.path, {})[each.method.lower()] = describe_operation(each, schema_of)
     return {
         "openapi": "3.1.0",
         "info": {"title": "mcfair", "version": version, "description": ABOUT},
         "servers": [{"url": "/"}],
-        "tags": [{"name": group} for group in dict.fromkeys(call.group for call in calls)],
+        "tags": [{"name": tag} for tag in dict.fromkeys(each.tag for each in operations)],
         "paths": paths,
         "components": {
             "schemas": components,
-            "responses": {str(code): refusal(code) for code in MEANINGS},
+            "responses": {str(code): describe_error(code) for code in ERRORS},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
 
 
-def operation(call: Call, schema_of: dict[str, Any]) -> dict[str, Any]:
-    """Describe one call."""
-    summary, _, more = (inspect.getdoc(call.work) or "").partition("\n\n")
-    described: dict[str, Any] = {"operationId": call.work.__name__, "tags": [call.group], "summary": summary}
+def describe_operation(each: Operation, schema_of: dict[str, Any]) -> dict[str, Any]:
+    """Build the OpenAPI description of one operation."""
+    summary, _, more = (inspect.getdoc(each.function) or "").partition("\n\n")
+    described: dict[str, Any] = {"operationId": each.function.__name__, "tags": [each.tag], "summary": summary}
     if more:
         described["description"] = " ".join(more.split())
-    if call.scope is not None:
-        described["security"] = [{"key": [call.scope]}]
-    parameters = [{"name": name, "in": "path", "required": True, "schema": TEXT} for name in call.parameters]
-    if call.keyed:
+    if each.scope is not None:
+        described["security"] = [{"key": [each.scope]}]
+    parameters = [{"name": name, "in": "path", "required": True, "schema": TEXT} for name in each.parameters]
+    if each.idempotent:
         schema = {"type": "string", "pattern": KEY_PATTERN}
-        about = "Makes it safe to send a request again: the same key and body give the same answer, and count once."
+        about = (
+            "Makes retries safe: a repeated request with the same key and body gets the same response and counts once."
+        )
         parameters.append({"name": "Idempotency-Key", "in": "header", "description": about, "schema": schema})
     if parameters:
         described["parameters"] = parameters
-    if call.takes is not None:
-        body = {"schema": schema_of[repr(call.takes)]}
-        if call.example is not None:
-            body["example"] = call.example
+    if each.request is not None:
+        body = {"schema": schema_of[repr(each.request)]}
+        if each.example is not None:
+            body["example"] = each.example
         described["requestBody"] = {"required": True, "content": {JSON: body}}
-    answer: dict[str, Any] = {"description": HTTPStatus(call.status).phrase}
-    if call.gives is not None or call.media != JSON:
-        answer["content"] = {call.media: {"schema": schema_of[repr(call.gives)] if call.gives else TEXT}}
-    refusals = {str(code): {"$ref": f"#/components/responses/{code}"} for code in call.refusals}
-    described["responses"] = {str(call.status): answer} | refusals
+    success: dict[str, Any] = {"description": HTTPStatus(each.status).phrase}
+    if each.response is not None or each.media_type != JSON:
+        success["content"] = {each.media_type: {"schema": schema_of[repr(each.response)] if each.response else TEXT}}
+    errors = {str(code): {"$ref": f"#/components/responses/{code}"} for code in each.error_statuses}
+    described["responses"] = {str(each.status): success} | errors
     return described
 
 
 TEXT = {"type": "string"}
 
 
-def refusal(code: int) -> dict[str, Any]:
-    """Describe an answer that is a problem."""
+def describe_error(code: int) -> dict[str, Any]:
+    """Build the OpenAPI description of an error response."""
     described: dict[str, Any] = {
-        "description": MEANINGS[code],
+        "description": ERRORS[code],
         "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
     if code == 503:
-        described["headers"] = {
-            "Retry-After": {"description": "whole seconds", "schema": {"type": "integer", "minimum": 1}}
-        }
+        described["headers"] = {"Retry-After": {"description": "seconds", "schema": {"type": "integer", "minimum": 1}}}
     if code == 401:
         described["headers"] = {"WWW-Authenticate": {"schema": TEXT}}
     return described
@@ -157,7 +158,7 @@ def refusal(code: int) -> dict[str, Any]:
 
 
 def page(document: dict[str, Any]) -> str:
-    """Render a document as one page that needs nothing else: no script, no font, no picture."""
+    """Render an OpenAPI document as one self-contained HTML page, without scripts, fonts or images."""
     groups: dict[str, list[tuple[str, str, dict[str, Any]]]] = {each["name"]: [] for each in document["tags"]}
     for path, operations in document["paths"].items():
         for method, described in operations.items():
@@ -171,15 +172,15 @@ def page(document: dict[str, Any]) -> str:
         )
         for group, members in groups.items()
     )
-    calls = "".join(
-        f"<h2>{escape(group)}</h2>" + "".join(call_section(*each, document) for each in members)
+    sections = "".join(
+        f"<h2>{escape(group)}</h2>" + "".join(operation_section(*each, document) for each in members)
         for group, members in groups.items()
     )
     kinds = "".join(
         f'<section id="{name}"><h3>{name}</h3><p>{prose(schema.get("description", ""))}</p>{fields(schema)}</section>'
         for name, schema in sorted(schemas.items())
     )
-    codes = "".join(f"<tr><td>{code}</td><td>{prose(text)}</td></tr>" for code, text in MEANINGS.items())
+    codes = "".join(f"<tr><td>{code}</td><td>{prose(text)}</td></tr>" for code, text in ERRORS.items())
     about = "".join(f"<p>{prose(part)}</p>" for part in info["description"].split("\n\n"))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -188,28 +189,29 @@ def page(document: dict[str, Any]) -> str:
         f'<nav><a class="home" href="#top">{escape(info["title"])} <small>{escape(info["version"])}</small></a>{menu}'
         '<p>Types</p><a href="#types"><span>all types</span></a></nav>'
         f'<main id="top"><h1>{escape(info["title"])} API</h1>{about}{START}'
-        f"<h2>Refusals</h2><p>{REFUSALS}</p><table>{codes}</table>"
-        f'{calls}<h2 id="types">Types</h2>{kinds}</main></body></html>'
+        f"<h2>Errors</h2><p>{ERROR_FORMAT}</p><table>{codes}</table>"
+        f'{sections}<h2 id="types">Types</h2>{kinds}</main></body></html>'
     )
 
 
-START = """<p>The examples take the address and the key from the shell. A service without keys needs none, and only
-answers on the machine it runs on. The <a href="/openapi.json">OpenAPI document</a> says all of this to machines.</p>
+START = """<p>The examples read the address and the API key from environment variables. A service without keys needs
+none and accepts only requests from the same machine. The same information is available as an
+<a href="/openapi.json">OpenAPI document</a>.</p>
 <pre>export MCFAIR=http://127.0.0.1:8000
 export KEY=&hellip;   # from: mcfair keys add</pre>"""
 
-REFUSALS = (
-    "Whatever goes wrong, the answer is a problem as RFC 9457 has it, of type <code>application/problem+json</code>: "
-    'a <a href="#Problem">Problem</a>. Under 500 the request is at fault, from 500 on the service is.'
+ERROR_FORMAT = (
+    "Every error response is a problem (RFC 9457) of type <code>application/problem+json</code>: see "
+    '<a href="#Problem">Problem</a>. Statuses below 500 are faults of the request, others of the service.'
 )
 
 
-def call_section(method: str, path: str, described: dict[str, Any], document: dict[str, Any]) -> str:
-    """Render one call: what it does, how to make it, what goes in and what comes out."""
+def operation_section(method: str, path: str, described: dict[str, Any], document: dict[str, Any]) -> str:
+    """Render one operation: description, example, parameters, request and response."""
     scopes = [scope for each in described.get("security", []) for scope in each["key"]]
     parts = [
         f'<section id="{described["operationId"]}"><h3>{badge(method)} <code>{escape(path)}</code>'
-        f"<small>{f'scope {scopes[0]}' if scopes else 'no key'}</small></h3><p>{prose(described['summary'])}"
+        f"<small>{f'scope {scopes[0]}' if scopes else 'no key required'}</small></h3><p>{prose(described['summary'])}"
         f" {prose(described.get('description', ''))}</p>",
         f"<pre>{escape(curl(method, path, described))}</pre>",
     ]
@@ -222,21 +224,21 @@ def call_section(method: str, path: str, described: dict[str, Any], document: di
         parts.append(f"<h4>Parameters</h4><table>{given}</table>")
     if "requestBody" in described:
         schema = described["requestBody"]["content"][JSON]["schema"]
-        parts.append(f"<h4>Body: {typed(schema)}</h4>{fields(resolved(schema, document))}")
-    done, *refusals = described["responses"]
+        parts.append(f"<h4>Request body: {typed(schema)}</h4>{fields(resolved(schema, document))}")
+    done, *errors = described["responses"]
     (media, content), *_ = described["responses"][done].get("content", {"": {}}).items() or [("", {})]
     schema = content.get("schema", {})
     parts.append(
-        f"<h4>Answer: {done} {typed(schema) if media == JSON else f'<code>{media}</code>' if media else ''}</h4>"
+        f"<h4>Response: {done} {typed(schema) if media == JSON else f'<code>{media}</code>' if media else ''}</h4>"
     )
     if media == JSON:
         parts.append(fields(resolved(schema, document)))
-    parts.append(f'<p class="refusals">Refusals: {", ".join(refusals)}</p></section>')
+    parts.append(f'<p class="errors">Errors: {", ".join(errors)}</p></section>')
     return "".join(parts)
 
 
 def curl(method: str, path: str, described: dict[str, Any]) -> str:
-    """Write a call as a shell command."""
+    """Return a curl command that calls an operation."""
     words = ["curl"] + ([f"-X {method}"] if method not in ("GET", "POST") else [])
     words.append('"$MCFAIR' + re.sub(r"{(\w+)}", lambda name: name[1].upper(), path) + '"')
     lines = [" ".join(words)]
@@ -251,7 +253,7 @@ def curl(method: str, path: str, described: dict[str, Any]) -> str:
 
 
 def fields(schema: dict[str, Any]) -> str:
-    """Render the fields of an object as a table; which ones are required matters where others are forbidden."""
+    """Render the fields of an object as a table; required fields are marked in request types only."""
     if "properties" not in schema:
         return ""
     required = schema.get("required", []) if schema.get("additionalProperties") is False else []
@@ -272,7 +274,7 @@ def fields(schema: dict[str, Any]) -> str:
 
 
 def typed(schema: dict[str, Any]) -> str:
-    """Name a type, with a link where it has a section of its own."""
+    """Render the name of a type, linked to its section if it has one."""
     if "$ref" in schema:
         name = schema["$ref"].rsplit("/", 1)[1]
         return f'<a href="#{name}">{name}</a>'
@@ -298,25 +300,25 @@ BOUNDS = {
 
 
 def bounds(schema: dict[str, Any]) -> list[str]:
-    """Say which values are allowed."""
+    """Describe the limits of a value."""
     parts = [schema, *schema.get("anyOf", [])]
     return [text.format(part[name]) for part in parts for name, text in BOUNDS.items() if name in part]
 
 
 def resolved(schema: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
-    """Follow a reference, also that of the members of a list."""
+    """Resolve the reference of a schema, or of the members of a list."""
     schema = schema.get("items", schema) if schema.get("type") == "array" else schema
     name = schema.get("$ref", "").rsplit("/", 1)[-1]
     return document["components"]["schemas"].get(name, schema)  # type: ignore[no-any-return]
 
 
 def badge(method: str) -> str:
-    """Render the name of a method."""
+    """Render an HTTP method."""
     return f'<b class="{method.lower()}">{method}</b>'
 
 
 def prose(text: str) -> str:
-    """Render a text in which `names` stand in backticks."""
+    """Render a text with code in backticks."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
 
 
@@ -346,7 +348,7 @@ table{border-collapse:collapse;table-layout:fixed;width:100%;font-size:.9rem}
 td{border-top:1px solid var(--line);padding:.35rem .8rem .35rem 0;vertical-align:top}tr:first-child td{border-top:0}
 td:first-child{width:11rem}td:nth-child(2):not(:last-child){width:13rem}
 b{font-size:.75rem;letter-spacing:.03em}.get{color:var(--get)}.post{color:var(--post)}.put{color:var(--put)}
-.delete{color:var(--delete)}.refusals{color:var(--soft);font-size:.85rem}
+.delete{color:var(--delete)}.errors{color:var(--soft);font-size:.85rem}
 @media(max-width:60rem){body{display:block}nav{position:static;height:auto;border-right:0}main{padding:1rem}
 td{overflow-wrap:anywhere}td:first-child{width:30%}td:nth-child(2):not(:last-child){width:30%}}
 """

@@ -1,6 +1,6 @@
-"""The calls of the service, who may make them, and a problem as RFC 9457 has it for every refusal.
+"""The operations of the HTTP API, their authorization, and problem responses (RFC 9457) for every error.
 
-They are few and fixed, and msgspec decodes and encodes, so a framework would only add to the time of every request.
+The operations are few and fixed, and msgspec decodes and encodes them, so a web framework would only add latency.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import msgspec
 
 from ..errors import ConflictError, NotFoundError, PolicyError, RequestError, SettingError, StoreError, UnavailableError
 from ..service import wire
-from .apidocs import KEY_PATTERN, Call, openapi, page
+from .admission import AdmissionControl, Metrics, log_failure
+from .apidocs import KEY_PATTERN, Operation, openapi, page
 from .engine import Engine
-from .gate import Gate, Metrics, log_failure
-from .http import JSON, TOO_LARGE, Answer, Request, Stream, head_of, refusal
+from .http import JSON, TOO_LARGE, Request, Response, StreamingResponse, encode_head, problem_response
 from .ranker import Ranker
 
 try:
@@ -33,19 +33,19 @@ try:
 except ImportError:
     raise SettingError("the service needs prometheus-client: pip install 'mcfair[service]'") from None
 
-__all__ = ["CALLS", "Service", "is_loopback", "make_app"]
+__all__ = ["OPERATIONS", "Service", "is_loopback", "make_app"]
 
 NDJSON = "application/x-ndjson"
 FRESH_SECONDS = 10.0
-"""How long a scan over all queries is good for."""
+"""How long the result of a scan over all queries is reused."""
 
 NO_STORE = {"cache-control": "no-store"}
 CHUNK = 1 << 16
-"""Bytes of an export that are sent at once."""
+"""Size of the chunks of an export, in bytes."""
 
 
-class RefusedError(Exception):
-    """A request that is turned down before the core sees it."""
+class HTTPError(Exception):
+    """An error response that is decided before the engine is involved."""
 
     def __init__(self, status: int, detail: str, field: str | None = None, **headers: str) -> None:
         super().__init__(detail)
@@ -55,7 +55,7 @@ class RefusedError(Exception):
 
 
 def next_chunk(lines: Iterator[bytes]) -> bytes:
-    """Take lines together until there is enough to send; nothing at the end."""
+    """Join lines to one chunk; return nothing at the end."""
     taken, size = [], 0
     for line in lines:
         taken.append(line)
@@ -65,22 +65,22 @@ def next_chunk(lines: Iterator[bytes]) -> bytes:
     return b"".join(taken)
 
 
-# --- what comes in ---------------------------------------------------------------------------------------------------
+# --- request headers -------------------------------------------------------------------------------------------------
 
 
-def check_body(headers: dict[bytes, bytes]) -> None:
-    """Refuse a body that does not say it is JSON, and one that says it is too large."""
+def check_body_headers(headers: dict[bytes, bytes]) -> None:
+    """Check the media type, encoding and declared length of a request body."""
     media = headers.get(b"content-type", b"")
     if media != b"application/json" and media.partition(b";")[0].strip().lower() != b"application/json":
-        raise RefusedError(415, f"the body must be {JSON}, and the Content-Type header must say so")
+        raise HTTPError(415, f"the Content-Type header must be {JSON}")
     if headers.get(b"content-encoding", b"identity") != b"identity":
-        raise RefusedError(415, "the body must not be compressed")
+        raise HTTPError(415, "the body must not be compressed")
     if int(headers.get(b"content-length", 0)) > wire.MAX_BODY:
-        raise RefusedError(413, TOO_LARGE)
+        raise HTTPError(413, TOO_LARGE)
 
 
 def idempotency_key(headers: dict[bytes, bytes]) -> str | None:
-    """Take the key out of the headers, if there is one."""
+    """Return the Idempotency-Key of a request, if it has one."""
     given = headers.get(b"idempotency-key")
     if given is None:
         return None
@@ -96,7 +96,7 @@ KEY = re.compile(KEY_PATTERN)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, such as that of a URL, is sure to be this machine.
+    """Return whether a host name or address certainly refers to this machine.
 
     Examples
     --------
@@ -114,24 +114,24 @@ def is_loopback(host: str) -> bool:
 
 @lru_cache(256)
 def is_loopback_name(host: bytes) -> bool:
-    """Whether a Host header, which may have a port, names this machine."""
+    """Return whether a Host header, which may have a port, refers to this machine."""
     return is_loopback(re.sub(r":\d*$", "", host.decode("latin-1")))
 
 
-# --- the calls -------------------------------------------------------------------------------------------------------
+# --- the operations --------------------------------------------------------------------------------------------------
 
-CALLS: list[Call] = []
-"""Every call of the service, in the order of the documentation."""
+OPERATIONS: list[Operation] = []
+"""Every operation of the service, in the order of the documentation."""
 
 
-def call(method: Any, path: str, group: str, scope: wire.Scope | None, **options: Any) -> Callable[..., Any]:
-    """Enter a method of `Service` into the list of calls."""
+def route(method: Any, path: str, tag: str, scope: wire.Scope | None, **options: Any) -> Callable[..., Any]:
+    """Register a method of `Service` as an operation."""
 
-    def enter(work: Callable[..., Any]) -> Callable[..., Any]:
-        CALLS.append(Call(method=method, path=path, group=group, scope=scope, work=work, **options))
-        return work
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        OPERATIONS.append(Operation(method=method, path=path, tag=tag, scope=scope, function=function, **options))
+        return function
 
-    return enter
+    return register
 
 
 EXAMPLE_IMPRESSION = "IMPRESSION"
@@ -144,7 +144,7 @@ EVENTS_EXAMPLE = {"events": [{"impression": EXAMPLE_IMPRESSION, "item": "sku2", 
 
 
 class Service:
-    """The calls, and what they need."""
+    """The operations of the HTTP API."""
 
     def __init__(self, ranker: Ranker, *, admin_token: str | None = None, loopback: bool = True) -> None:
         self.ranker = ranker
@@ -154,124 +154,124 @@ class Service:
         self.scan: asyncio.Task[wire.Fairness] | None = None
         self.scanned_at = -math.inf
         self.exporter = ThreadPoolExecutor(1, "mcfair-export")
-        self.document = openapi(CALLS, version("mcfair"))
+        self.document = openapi(OPERATIONS, version("mcfair"))
         self.page = page(self.document)
-        self.gate: Gate
+        self.admission: AdmissionControl
 
     # ranking
 
-    @call(
-        "POST", "/v1/rank", "Ranking", "rank", takes=wire.RankRequest, reads=wire.UnreadRank, gives=wire.Ranking,
-        also=(409,), keyed=True, example=RANK_EXAMPLE,
+    @route(
+        "POST", "/v1/rank", "Ranking", "rank", request=wire.RankRequest, decode_as=wire.RawRankRequest,
+        response=wire.Ranking, errors=(409,), idempotent=True, example=RANK_EXAMPLE,
     )  # fmt: skip
-    def rank(self, body: wire.UnreadRank, key: str | None) -> Awaitable[wire.Ranking]:
+    def rank(self, body: wire.RawRankRequest, key: str | None) -> Awaitable[wire.Ranking]:
         """Rank the candidates of a query.
 
-        The list is recorded as an impression and its exposure counted before the answer is sent. Ids must be distinct
-        and have at most 256 bytes, the query at most 4,096. With an Idempotency-Key, the same request, byte for byte in
-        its items, gets the same answer again and counts once; without one, it counts again.
+        The impression and its exposure are durable before the response is sent. Ids must be distinct and have at most
+        256 bytes, the query at most 4,096. A repeated request with the same Idempotency-Key, byte for byte in its
+        items, gets the same response and counts once; without a key it counts again.
         """
-        return self.ranker.ask(Engine.rank, body, key)
+        return self.ranker.submit_async(Engine.rank, body, key)
 
-    @call(
-        "POST", "/v1/feedback", "Ranking", "feedback", takes=wire.Feedback, gives=wire.FeedbackAnswer,
+    @route(
+        "POST", "/v1/feedback", "Ranking", "feedback", request=wire.Feedback, response=wire.FeedbackResults,
         example=EVENTS_EXAMPLE,
     )  # fmt: skip
-    async def feedback(self, body: wire.Feedback) -> wire.FeedbackAnswer:
-        """Report what was clicked, or what was shown.
+    async def feedback(self, body: wire.Feedback) -> wire.FeedbackResults:
+        """Report clicks and shown ranks.
 
-        A click is one bit for each impression and item: it may be sent again, in any order. Every ranking that starts
-        after the answer knows of it.
+        A click is one bit per impression and item, so events may be repeated and may arrive in any order. Every ranking
+        that starts after the response takes the events into account.
         """
-        answer: wire.FeedbackAnswer = await self.ranker.ask(Engine.feedback, body.events)
-        self.metrics.reported("feedback", answer)
-        return answer
+        results: wire.FeedbackResults = await self.ranker.submit_async(Engine.feedback, body.events)
+        self.metrics.count_events("feedback", results)
+        return results
 
-    @call(
-        "POST", "/v1/retract", "Ranking", "feedback", takes=wire.Feedback, gives=wire.FeedbackAnswer,
+    @route(
+        "POST", "/v1/retract", "Ranking", "feedback", request=wire.Feedback, response=wire.FeedbackResults,
         example=EVENTS_EXAMPLE,
     )  # fmt: skip
-    async def retract(self, body: wire.Feedback) -> wire.FeedbackAnswer:
-        """Take back what was reported, such as the clicks of a robot."""
-        answer: wire.FeedbackAnswer = await self.ranker.ask(Engine.feedback, body.events, retract=True)
-        self.metrics.reported("retract", answer)
-        return answer
+    async def retract(self, body: wire.Feedback) -> wire.FeedbackResults:
+        """Retract events, such as the clicks of a robot."""
+        results: wire.FeedbackResults = await self.ranker.submit_async(Engine.feedback, body.events, retract=True)
+        self.metrics.count_events("retract", results)
+        return results
 
-    # what is known
+    # reading
 
-    @call("GET", "/v1/impressions/{impression}/explain", "What is known", "read", gives=wire.Explanation)
+    @route("GET", "/v1/impressions/{impression}/explain", "Reading", "read", response=wire.Explanation)
     async def explain(self, impression: str) -> wire.Explanation:
-        """Say why the items of a list stand where they stand.
+        """Explain the ranks of the items of an impression.
 
-        The score is a sum, so the explanation is exact: its terms, what was known, and the ranks without each term.
+        The score is a sum, so the explanation is exact: its terms, its inputs, and the ranks without each term.
         """
-        return await self.ranker.ask(Engine.explain, impression)
+        return await self.ranker.submit_async(Engine.explain, impression)
 
-    @call(
-        "POST", "/v1/queries/lookup", "What is known", "read", takes=wire.QueryLookup, gives=wire.QueryState,
-        also=(404,), example={"query": "red shoes"},
+    @route(
+        "POST", "/v1/queries/lookup", "Reading", "read", request=wire.QueryLookup, response=wire.QueryState,
+        errors=(404,), example={"query": "red shoes"},
     )  # fmt: skip
     async def lookup(self, body: wire.QueryLookup) -> wire.QueryState:
-        """Give what was observed of a query, by its text.
+        """Return the observations of a query, given by its text.
 
-        The text of a query never stands in a URL, because proxies log those.
+        The text of a query is never part of a URL, because proxies log URLs.
         """
         wire.check_text("query", body.query, wire.MAX_QUERY)
-        return await self.ranker.ask(Engine.query_state, query=body.query)
+        return await self.ranker.submit_async(Engine.query_state, query=body.query)
 
-    @call("GET", "/v1/queries/{query_id}", "What is known", "read", gives=wire.QueryState)
+    @route("GET", "/v1/queries/{query_id}", "Reading", "read", response=wire.QueryState)
     async def query(self, query_id: str) -> wire.QueryState:
-        """Give what was observed of a query, by its id."""
-        return await self.ranker.ask(Engine.query_state, query_id=query_id)
+        """Return the observations of a query, given by its id."""
+        return await self.ranker.submit_async(Engine.query_state, query_id=query_id)
 
-    @call("GET", "/v1/fairness", "What is known", "read", gives=wire.Fairness)
+    @route("GET", "/v1/fairness", "Reading", "read", response=wire.Fairness)
     async def fairness(self) -> wire.Fairness:
-        """Give fairness over all queries and by group.
+        """Return fairness over all queries and by group.
 
-        All queries are looked at for it, so the answer may be some seconds old; `as_of` says of when it is.
+        It takes a scan over all queries, so the result is reused for some seconds; `as_of` is the time of the scan.
         """
-        # as long as a scan runs, everybody waits for that one
+        # Concurrent requests share one scan; it is shielded, because one cancelled request must not cancel it.
         if self.scan is None or (self.scan.done() and time.monotonic() - self.scanned_at > FRESH_SECONDS):
             self.scan = asyncio.create_task(asyncio.to_thread(self.ranker.fairness))
             self.scan.add_done_callback(self.scan_ended)
         return await asyncio.shield(self.scan)
 
     def scan_ended(self, scan: asyncio.Task[wire.Fairness]) -> None:
-        """Note when a scan was done; one that failed is not good for any time."""
+        """Record when a scan ended; a failed scan is not reused."""
         self.scanned_at = -math.inf if scan.cancelled() or scan.exception() else time.monotonic()
 
-    @call("GET", "/v1/usage", "What is known", "read", gives=wire.Usage)
+    @route("GET", "/v1/usage", "Reading", "read", response=wire.Usage)
     async def usage(self) -> wire.Usage:
-        """Say how much is stored."""
-        return await self.ranker.ask(Engine.usage)
+        """Return the amount of stored data."""
+        return await self.ranker.submit_async(Engine.usage)
 
-    # settings
+    # rules
 
-    @call("GET", "/v1/policy", "Policy", "read", gives=wire.PolicyInForce)
-    async def policy(self) -> wire.PolicyInForce:
-        """Say how lists are made now."""
-        return await self.ranker.ask(Engine.in_force)
+    @route("GET", "/v1/policy", "Policy", "read", response=wire.ActivePolicy)
+    async def policy(self) -> wire.ActivePolicy:
+        """Return the policy and the other rules in force."""
+        return await self.ranker.submit_async(Engine.active_policy)
 
-    @call(
-        "PUT", "/v1/policy", "Policy", "admin", takes=wire.PolicyChange, gives=wire.PolicyInForce, also=(409,),
+    @route(
+        "PUT", "/v1/policy", "Policy", "admin", request=wire.PolicyChange, response=wire.ActivePolicy, errors=(409,),
         example={"policy": "MCFair(alpha=10)"},
     )  # fmt: skip
-    async def change_policy(self, body: wire.PolicyChange) -> wire.PolicyInForce:
-        """Change how lists are made from now on; what is not mentioned stays."""
-        return await self.ranker.ask(Engine.change, body)
+    async def change_policy(self, body: wire.PolicyChange) -> wire.ActivePolicy:
+        """Change the policy or other rules from now on; rules that are not given stay."""
+        return await self.ranker.submit_async(Engine.change, body)
 
     # data
 
-    @call("GET", "/v1/export", "Data", "admin", media=NDJSON)
-    async def export(self) -> Stream:
-        """Give everything that is stored, as lines of JSON."""
+    @route("GET", "/v1/export", "Data", "admin", media_type=NDJSON)
+    async def export(self) -> StreamingResponse:
+        """Export everything that is stored, as JSON lines."""
         lines = cast(Generator[bytes, None, None], self.ranker.export())
-        # what fails before the first line can still be answered properly
+        # Read the first chunk before the response starts: an error until then still gets a proper status.
         first = await asyncio.get_running_loop().run_in_executor(self.exporter, next_chunk, lines)
-        return Stream(head_of(200, NDJSON, **NO_STORE), self.chunks(lines, first))
+        return StreamingResponse(encode_head(200, NDJSON, **NO_STORE), self.chunks(lines, first))
 
     async def chunks(self, lines: Generator[bytes, None, None], first: bytes) -> AsyncGenerator[bytes, None]:
-        """Give chunk after chunk, all from one thread, because a connection to a store belongs to one."""
+        """Iterate over the chunks of an export, all read by one thread: the connection to a store belongs to it."""
         loop = asyncio.get_running_loop()
         try:
             chunk = first
@@ -281,103 +281,107 @@ class Service:
         finally:
             self.exporter.submit(lines.close)
 
-    @call("DELETE", "/v1/queries/{query_id}", "Data", "admin", status=204)
+    @route("DELETE", "/v1/queries/{query_id}", "Data", "admin", status=204)
     async def delete_query(self, query_id: str) -> None:
-        """Forget a query and all that was observed of it."""
-        await self.ranker.ask(Engine.delete_query, query_id=query_id)
+        """Delete a query and its data."""
+        await self.ranker.submit_async(Engine.delete_query, query_id=query_id)
 
-    @call(
-        "POST", "/v1/items/delete", "Data", "admin", takes=wire.ItemDeletion, gives=wire.Deleted,
+    @route(
+        "POST", "/v1/items/delete", "Data", "admin", request=wire.ItemDeletion, response=wire.DeletionCount,
         example={"item": "sku1"},
     )  # fmt: skip
-    async def delete_item(self, body: wire.ItemDeletion) -> wire.Deleted:
-        """Forget an item, in every query."""
-        return wire.Deleted(await self.ranker.ask(Engine.delete_item, body.item))
+    async def delete_item(self, body: wire.ItemDeletion) -> wire.DeletionCount:
+        """Delete an item from every query."""
+        return wire.DeletionCount(await self.ranker.submit_async(Engine.delete_item, body.item))
 
-    @call(
-        "POST", "/v1/reset", "Data", "admin", takes=wire.Reset, gives=wire.Deleted, example={"confirm": "reset"}
+    @route(
+        "POST", "/v1/reset", "Data", "admin", request=wire.ResetRequest, response=wire.DeletionCount,
+        example={"confirm": "reset"}
     )  # fmt: skip
-    async def reset(self, body: wire.Reset) -> wire.Deleted:
-        """Forget every query, item and impression; keys and the policy stay."""
-        return wire.Deleted(await self.ranker.ask(Engine.reset))
+    async def reset(self, body: wire.ResetRequest) -> wire.DeletionCount:
+        """Delete every query, item and impression; API keys and rules stay."""
+        return wire.DeletionCount(await self.ranker.submit_async(Engine.reset))
 
     # keys
 
-    @call("GET", "/v1/keys", "Keys", "admin", gives=list[wire.KeyInfo])
+    @route("GET", "/v1/keys", "Keys", "admin", response=list[wire.KeyInfo])
     async def keys(self) -> list[wire.KeyInfo]:
-        """List the keys, without their secrets."""
-        return await self.ranker.ask(Engine.keys)
+        """List the API keys, without their secrets."""
+        return await self.ranker.submit_async(Engine.keys)
 
-    @call(
-        "POST", "/v1/keys", "Keys", "admin", takes=wire.KeyRequest, gives=wire.KeyAdded, status=201,
+    @route(
+        "POST", "/v1/keys", "Keys", "admin", request=wire.KeyRequest, response=wire.CreatedKey, status=201,
         example={"name": "shop", "scopes": ["rank", "feedback"]},
     )  # fmt: skip
-    async def add_key(self, body: wire.KeyRequest) -> wire.KeyAdded:
-        """Make a key; its secret is shown this once."""
-        return await self.ranker.ask(Engine.add_key, body.name, body.scopes)
+    async def add_key(self, body: wire.KeyRequest) -> wire.CreatedKey:
+        """Create an API key; its secret is shown only once."""
+        return await self.ranker.submit_async(Engine.add_key, body.name, body.scopes)
 
-    @call("DELETE", "/v1/keys/{id}", "Keys", "admin", gives=wire.KeyInfo)
+    @route("DELETE", "/v1/keys/{id}", "Keys", "admin", response=wire.KeyInfo)
     async def revoke_key(self, id: str) -> wire.KeyInfo:
-        """Revoke a key, at once and for good."""
-        return await self.ranker.ask(Engine.revoke_key, id)
+        """Revoke a key."""
+        return await self.ranker.submit_async(Engine.revoke_key, id)
 
     # operation
 
-    @call("GET", "/livez", "Operation", None, gives=wire.Health)
+    @route("GET", "/livez", "Operation", None, response=wire.Health)
     def livez(self) -> wire.Health:
-        """Say that the process runs."""
+        """Liveness probe."""
         return wire.Health("alive")
 
-    @call("GET", "/readyz", "Operation", None, gives=wire.Health)
+    @route("GET", "/readyz", "Operation", None, response=wire.Health)
     def readyz(self) -> wire.Health:
-        """Say whether requests are welcome; 503 when nothing can be written, or when the service is about to stop."""
-        if self.gate.draining:
+        """Readiness probe.
+
+        It responds with 503 while the store cannot be written and while the service is draining.
+        """
+        if self.admission.draining:
             raise UnavailableError("draining: the service is about to stop")
-        if self.ranker.trouble is not None:
-            raise UnavailableError(self.ranker.trouble)
+        if self.ranker.store_error is not None:
+            raise UnavailableError(self.ranker.store_error)
         return wire.Health("ready")
 
-    @call("GET", "/metrics", "Operation", "read", media="text/plain")
-    async def measured(self) -> Answer:
-        """Give figures in the text format of Prometheus."""
+    @route("GET", "/metrics", "Operation", "read", media_type="text/plain")
+    async def metrics_text(self) -> Response:
+        """Return metrics in the Prometheus text format."""
         body = await asyncio.to_thread(self.metrics.exposition)
-        return Answer(200, head_of(200, CONTENT_TYPE_LATEST), body)
+        return Response(200, encode_head(200, CONTENT_TYPE_LATEST), body)
 
-    @call("GET", "/openapi.json", "Operation", None, media=JSON, gives=dict[str, Any])
-    def described(self) -> dict[str, Any]:
-        """Give the OpenAPI document."""
+    @route("GET", "/openapi.json", "Operation", None, media_type=JSON, response=dict[str, Any])
+    def openapi_document(self) -> dict[str, Any]:
+        """Return the OpenAPI document."""
         return self.document
 
-    @call("GET", "/docs", "Operation", None, media="text/html")
-    def docs(self) -> Answer:
-        """Give this page."""
+    @route("GET", "/docs", "Operation", None, media_type="text/html")
+    def docs(self) -> Response:
+        """Return the API documentation as an HTML page."""
         safe = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
-        return Answer(200, head_of(200, "text/html; charset=utf-8", **safe), self.page.encode())
+        return Response(200, encode_head(200, "text/html; charset=utf-8", **safe), self.page.encode())
 
-    # who may
+    # authorization
 
     def authorize(self, headers: dict[bytes, bytes], scope: wire.Scope) -> None:
-        """Turn down whoever has no key for a call.
+        """Raise HTTPError unless the request has an API key with the scope.
 
-        Without any key all is allowed on this machine, but not what a page of another site makes a browser do: after
-        it had its own name resolve to this machine, the Host header still has that name.
+        A service without keys accepts all requests from this machine. The check of the Host header defends against DNS
+        rebinding: a web page whose name was made to resolve to this machine still sends its own name there.
         """
         if self.loopback and not self.ranker.has_keys:
             if not is_loopback_name(headers.get(b"host", b"")):
-                raise RefusedError(
-                    403, "without keys, only requests to localhost are answered: mcfair keys add", "Host"
+                raise HTTPError(
+                    403, "the service has no keys and accepts only requests to localhost: see mcfair keys add", "Host"
                 )
             return
         scheme, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         scopes = self.scopes_of(key.strip()) if scheme.lower() == "bearer" else None
         if scopes is None:
-            detail = "the key is unknown or revoked" if scheme else "a key is needed: Authorization: Bearer KEY"
-            raise RefusedError(401, detail, **{"WWW-Authenticate": "Bearer"})
+            detail = "the key is unknown or revoked" if scheme else "a key is required: Authorization: Bearer KEY"
+            raise HTTPError(401, detail, **{"WWW-Authenticate": "Bearer"})
         if scope not in scopes and "admin" not in scopes:
-            raise RefusedError(403, f"the key is not good for this call: it needs the scope {scope!r}")
+            raise HTTPError(403, f"the key lacks the scope {scope!r}")
 
     def scopes_of(self, key: str) -> frozenset[wire.Scope] | None:
-        """Say what a key is good for."""
+        """Return the scopes of a key or of the admin token; None if it is invalid."""
         if self.admin_token is not None and hmac.compare_digest(key.encode(), self.admin_token.encode()):
             return ADMIN
         return self.ranker.authenticate(key) if key.isascii() else None
@@ -395,47 +399,52 @@ def make_app(
     admin_token: str | None = None,
     loopback: bool = True,
     max_in_flight: int = 128,
-    patience: float = 30.0,
+    io_timeout: float = 30.0,
     access_log: bool = False,
-) -> Gate:
-    """Make what answers requests.
+) -> AdmissionControl:
+    """Build the application that processes requests.
 
     Parameters
     ----------
     ranker
-        What ranks; it is not closed here.
+        The ranker; it is not closed here.
     admin_token
-        A secret that is accepted like a key that may do everything.
+        A secret that is accepted like an API key of scope "admin".
     loopback
-        Whether only this machine can connect: if not, nothing is allowed while there are no keys.
+        Whether only this machine can connect. If not, all requests are refused while there are no keys.
     max_in_flight
-        How many requests are answered at the same time; more are refused with 503.
-    patience
-        Seconds in which a body must arrive, or a piece of an export be taken.
+        Maximum number of concurrent requests; further ones are refused with 503.
+    io_timeout
+        Seconds within which a request body must arrive, and within which a client must read what it was sent.
     access_log
-        Whether to log each answer, to the logger `mcfair.access`.
+        Whether to log every request to the logger `mcfair.access`.
+
+    Returns
+    -------
+    AdmissionControl
+        The application, for `mcfair.service.server.Server`.
     """
     service = Service(ranker, admin_token=admin_token, loopback=loopback)
-    service.gate = Gate(
-        Router(service), service.metrics, max_in_flight=max_in_flight, patience=patience, access_log=access_log
+    service.admission = AdmissionControl(
+        Router(service), service.metrics, max_in_flight=max_in_flight, io_timeout=io_timeout, access_log=access_log
     )  # fmt: skip
-    return service.gate
+    return service.admission
 
 
 class Router:
-    """Finds the call that a request is for, has it done, and makes the answer."""
+    """Route requests to operations and encode the results."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
         self.paths: dict[str, dict[str, Handler]] = {}
-        for each in CALLS:
+        for each in OPERATIONS:
             self.paths.setdefault(each.path, {})[each.method] = Handler(service, each)
         self.patterns = [
             (re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path)), path) for path in self.paths if "{" in path
         ]  # fmt: skip
 
-    def admit(self, request: Request) -> Answer | None:
-        """Find the call that a request is for, and check all that its head says."""
+    def admit(self, request: Request) -> Response | None:
+        """Find the operation of a request and validate its head."""
         handler = self.find(request)
         if handler is None:
             return OPTIONS[request.route]
@@ -444,90 +453,94 @@ class Router:
         return None
 
     def find(self, request: Request) -> Handler | None:
-        """Find who answers, none if the request only asks who might; note the template of the path."""
+        """Return the handler of a request, None for OPTIONS; set the route and the path parameters."""
         path, method = request.path, request.method
         found: dict[str, Handler] = {} if "{" in path else self.paths.get(path, {})
         route = path
-        if method not in found:  # a fixed path may also be an example of a template
+        if method not in found:  # a fixed path may also match a template
             for pattern, name in self.patterns:
                 match = pattern.fullmatch(path)
                 if match and (method in self.paths[name] or not found):
-                    route, found, request.parts = name, self.paths[name], match.groupdict()
+                    route, found, request.path_parameters = name, self.paths[name], match.groupdict()
         if not found:
-            raise RefusedError(404, "there is nothing at this path: see /docs")
+            raise HTTPError(404, "unknown path: see /docs")
         request.route = route
         if method == "OPTIONS":
             return None
         if method not in found:
-            raise RefusedError(405, "this path has other methods: see the Allow header", allow=allowed(route))
+            raise HTTPError(405, f"{method} is not allowed here: see the Allow header", allow=allowed(route))
         return found[method]
 
     def begin(self, request: Request) -> Any:
-        """Begin the work of a request."""
+        """Start a request; return its result, or a future of it."""
         handler = request.handler
         assert isinstance(handler, Handler)
         return handler.begin(request)
 
-    def answer(self, request: Request, result: Any) -> Answer | Stream:
-        """Make an answer of what came of the work."""
-        if isinstance(result, Answer | Stream):
+    def respond(self, request: Request, result: Any) -> Response | StreamingResponse:
+        """Encode a result as a response."""
+        if isinstance(result, Response | StreamingResponse):
             return result
         if result is None:
-            return NOTHING
+            return NO_CONTENT
         handler = request.handler
         assert isinstance(handler, Handler)
-        return Answer(handler.call.status, handler.head, wire.encoder.encode(result))
+        return Response(handler.operation.status, handler.head, wire.encoder.encode(result))
 
-    def problem(self, error: Exception, request: Request) -> Answer:
-        """Make a problem of an error."""
+    def problem(self, error: Exception, request: Request) -> Response:
+        """Build the problem response for an error."""
         return problem(error, request.route)
 
 
 class Handler:
-    """One call: checks the key, decodes the body, begins the work."""
+    """Handle requests for one operation: authorize, decode the body, start the operation."""
 
-    def __init__(self, service: Service, call: Call) -> None:
+    def __init__(self, service: Service, operation: Operation) -> None:
         self.service = service
-        self.call = call
-        self.decoder = None if call.takes is None else msgspec.json.Decoder(call.reads or call.takes)
-        self.head = head_of(call.status, JSON, **NO_STORE)
+        self.operation = operation
+        self.decoder = (
+            None if operation.request is None else msgspec.json.Decoder(operation.decode_as or operation.request)
+        )
+        self.head = encode_head(operation.status, JSON, **NO_STORE)
 
     def check(self, request: Request) -> None:
-        """Check all that a head says, so that nobody sends a body for nothing."""
-        call = self.call
-        if call.scope is not None:
-            self.service.authorize(request.headers, call.scope)
+        """Validate the head of a request, before its body is read."""
+        operation = self.operation
+        if operation.scope is not None:
+            self.service.authorize(request.headers, operation.scope)
         if self.decoder is not None:
-            check_body(request.headers)
+            check_body_headers(request.headers)
 
     def begin(self, request: Request) -> Any:
-        """Begin the work; gives the result, or a future for it."""
-        call, given = self.call, request.parts
-        if call.keyed:
-            given["key"] = idempotency_key(request.headers)  # type: ignore[assignment]
+        """Decode the body and start the operation; return its result, or a future of it."""
+        operation, arguments = self.operation, request.path_parameters
+        if operation.idempotent:
+            arguments["key"] = idempotency_key(request.headers)  # type: ignore[assignment]
         if self.decoder is not None:
-            given["body"] = wire.decoded(self.decoder, request.body)
-        result = call.work(self.service, **given)
+            arguments["body"] = wire.decode_body(self.decoder, request.body)
+        result = operation.function(self.service, **arguments)
         return asyncio.ensure_future(result) if inspect.iscoroutine(result) else result
 
 
-NOTHING = Answer(204, head_of(204, None, **NO_STORE))
+NO_CONTENT = Response(204, encode_head(204, None, **NO_STORE))
 
 
 def allowed(path: str) -> str:
-    """Say which methods a path has."""
-    return ", ".join([*(call.method for call in CALLS if call.path == path), "OPTIONS"])
+    """Return the allowed methods of a path, for the Allow header."""
+    return ", ".join([*(operation.method for operation in OPERATIONS if operation.path == path), "OPTIONS"])
 
 
-OPTIONS = {call.path: Answer(204, head_of(204, None, allow=allowed(call.path))) for call in CALLS}
+OPTIONS = {
+    operation.path: Response(204, encode_head(204, None, allow=allowed(operation.path))) for operation in OPERATIONS
+}
 
 
-def problem(error: Exception, where: str) -> Answer:
-    """Make a problem of an error."""
-    status, detail, field = 500, "something unexpected happened, and was logged", None
+def problem(error: Exception, route: str) -> Response:
+    """Build the problem response for an error."""
+    status, detail, field = 500, "an unexpected error occurred and was logged", None
     headers: dict[str, str] = {}
     match error:
-        case RefusedError():
+        case HTTPError():
             status, detail, field, headers = error.status, str(error), error.field, error.headers
         case RequestError():
             status, detail, field = 400, str(error), error.field
@@ -542,9 +555,9 @@ def problem(error: Exception, where: str) -> Answer:
         case UnavailableError():
             status, detail = 503, str(error)
             headers = {"retry-after": str(max(1, math.ceil(error.retry_after)))}
-        case StoreError():  # part of what is stored cannot be read
-            log_failure(where, error)
+        case StoreError():  # some stored data cannot be read
+            log_failure(route, error)
             status, detail, headers = 503, str(error), {"retry-after": "60"}
         case _:
-            log_failure(where, error)
-    return refusal(status, detail, field, **{name.lower(): value for name, value in headers.items()})
+            log_failure(route, error)
+    return problem_response(status, detail, field, **{name.lower(): value for name, value in headers.items()})

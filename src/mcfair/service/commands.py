@@ -1,4 +1,4 @@
-"""The commands of the service: serve, and what an operator needs beside it."""
+"""The commands of the service: serve, verify, replay, backup and keys."""
 
 from __future__ import annotations
 
@@ -20,43 +20,51 @@ from ..errors import SettingError, StoreError
 if TYPE_CHECKING:
     from .ranker import Ranker
     from .stores import Store
-    from .wire import KeyInfo, PolicyInForce
+    from .wire import ActivePolicy, KeyInfo
 
 __all__ = ["add_commands"]
 
-STORE = Annotated[str, typer.Option(help="sqlite:///PATH (three slashes relative, four absolute) or a path.")]
-PLUGIN = Annotated[list[str] | None, typer.Option(help="A .py file or module with policies of your own.")]
+STORE = Annotated[str, typer.Option(help="Store: sqlite:///PATH (three slashes relative, four absolute) or a path.")]
+PLUGIN = Annotated[list[str] | None, typer.Option(help="A .py file or module that registers policies; repeatable.")]
 DEFAULT_STORE = "sqlite:///mcfair.db"
 
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status: Callable[[str], Any]) -> None:
-    """Add the commands to the command line, which lends them its way to import plugins and to show what goes on."""
+    """Add the commands to the command line, given its functions to import plugins and to show a status."""
 
     @app.command()
     def serve(
         store: STORE = DEFAULT_STORE,
-        policy: Annotated[str | None, typer.Option(help="Who ranks, such as 'MCFair(alpha=2)'.")] = None,
-        host: Annotated[str, typer.Option(help="Address to listen on; other than loopback needs keys.")] = "127.0.0.1",
-        port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
+        policy: Annotated[str | None, typer.Option(help="Ranking policy, such as 'MCFair(alpha=2)'.")] = None,
+        host: Annotated[
+            str, typer.Option(help="Address to listen on; any but loopback requires API keys.")
+        ] = "127.0.0.1",
+        port: Annotated[int, typer.Option(help="Port to listen on; 0 selects a free one.")] = 8000,
         examination: Annotated[
-            str | None, typer.Option(help="A severity, or probabilities of ranks: 1,0.6,0.5.")
+            str | None, typer.Option(help="Severity of position bias, or examination probabilities: 1,0.6,0.5.")
         ] = None,
-        prior_mean: Annotated[float | None, typer.Option(help="Prior of items that come without one.")] = None,
-        prior_strength: Annotated[float | None, typer.Option(help="Strength of priors, in exposures.")] = None,
-        maturing: Annotated[str | None, typer.Option(help="Age at which impressions enter R: 30m, 1d.")] = None,
-        half_life: Annotated[str | None, typer.Option(help="Time in which counts lose half their weight.")] = None,
-        entry: Annotated[str | None, typer.Option(help="How newcomers enter: zero or fair.")] = None,
-        retention: Annotated[str | None, typer.Option(help="How long impressions take feedback.")] = None,
-        seed: Annotated[int | None, typer.Option(help="For policies that draw.")] = None,
-        max_in_flight: Annotated[int, typer.Option(help="Requests answered at a time; more get 503.")] = 128,
-        cache: Annotated[int, typer.Option(help="Memory for queries, in MB; others are read when needed.")] = 256,
-        drain: Annotated[str, typer.Option(help="How long to answer on after SIGTERM, not ready any more.")] = "0s",
-        access_log: Annotated[bool, typer.Option("--access-log", help="Log every answer, never a query.")] = False,
+        prior_mean: Annotated[float | None, typer.Option(help="Prior relevance of items without a prior.")] = None,
+        prior_strength: Annotated[float | None, typer.Option(help="Weight of the prior, as pseudo-exposure.")] = None,
+        maturation: Annotated[
+            str | None, typer.Option(help="Age at which impressions enter the relevance estimate: 30m, 1d.")
+        ] = None,
+        half_life: Annotated[str | None, typer.Option(help="Time in which counts lose half their weight: 30d.")] = None,
+        newcomer_exposure: Annotated[
+            str | None, typer.Option(help="Starting exposure of new items: zero or fair.")
+        ] = None,
+        retention: Annotated[str | None, typer.Option(help="How long impressions accept feedback: 7d.")] = None,
+        seed: Annotated[int | None, typer.Option(help="Seed of randomised policies.")] = None,
+        max_in_flight: Annotated[int, typer.Option(help="Maximum concurrent requests; others get 503.")] = 128,
+        cache: Annotated[int, typer.Option(help="Memory for cached queries, in MB.")] = 256,
+        drain: Annotated[str, typer.Option(help="How long to drain after SIGTERM before stopping: 10s.")] = "0s",
+        access_log: Annotated[
+            bool, typer.Option("--access-log", help="Log every request; query texts are never logged.")
+        ] = False,
         plugin: PLUGIN = None,
     ) -> None:
-        """Serve lists over HTTP and learn from feedback; what is not said here stays as the store has it."""
+        """Serve rankings over HTTP and learn from feedback. Rules that are not given stay as stored."""
         from .ranker import Ranker
         from .server import check_bind
         from .server import serve as listen
@@ -64,143 +72,143 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
         for each in plugin or []:
             import_plugin(each)
         given: dict[str, Any] = {
-            "examination": None if examination is None else read_examination(examination), "prior_mean": prior_mean,
-            "prior_strength": prior_strength, "maturing": read_time("maturing", maturing),
-            "half_life": read_time("half-life", half_life), "entry": entry,
-            "retention": read_time("retention", retention), "seed": seed,
+            "examination": None if examination is None else parse_examination(examination), "prior_mean": prior_mean,
+            "prior_strength": prior_strength, "maturation": parse_duration("maturation", maturation),
+            "half_life": parse_duration("half-life", half_life), "newcomer_exposure": newcomer_exposure,
+            "retention": parse_duration("retention", retention), "seed": seed,
         }  # fmt: skip
         settings = {name: value for name, value in given.items() if value is not None}
-        drain_seconds = read_time("drain", drain) or 0.0
+        drain_seconds = parse_duration("drain", drain) or 0.0
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        with status("opening the store; the first start on a machine compiles for a minute or so"):
+        with status("opening the store; the first start on a machine compiles for about a minute"):
             ranker = Ranker(store, policy=policy, cache=cache << 20, **settings)
         try:
             check_bind(host, ranker.has_keys)
             token = secrets.token_urlsafe(32)
             listen(
                 ranker, host, port, access_log=access_log, drain_seconds=drain_seconds, max_in_flight=max_in_flight,
-                admin_token=token, ready=partial(announce, ranker, token),
+                admin_token=token, on_ready=partial(announce, ranker, token),
             )  # fmt: skip
         finally:
             ranker.close()
 
     @app.command()
     def verify(store: STORE = DEFAULT_STORE) -> None:
-        """Prove that the counters of a store are those of its base and impressions; a server may be running."""
-        from .history import verify as prove
+        """Verify that the counters of a store follow from its base snapshots and log; a server may be running."""
+        from .history import verify as verify_store
         from .stores import open_reader
 
         with open_reader(store) as reader, progress(reader.usage().queries) as advance:
-            stored, faults = reader.usage(), prove(reader, advance)
-        report(faults, f"{store} is not sound: {len(faults)} fault(s)")
-        print(f"{stored.queries:,} queries, {stored.impressions:,} impressions, {stored.events:,} events: all sound")
+            stored, faults = reader.usage(), verify_store(reader, advance)
+        report(faults, f"{store} is inconsistent: {len(faults)} fault(s)")
+        print(f"{stored.queries:,} queries, {stored.impressions:,} impressions, {stored.events:,} events: consistent")
 
     @app.command()
     def replay(store: STORE = DEFAULT_STORE, plugin: PLUGIN = None) -> None:
-        """Make every list of a store's log again from its base, and compare lists and counters to the bit."""
-        from .history import replay as again
+        """Repeat every ranking in the log of a store, and compare lists and counters to the bit."""
+        from .history import replay as replay_store
         from .stores import open_reader
 
         for each in plugin or []:
             import_plugin(each)
         with open_reader(store) as reader, progress(reader.usage().queries) as advance:
-            queries, lists, faults = again(reader, advance)
-        report(faults, f"{store} does not repeat itself: {len(faults)} lists or counters of {lists:,} lists differ")
-        print(f"{queries:,} queries, {lists:,} lists: all the same, counters included")
+            queries, lists, faults = replay_store(reader, advance)
+        report(faults, f"{store} cannot be reproduced: {len(faults)} difference(s) in {lists:,} lists and the counters")
+        print(f"{queries:,} queries, {lists:,} lists: all reproduced, counters included")
 
     @app.command()
     def backup(
         to: Annotated[Path, typer.Argument(help="File to write, which must not exist.")], store: STORE = DEFAULT_STORE
     ) -> None:  # fmt: skip
-        """Write a copy of a store, whole and consistent, while a server may be running."""
+        """Write a consistent copy of a store to a new file; a server may be running."""
         from .stores import open_reader
 
         with status(f"copying {store}"), open_reader(store) as reader:
             reader.backup(to)
         print(f"{to}: {to.stat().st_size:,} bytes")
 
-    keys = typer.Typer(help="Keys of the service: add, list, revoke.", no_args_is_help=True)
+    keys = typer.Typer(help="Manage the API keys of the service: add, list, revoke.", no_args_is_help=True)
     app.add_typer(keys, name="keys")
 
     @keys.command("add")
     def add_key(
-        name: Annotated[str, typer.Argument(help="What to call it, such as the program that will use it.")],
-        scope: Annotated[list[str], typer.Option(help="rank, feedback, read or admin; repeat for several.")],
+        name: Annotated[str, typer.Argument(help="Label of the key, such as the program that will use it.")],
+        scope: Annotated[list[str], typer.Option(help="rank, feedback, read or admin; repeatable.")],
         store: STORE = DEFAULT_STORE,
     ) -> None:
-        """Make a key and print it, this once; only a hash is stored."""
-        with admin(store) as books:
-            added = books.add_key(name, scope)
+        """Create an API key and print it. Only a hash is stored, so it is shown only once."""
+        with open_admin(store) as service:
+            added = service.add_key(name, scope)
         print(added.key)
-        sys.stderr.write(f"mcfair: key {added.info.id} ({name}) may {', '.join(added.info.scopes)}; keep it safe\n")
+        sys.stderr.write(f"mcfair: created key {added.info.id} ({name}) with scope {', '.join(added.info.scopes)}\n")
 
     @keys.command("list")
     def list_keys(store: STORE = DEFAULT_STORE) -> None:
-        """List all keys, without their secrets."""
-        with admin(store) as books:
-            found = books.keys()
+        """List the API keys, without their secrets."""
+        with open_admin(store) as service:
+            found = service.keys()
         for key in found:
-            print(described(key))
+            print(describe_key(key))
 
     @keys.command("revoke")
     def revoke_key(
-        id: Annotated[str, typer.Argument(help="Its id, as listed.")], store: STORE = DEFAULT_STORE
+        id: Annotated[str, typer.Argument(help="Id of the key, as listed.")], store: STORE = DEFAULT_STORE
     ) -> None:  # fmt: skip
-        """Make a key good for nothing, at once."""
-        with admin(store) as books:
-            print(described(books.revoke_key(id)))
+        """Revoke an API key."""
+        with open_admin(store) as service:
+            print(describe_key(service.revoke_key(id)))
 
 
 # --- serving ---------------------------------------------------------------------------------------------------------
 
 
-def read_time(name: str, text: str | None) -> float | None:
-    """Read a time such as 90, 45s, 30m, 12h or 7d, in seconds.
+def parse_duration(name: str, text: str | None) -> float | None:
+    """Parse a duration such as 90, 45s, 30m, 12h or 7d to seconds.
 
     Examples
     --------
-    >>> read_time("retention", "1.5h")
+    >>> parse_duration("retention", "1.5h")
     5400.0
     """
     if text is None:
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw]?)", text)
     if found is None:
-        raise SettingError(f"{name} = {text!r} is not allowed: expected a time such as 45s, 30m, 12h or 7d")
+        raise SettingError(f"{name} = {text!r} is not allowed: expected a duration such as 45s, 30m, 12h or 7d")
     return float(found[1]) * SECONDS[found[2] or "s"]
 
 
-def read_examination(text: str) -> float | list[float]:
-    """Read a severity, or probabilities of ranks."""
+def parse_examination(text: str) -> float | list[float]:
+    """Parse a severity, or examination probabilities separated by commas."""
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
         raise SettingError(
-            f"examination = {text!r}: expected a severity such as 1, or probabilities of ranks such as 1,0.6,0.5"
+            f"examination = {text!r} is not allowed: expected a severity such as 1, or probabilities such as 1,0.6,0.5"
         ) from None
     return numbers if "," in text else numbers[0]
 
 
 def announce(ranker: Ranker, token: str, url: str) -> None:
-    """Say where the service listens: to people on stderr, and to our own commands where only its owner can read it."""
-    ranker.store.say(msgspec.json.encode({"url": url, "token": token}))
+    """Print the address of the service on stderr, and publish it for our commands in a note that only we can read."""
+    ranker.store.write_lock_note(msgspec.json.encode({"url": url, "token": token}))
     sys.stderr.write(greeting(url, ranker.policy(), ranker.store, ranker.has_keys))
     sys.stderr.flush()
 
 
-def greeting(url: str, rules: PolicyInForce, store: Store, has_keys: bool) -> str:
-    """Say what is served, where, by which rules, and to whom."""
-    decay = "for ever" if rules.half_life is None else f"half-life {rules.half_life:g} s"
+def greeting(url: str, rules: ActivePolicy, store: Store, has_keys: bool) -> str:
+    """Return the start-up message: address, store, rules, and whether keys are required."""
+    decay = "none" if rules.half_life is None else f"{rules.half_life:g} s"
     return (
         f"mcfair: serving on {url} (see {url}/docs), store {store}\n"
-        f"mcfair: {rules.policy}, version {rules.version}; examination {rules.examination}, priors weigh "
-        f"{rules.prior_strength:g}, counts last {decay}, impressions take feedback for {rules.retention / 86_400:g} d\n"
-        + ("" if has_keys else "mcfair: there are no keys, so only this machine may connect\n")
+        f"mcfair: {rules.policy}, version {rules.version}; examination {rules.examination}, prior strength "
+        f"{rules.prior_strength:g}, half-life {decay}, retention {rules.retention / 86_400:g} d\n"
+        + ("" if has_keys else "mcfair: there are no API keys: only requests from this machine are accepted\n")
     )
 
 
 def report(faults: list[str], failure: str) -> None:
-    """Say what is wrong, if anything is, and fail."""
+    """Print the faults and raise StoreError, if there are any."""
     for fault in faults:
         sys.stderr.write(f"mcfair: {fault}\n")
     if faults:
@@ -209,7 +217,7 @@ def report(faults: list[str], failure: str) -> None:
 
 @contextlib.contextmanager
 def progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar on stderr; nothing where nobody watches."""
+    """Show a progress bar on stderr if it is a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -223,12 +231,12 @@ def progress(total: int) -> Iterator[Callable[[int], None]]:
 
 
 @contextlib.contextmanager
-def admin(store: str) -> Iterator[Any]:
-    """Reach a store for changes: through the server that has it open, if there is one."""
-    from .stores import holder, locate
+def open_admin(store: str) -> Iterator[Any]:
+    """Open a store for changes: through the running server if there is one, else directly."""
+    from .stores import locate, read_lock_note
 
     path = locate(store)
-    note = holder(path)
+    note = read_lock_note(path)
     if note is None:
         from .ranker import Ranker
 
@@ -245,7 +253,7 @@ def admin(store: str) -> Iterator[Any]:
         yield client
 
 
-def described(key: KeyInfo) -> str:
-    """Describe a key in one line."""
+def describe_key(key: KeyInfo) -> str:
+    """Describe an API key in one line."""
     revoked = "" if key.revoked is None else f", revoked {key.revoked:%Y-%m-%d}"
-    return f"{key.id}  {key.name}: {', '.join(key.scopes)} (made {key.created:%Y-%m-%d}{revoked})"
+    return f"{key.id}  {key.name}: {', '.join(key.scopes)} (created {key.created:%Y-%m-%d}{revoked})"

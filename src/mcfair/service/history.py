@@ -1,4 +1,4 @@
-"""What the log of a query says: its books at any moment, lists made again, sums checked, everything exported."""
+"""Everything derived from stored logs: past ledgers, repeated decisions, verification, replay, export, fairness."""
 
 from __future__ import annotations
 
@@ -17,58 +17,58 @@ from ..errors import StoreError
 from ..metrics.exposure import query_unfairness
 from ..policies.base import room_for
 from .decision import Decision, decide
-from .ledger import Candidates, Examinations, Flips, Impression, Ledger, Snapshot
+from .ledger import BitChanges, Candidates, Examinations, Impression, Ledger, Snapshot
 from .rules import Rules, Version
-from .stores import KIND_FEEDBACK, KIND_IMPRESSION, Entry, Store
+from .stores import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store
 from .wire import Fairness, GroupFairness, ItemState, QueryState
 
-__all__ = ["Books", "export", "fairness", "moment", "replay", "verify"]
+__all__ = ["LedgerRepository", "export", "fairness", "replay", "to_datetime", "verify"]
 
-MANY = 256
-"""Queries taken from a store at a time."""
+PAGE_SIZE = 256
+"""Query numbers read from a store at a time."""
 
 decode_impression = msgspec.msgpack.Decoder(Impression).decode
-decode_flips = msgspec.msgpack.Decoder(Flips).decode
+decode_flips = msgspec.msgpack.Decoder(BitChanges).decode
 decode_snapshot = msgspec.msgpack.Decoder(Snapshot).decode
 decode_version = msgspec.msgpack.Decoder(Version).decode
 decode_row = msgspec.msgpack.Decoder(int).decode
 encode = msgspec.msgpack.Encoder().encode
 
 
-def moment(time: int) -> datetime.datetime:
-    """Make a date of a time in ms."""
+def to_datetime(time: int) -> datetime.datetime:
+    """Convert a time in ms to a datetime."""
     return datetime.datetime.fromtimestamp(time / 1000, datetime.UTC)
 
 
-class Books:
-    """The ledgers of a store, made from snapshots and logs, with every version of the rules."""
+class LedgerRepository:
+    """Loads ledgers from snapshots and logs, and holds every version of the rules."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.versions: dict[int, Version] = {}
-        self.keeps = 0  # longest time for which any version holds impressions back from R, in ms
+        self.longest_maturation = 0  # over all versions, in ms
         self.examinations = Examinations()
-        self.room = room_for(0)
+        self.scratch = room_for(0)
         for _, body in store.versions():
             self.add_version(decode_version(body))
 
     def add_version(self, version: Version) -> None:
-        """Take in a version of the rules."""
+        """Add a version of the rules."""
         number = self.examinations.number(version.rules.examination)
         if number != version.examination:
             raise StoreError(
-                f"version {version.number} of the rules has an examination {version.examination}, not {number}"
+                f"version {version.number} of the rules refers to examination {version.examination}: expected {number}"
             )
         self.versions[version.number] = version
-        self.keeps = max(self.keeps, version.maturing)
+        self.longest_maturation = max(self.longest_maturation, version.maturation)
 
     @property
     def in_force(self) -> Version:
-        """The version that holds for requests that do not name a policy."""
+        """The version for requests that do not name a policy."""
         return next(version for version in reversed(self.versions.values()) if version.default)
 
     def new_version(self, rules: Rules, now: int, default: bool) -> Version:
-        """Make the next version."""
+        """Build the next version."""
         before = self.in_force if self.versions else None
         decaying = before is not None and before.half_life and rules.half_life is not None
         return Version(
@@ -78,31 +78,35 @@ class Books:
         )  # fmt: skip
 
     def empty(self, number: int, key: bytes) -> Ledger:
-        """Open the books of a query that has none."""
-        return Ledger(number, key, self.examinations, self.keeps)
+        """Return the ledger of a query without observations."""
+        return Ledger(number, key, self.examinations, self.longest_maturation)
 
-    def ledger(self, number: int, before: Entry | None = None, *, from_base: bool = False) -> Ledger:
-        """Make the books of a query, as they are or as they were before an entry."""
+    def ledger(self, number: int, before: LogEntry | None = None, *, from_base: bool = False) -> Ledger:
+        """Load the ledger of a query, as it is, as it was before a log entry, or as it is in the base snapshot."""
         try:
-            return self.made(number, before, from_base)
+            return self.rebuild(number, before, from_base)
         except (msgspec.MsgspecError, ValueError, LookupError, zlib.error) as error:
             raise StoreError(f"query {number} cannot be read: {type(error).__name__}: {error}") from error
 
-    def made(self, number: int, before: Entry | None, from_base: bool) -> Ledger:
-        """Make books from a snapshot so old that nothing in it is held back from R any more, and what came after."""
+    def rebuild(self, number: int, before: LogEntry | None, from_base: bool) -> Ledger:
+        """Rebuild a ledger from a snapshot and the log entries after it.
+
+        Snapshots do not record which of their counts are pending, so the snapshot must be old enough that everything in
+        it has matured under every version of the rules; the log after it supplies the rest.
+        """
         key = self.store.key_of(number)
         if key is None:
-            raise StoreError(f"there is no query {number}")
+            raise StoreError(f"query {number} does not exist")
         ledger = self.empty(number, key)
-        ledger.name_items(self.store.items(number))
+        ledger.add_items(self.store.items(number))
         if from_base:
             base = self.store.base(number)
             found = self.store.snapshot(number, base) if base else None
         else:
-            settled = None
-            if self.keeps and (newest := before or self.store.last_entry(number)) is not None:
-                settled = newest.time - self.keeps
-            found = self.store.snapshot(number, before.seq - 1 if before else None, settled)
+            matured_by = None
+            if self.longest_maturation and (newest := before or self.store.last_entry(number)) is not None:
+                matured_by = newest.time - self.longest_maturation
+            found = self.store.snapshot(number, before.seq - 1 if before else None, matured_by)
             if found is None and (base := self.store.base(number)):
                 found = self.store.snapshot(number, base)
         if found is not None:
@@ -114,22 +118,22 @@ class Books:
         ledger.candidate_number = self.store.last_candidates(number)
         return ledger
 
-    def apply(self, ledger: Ledger, entry: Entry) -> None:
-        """Do to the books what an entry of the log did."""
+    def apply(self, ledger: Ledger, entry: LogEntry) -> None:
+        """Apply a log entry to a ledger."""
         if entry.seq != ledger.seq + 1:
-            raise StoreError(f"the log of query {ledger.number} has a gap between {ledger.seq} and {entry.seq}")
+            raise StoreError(f"the log of query {ledger.number} has a gap between entries {ledger.seq} and {entry.seq}")
         if entry.kind == KIND_IMPRESSION:
             impression, candidates, version = self.impression(ledger, entry)
             ledger.admit(candidates, version, entry.time)
-            rows = candidates.rows[positions(impression.shown)]
-            ledger.book_impression(entry.seq, entry.time, rows, impression.first_bits(), version)
+            rows = candidates.rows[decode_positions(impression.shown)]
+            ledger.record_impression(entry.seq, entry.time, rows, impression.initial_bits(), version)
         elif entry.kind == KIND_FEEDBACK:
-            ledger.book_flips(entry.seq, entry.time, decode_flips(entry.body))
+            ledger.record_feedback(entry.seq, entry.time, decode_flips(entry.body))
         else:
-            ledger.book_deletion(entry.seq, entry.time, decode_row(entry.body))
+            ledger.record_deletion(entry.seq, entry.time, decode_row(entry.body))
 
-    def impression(self, ledger: Ledger, entry: Entry) -> tuple[Impression, Candidates, Version]:
-        """Read an impression, its candidates and its rules."""
+    def impression(self, ledger: Ledger, entry: LogEntry) -> tuple[Impression, Candidates, Version]:
+        """Decode an impression, its candidates and its version of the rules."""
         assert entry.candidates is not None
         assert entry.version is not None
         found = ledger.candidates.get(entry.candidates)
@@ -138,52 +142,52 @@ class Books:
             found = Candidates.unpacked(body, n)
         return decode_impression(entry.body), found, self.versions[entry.version]
 
-    def decide_again(self, ledger: Ledger, entry: Entry) -> tuple[Decision, Candidates, Version]:
-        """Make the decision of an impression again, on books as they were before it."""
+    def repeat_decision(self, ledger: Ledger, entry: LogEntry) -> tuple[Decision, Candidates, Version]:
+        """Repeat the decision of an impression on the ledger as it was before it."""
         impression, candidates, version = self.impression(ledger, entry)
         ledger.admit(candidates, version, entry.time)
         return self.decide(ledger, candidates, version, entry.time, impression.ranks), candidates, version
 
     def decide(self, ledger: Ledger, candidates: Candidates, version: Version, now: int, k: int) -> Decision:
-        """Let the policy of some rules choose k of the candidates, which are admitted already."""
+        """Rank k of the candidates with the policy of a version. Call `Ledger.admit` first."""
         n = candidates.rows.size
-        if self.room.items.size <= n:
-            self.room = room_for(2 * n)
+        if self.scratch.items.size <= n:
+            self.scratch = room_for(2 * n)
         view, rng = ledger.view(candidates, version, now, k), ledger.draws(version.rules.seed)
-        return decide(version.policy, view, rng, k, version.theta, self.room)
+        return decide(version.policy, view, rng, k, version.theta, self.scratch)
 
     def all_ledgers(self) -> Iterator[Ledger]:
-        """Make the books of every query, one after the other."""
+        """Load the ledger of every query, one at a time."""
         for number in self.numbers():
             yield self.ledger(number)
 
     def numbers(self) -> Iterator[int]:
-        """Every query."""
+        """Iterate over the numbers of all queries."""
         last = 0
-        while numbers := self.store.numbers(last, MANY):
+        while numbers := self.store.numbers(last, PAGE_SIZE):
             yield from numbers
             last = numbers[-1]
 
 
-def packed_positions(places: IntArray) -> bytes:
-    """Write a list of positions in 16 bits each."""
+def encode_positions(places: IntArray) -> bytes:
+    """Encode positions among the candidates, 16 bits each."""
     return places.astype(np.uint16).tobytes()
 
 
-def positions(packed: bytes) -> IntArray:
-    """Read a list of positions."""
+def decode_positions(packed: bytes) -> IntArray:
+    """Decode positions among the candidates."""
     return np.frombuffer(packed, np.uint16).astype(np.int64)
 
 
-# --- what is known of queries ----------------------------------------------------------------------------------------
+# --- query state and fairness ----------------------------------------------------------------------------------------
 
 
-def everything(ledger: Ledger, version: Version, now: int) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Rows of all items of a query that are left, the exposure they have had, and their relevance.
+def observed_state(ledger: Ledger, version: Version, now: int) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return the rows of all items that are not deleted, their exposure and their estimated relevance.
 
-    What newcomers are credited with is known to policies only: nobody has seen it.
+    The exposure excludes the starting exposure of newcomers: only policies use that, and no user has seen it.
     """
-    rows = np.array([row for row in range(ledger.rows) if row not in ledger.gone], np.int64)
+    rows = np.array([row for row in range(ledger.rows) if row not in ledger.deleted], np.int64)
     if not rows.size:
         return rows, np.zeros(0), np.zeros(0)
     q = ledger.view(Candidates.of(rows, ledger.priors[rows]), version, now, 1)
@@ -191,10 +195,11 @@ def everything(ledger: Ledger, version: Version, now: int) -> tuple[IntArray, Fl
 
 
 def least_unfairness(ledger: Ledger, rows: IntArray, E: FloatArray, R: FloatArray) -> float:
-    """Least unfairness that lists could have reached had they known R: ranks were given, who stood there was not.
+    """Compute the fairness floor of a query: the least unfairness that the same visits could have reached, knowing R.
 
-    Exact for lists that were shown whole, under an examination that never rises. Of others only sums by rank are known,
-    and lists could have done better than those allow; then what they did reach is given if it is less.
+    The exposure available at each rank is fixed and its assignment to items is free. The floor is exact for lists that
+    were shown in full, under an examination that does not increase with rank. For partly shown lists only the sums by
+    rank are available and other lists could have done better; the result then never exceeds the actual unfairness.
     """
     if rows.size < 2 or not E.any():
         return 0.0
@@ -208,8 +213,8 @@ def least_unfairness(ledger: Ledger, rows: IntArray, E: FloatArray, R: FloatArra
 
 
 def query_state(ledger: Ledger, version: Version, now: int) -> QueryState:
-    """Tell what was observed of a query, over all its items."""
-    rows, E, R = everything(ledger, version, now)
+    """Summarise the observations of a query over all its items."""
+    rows, E, R = observed_state(ledger, version, now)
     due = float(R.sum())
     had = float(E.sum())
     return QueryState(
@@ -228,13 +233,13 @@ def query_state(ledger: Ledger, version: Version, now: int) -> QueryState:
 
 
 def fairness(store: Store, now: int) -> Fairness:
-    """Tell fairness over all queries: means over those visited, and what each group had and was due."""
-    books = Books(store)
-    version = books.in_force
+    """Compute fairness over all queries: means over queries, and received and merited exposure by group."""
+    repository = LedgerRepository(store)
+    version = repository.in_force
     queries = visits = 0
     unfair = floors = total = 0.0
     groups: dict[str | None, list[float]] = {}
-    for ledger in books.all_ledgers():
+    for ledger in repository.all_ledgers():
         state = query_state(ledger, version, now)
         queries += 1
         visits += state.visits
@@ -257,33 +262,33 @@ def fairness(store: Store, now: int) -> Fairness:
             )
             for group, (items, had, clicks, due) in sorted(groups.items(), key=lambda each: -each[1][1])
         ],
-        as_of=moment(now),
+        as_of=to_datetime(now),
     )  # fmt: skip
 
 
 def export(store: Store) -> Iterator[bytes]:
-    """Give everything as lines of JSON: rules, then each query's counts and the impressions still in its log."""
-    books = Books(store)
+    """Export everything as JSON lines: rules, then for each query its counts and the impressions still in its log."""
+    repository = LedgerRepository(store)
     line = msgspec.json.Encoder().encode
-    for version in books.versions.values():
-        yield line({"version": version.number, "since": moment(version.since), "default": version.default,
+    for version in repository.versions.values():
+        yield line({"version": version.number, "since": to_datetime(version.since), "default": version.default,
                     "rules": version.rules}) + b"\n"  # fmt: skip
-    for number in books.numbers():
-        ledger = books.ledger(number)
+    for number in repository.numbers():
+        ledger = repository.ledger(number)
         yield line({"query": ledger.key.hex(), "visits": ledger.visits, "items": exported_items(ledger)}) + b"\n"
         for entry in store.log(number, 0):
             if entry.kind == KIND_IMPRESSION:
-                impression, candidates, _ = books.impression(ledger, entry)
-                shown = candidates.rows[positions(impression.shown)].tolist()
+                impression, candidates, _ = repository.impression(ledger, entry)
+                shown = candidates.rows[decode_positions(impression.shown)].tolist()
                 yield line({
-                    "query": ledger.key.hex(), "impression": entry.seq, "time": moment(entry.time),
+                    "query": ledger.key.hex(), "impression": entry.seq, "time": to_datetime(entry.time),
                     "version": entry.version, "items": [ledger.ids[row] for row in shown],
-                    "bits": list(entry.bits or impression.first_bits()),
+                    "bits": list(entry.bits or impression.initial_bits()),
                 }) + b"\n"  # fmt: skip
 
 
 def exported_items(ledger: Ledger) -> list[dict[str, Any]]:
-    """Give the counts of every item that is left, by examination and time."""
+    """Export the counts of every item that is not deleted, by examination and time bucket."""
     return [
         {
             "id": ledger.ids[row], "group": ledger.groups[row],
@@ -293,97 +298,98 @@ def exported_items(ledger: Ledger) -> list[dict[str, Any]]:
                 for block in ledger.blocks.values()
             ],
         }
-        for row in range(ledger.rows) if row not in ledger.gone
+        for row in range(ledger.rows) if row not in ledger.deleted
     ]  # fmt: skip
 
 
-# --- proofs ----------------------------------------------------------------------------------------------------------
+# --- verification ----------------------------------------------------------------------------------------------------
 
-Say = Callable[[int], None]
+Progress = Callable[[int], None]
+"""Called with the number of each query that is done."""
 
 
-def verify(store: Store, progress: Say = lambda done: None) -> list[str]:
-    """Prove that base + live impressions = counters for every query; return what is wrong, if anything.
+def verify(store: Store, progress: Progress = lambda done: None) -> list[str]:
+    """Verify that base snapshot + log = counters for every query; return the faults found.
 
-    The log is summed up from the base and must give every later snapshot; what is known of each impression must be what
-    its feedback said; nothing may be missing.
+    Applying the log to the base must reproduce every later snapshot, the feedback state of each impression must follow
+    from its feedback entries, and nothing may be missing.
     """
     faults = store.check()
-    books = Books(store)
-    for number in books.numbers():
+    repository = LedgerRepository(store)
+    for number in repository.numbers():
         try:
-            faults += [f"query {number}: {fault}" for fault in query_faults(books, number)]
+            faults += [f"query {number}: {fault}" for fault in query_faults(repository, number)]
         except (StoreError, msgspec.MsgspecError, ValueError, LookupError, zlib.error) as error:
             faults.append(f"query {number}: {error}")
         progress(number)
     return faults
 
 
-def query_faults(books: Books, number: int) -> Iterator[str]:
-    """Check one query."""
-    store = books.store
-    taken = {seq: decode_snapshot(body) for seq, body in store.snapshots(number)}
+def query_faults(repository: LedgerRepository, number: int) -> Iterator[str]:
+    """Verify one query; yield the faults found."""
+    store = repository.store
+    snapshots = {seq: decode_snapshot(body) for seq, body in store.snapshots(number)}
     base = store.base(number)
-    if base and base not in taken:
-        yield f"its base at {base} is missing"
+    if base and base not in snapshots:
+        yield f"the base snapshot at entry {base} is missing"
         return
-    ledger = books.ledger(number, from_base=True)
+    ledger = repository.ledger(number, from_base=True)
     bits: dict[int, bytearray] = {}
     stored: dict[int, bytes] = {}
     for entry in store.log(number, ledger.seq):
-        books.apply(ledger, entry)
+        repository.apply(ledger, entry)
         if entry.kind == KIND_IMPRESSION:
             impression = decode_impression(entry.body)
-            bits[entry.seq] = bytearray(impression.first_bits())
-            stored[entry.seq] = entry.bits or impression.first_bits()
+            bits[entry.seq] = bytearray(impression.initial_bits())
+            stored[entry.seq] = entry.bits or impression.initial_bits()
         elif entry.kind == KIND_FEEDBACK:
-            flips = decode_flips(entry.body)
-            for rank, _, before, after in flips.flips:
-                if flips.impression in bits:
-                    if bits[flips.impression][rank] != before:
-                        yield f"feedback {entry.seq} counted rank {rank + 1} of impression {flips.impression} twice"
-                    bits[flips.impression][rank] = after
-        if entry.seq in taken and differ(ledger.snapshot(), taken[entry.seq]):
-            yield f"base and log up to {entry.seq} do not give the counters stored for it"
-    if unreached := [seq for seq in taken if not base <= seq <= ledger.seq]:
-        yield f"it has counters for {unreached[0]}, which its log does not reach"
+            changes = decode_flips(entry.body)
+            for rank, _, before, after in changes.changes:
+                if changes.impression in bits:
+                    if bits[changes.impression][rank] != before:
+                        yield f"feedback {entry.seq} counts rank {rank + 1} of impression {changes.impression} twice"
+                    bits[changes.impression][rank] = after
+        if entry.seq in snapshots and differ(ledger.snapshot(), snapshots[entry.seq]):
+            yield f"base and log up to entry {entry.seq} do not reproduce the snapshot there"
+    if unreached := [seq for seq in snapshots if not base <= seq <= ledger.seq]:
+        yield f"the snapshot at entry {unreached[0]} is outside the log"
     for seq, known in stored.items():
         if bits[seq] != known:
-            yield f"impression {seq} is not what its feedback made of it"
+            yield f"the feedback state of impression {seq} does not follow from its feedback entries"
     if any((block.F < 0).any() or (block.C < 0).any() for block in ledger.blocks.values()):
-        yield "a counter is below 0"
+        yield "a counter is negative"
     if ledger.rows > len(ledger.ids):
-        yield f"it has {ledger.rows} rows, but {len(ledger.ids)} items"
+        yield f"the ledger has {ledger.rows} rows, but {len(ledger.ids)} items are stored"
 
 
 def differ(a: Snapshot, b: Snapshot) -> bool:
-    """Whether two snapshots differ in anything that counts."""
+    """Return whether two snapshots differ."""
     return encode(a) != encode(b)
 
 
-def replay(store: Store, progress: Say = lambda done: None) -> tuple[int, int, list[str]]:
-    """Make every list in the log again, from the base of each query, and compare it with the one that was made.
+def replay(store: Store, progress: Progress = lambda done: None) -> tuple[int, int, list[str]]:
+    """Repeat every decision in the log from the base of each query, and compare the lists.
 
-    Returns how many queries and lists there were, and where they differ. Lists so soon after a base that impressions
-    held back from R have gone into it are not compared.
+    Returns the number of queries and of lists, and the differences. The first lists after a base are not compared:
+    the base contains impressions that were still pending when those lists were ranked.
     """
-    books = Books(store)
+    repository = LedgerRepository(store)
     queries = lists = 0
     faults = []
-    for number in books.numbers():
-        ledger = books.ledger(number, from_base=True)
-        begin = ledger.time + books.keeps if ledger.seq else 0
+    for number in repository.numbers():
+        ledger = repository.ledger(number, from_base=True)
+        begin = ledger.time + repository.longest_maturation if ledger.seq else 0
         for entry in store.log(number, ledger.seq):
             if entry.kind == KIND_IMPRESSION and entry.time >= begin:
-                decision, _, _ = books.decide_again(ledger, entry)
+                decision, _, _ = repository.repeat_decision(ledger, entry)
                 impression = decode_impression(entry.body)
                 lists += 1
-                if not np.array_equal(decision.pi, positions(impression.wanted or impression.shown)):
-                    faults.append(f"query {number}: list {entry.seq} was another one")
-            books.apply(ledger, entry)
-        live = books.ledger(number)
+                if not np.array_equal(decision.pi, decode_positions(impression.policy_list or impression.shown)):
+                    faults.append(f"query {number}: the replayed list {entry.seq} differs from the stored one")
+            repository.apply(ledger, entry)
+        live = repository.ledger(number)
         if differ(ledger.snapshot(), live.snapshot()):
-            faults.append(f"query {number}: its counters are others")
+            faults.append(f"query {number}: the replayed counters differ from the current ones")
         queries += 1
         progress(number)
     return queries, lists, faults

@@ -1,4 +1,4 @@
-"""Names that cannot be forged: of queries, made of their text, and of impressions, made of where they are stored."""
+"""Unforgeable ids: query ids are keyed hashes of the text, impression ids are signed log positions."""
 
 from __future__ import annotations
 
@@ -7,38 +7,42 @@ import hashlib
 import hmac
 import struct
 
-__all__ = ["Names"]
+__all__ = ["IdSigner"]
 
-PLACE = struct.Struct(">H5s5s")  # slot, query, sequence number
-MAC = 9  # bytes; with the place 21, which is 28 letters without padding
+POSITION = struct.Struct(">H5s5s")  # first 16 bits of the query id, query number, sequence number
+MAC_BYTES = 9  # with the position 21 bytes, which are 28 base64 characters without padding
 
 
-class Names:
-    """Makes and reads names with the secret of a store."""
+class IdSigner:
+    """Create and validate ids with the secret of a store."""
 
     def __init__(self, secret: bytes) -> None:
         self.secret = secret
 
     def query(self, text: str) -> bytes:
-        """Name a query by a keyed hash of its text, which is stored nowhere."""
+        """Return the id of a query: a keyed hash of its text, so that the text need not be stored."""
         return hashlib.blake2b(text.encode(), digest_size=16, key=self.secret, person=b"query").digest()
 
     def impression(self, query: bytes, number: int, seq: int) -> str:
-        """Name an impression. The first 16 bits are the query's, so that requests can be routed without its text."""
-        place = query[:2] + number.to_bytes(5, "big") + seq.to_bytes(5, "big")
-        return base64.urlsafe_b64encode(place + self.mac(place)).decode()
+        """Return the id of an impression.
 
-    def place(self, impression: str) -> tuple[int, int] | None:
-        """Find the number of the query and of the entry in its log; None if the name was not made here."""
+        It begins with 16 bits of the query id, so that requests can be routed by query without its text.
+        """
+        position = query[:2] + number.to_bytes(5, "big") + seq.to_bytes(5, "big")
+        return base64.urlsafe_b64encode(position + self.mac(position)).decode()
+
+    def position(self, impression: str) -> tuple[int, int] | None:
+        """Return the query number and the log sequence number of an impression id; None if it was not signed here."""
         try:
             raw = base64.b64decode(impression.encode("ascii"), altchars=b"-_", validate=True)
         except ValueError:
             return None
-        if len(raw) != PLACE.size + MAC or not hmac.compare_digest(raw[PLACE.size :], self.mac(raw[: PLACE.size])):
+        size = POSITION.size
+        if len(raw) != size + MAC_BYTES or not hmac.compare_digest(raw[size:], self.mac(raw[:size])):
             return None
-        _, number, seq = PLACE.unpack(raw[: PLACE.size])
+        _, number, seq = POSITION.unpack(raw[:size])
         return int.from_bytes(number, "big"), int.from_bytes(seq, "big")
 
-    def mac(self, place: bytes) -> bytes:
-        """Seal a place."""
-        return hashlib.blake2b(place, digest_size=MAC, key=self.secret, person=b"impression").digest()
+    def mac(self, position: bytes) -> bytes:
+        """Compute the message authentication code of a log position."""
+        return hashlib.blake2b(position, digest_size=MAC_BYTES, key=self.secret, person=b"impression").digest()

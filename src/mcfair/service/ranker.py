@@ -1,4 +1,4 @@
-"""The service inside a Python program: all that can be asked of it, from any thread."""
+"""The service as a library: every operation, from any thread, without a network."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from typing import Any
 from ..errors import StoreError, UnavailableError
 from ..policies.base import Policy
 from ..service import history
-from .engine import CACHE, KEY_PREFIX, Engine, hashed
-from .rules import make_rules
+from .engine import CACHE, KEY_PREFIX, Engine, hash_secret
+from .group_commit import QUEUE, GroupCommit
+from .rules import change_rules
 from .stores import Store, open_store
 from .wire import (
+    ActivePolicy,
+    CreatedKey,
     Event,
     EventResult,
     Explanation,
     Fairness,
     Item,
-    KeyAdded,
     KeyInfo,
     PolicyChange,
-    PolicyInForce,
     QueryState,
     Ranking,
     RankRequest,
@@ -34,30 +35,40 @@ from .wire import (
     as_events,
     as_item,
     convert,
-    unread,
+    with_raw_items,
 )
-from .worker import QUEUE, Worker
 
 __all__ = ["Ranker"]
 
 
-class Ranker(Worker):
-    """Ranks fairly and learns from feedback; an answer comes after what it says is on disk.
+class Ranker(GroupCommit):
+    """Rank fairly and learn from feedback. Every method returns once its effect is durable.
+
+    All methods may be called from any thread. Use it as a context manager, or call `close` at the end.
 
     Parameters
     ----------
     store
         `sqlite:///PATH`, a path, or `memory:`.
     policy
-        Who ranks; what the store had last if left out, at first MCFair.
-    most_waiting
-        Operations that may wait; more are refused with `UnavailableError`.
+        The ranking policy. If left out, the last policy of the store, or MCFair for a new store.
+    max_queued
+        Maximum number of queued operations; further ones are refused with UnavailableError.
     cache
-        Memory for queries, in bytes; what does not fit is read back when it is needed.
+        Memory for cached queries, in bytes; queries that do not fit are evicted and loaded again when needed.
     warm
-        Whether to load compiled code now, so that the first request does not wait for it.
+        Whether to compile or load all kernels now instead of during the first request.
+    clock
+        Returns the time in ms.
     **settings
-        Other fields of `Rules`, such as `prior_strength=0, half_life=86_400`.
+        The other rules, such as `prior_strength=0, half_life=86_400`; see `mcfair.service.rules.Rules`.
+
+    Raises
+    ------
+    StoreError
+        If the store cannot be opened, is damaged, or is in use by another process.
+    RequestError
+        If the policy or a rule is not allowed.
 
     Examples
     --------
@@ -74,24 +85,24 @@ class Ranker(Worker):
         store: str | Path | Store = "sqlite:///mcfair.db",
         *,
         policy: Policy | str | None = None,
-        most_waiting: int = QUEUE,
+        max_queued: int = QUEUE,
         cache: int = CACHE,
         warm: bool = True,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         **settings: Any,
     ) -> None:
-        kept = open_store(store) if isinstance(store, str | Path) else store
+        opened = open_store(store) if isinstance(store, str | Path) else store
         try:
-            kept.begin()
-            engine = Engine(kept, lambda stored: make_rules(stored, policy, settings), clock=clock, cache=cache)
-            kept.commit()
+            opened.begin()
+            engine = Engine(opened, lambda stored: change_rules(stored, policy, settings), clock=clock, cache=cache)
+            opened.commit()
             if warm:
                 warm_up(engine)
         except BaseException:
-            kept.rollback()
-            kept.close()
+            opened.rollback()
+            opened.close()
             raise
-        super().__init__(kept, engine, most_waiting)
+        super().__init__(opened, engine, max_queued)
 
     def __enter__(self) -> Ranker:
         return self
@@ -99,7 +110,7 @@ class Ranker(Worker):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- what there is to ask ----------------------------------------------------------------------------------------
+    # --- operations --------------------------------------------------------------------------------------------------
 
     def rank(
         self,
@@ -113,119 +124,369 @@ class Ranker(Worker):
         shadow: bool = False,
         key: str | None = None,
     ) -> Ranking:
-        """Rank candidates and write the impression down.
+        """Rank the candidates of a query and record the impression.
 
         Parameters
         ----------
         query
-            Its text, which is stored nowhere: what it has is kept under a keyed hash of it.
+            The text of the query. It is not stored; the data is kept under a keyed hash of it.
         items
-            Candidates: ids, or items with a `prior` relevance from 0 to 1 and a `group`.
+            The candidates: ids, or items with a `prior` relevance from 0 to 1 and a `group`.
         k
             Length of the list, at most the number of items.
         policy
-            Another policy than the one in force, for this list.
+            A policy for this list only, instead of the one in force.
         explain
-            Whether to give the terms of each score.
+            Whether to return the terms of each score.
         defer_exposure
-            Credit nothing until `shown` arrives.
+            Credit no exposure until `shown` is reported.
         shadow
-            Return the items as they came, and write down what would have been done.
+            Return the items in the order of the request, and record the list that the policy would have shown.
         key
-            Idempotency key: the same call with the same key again gives the same answer and changes nothing.
+            Idempotency key: repeating the call with the same key returns the same ranking and changes nothing.
+
+        Returns
+        -------
+        Ranking
+            The list, and the id of the impression that feedback refers to.
+
+        Raises
+        ------
+        RequestError
+            If an argument is not allowed; its `field` names the argument.
+        PolicyError
+            If the policy fails.
+        ConflictError
+            If the key was used for another request.
+        UnavailableError
+            If the queue is full, the store cannot be written, or the ranker is closed. Nothing was changed.
         """
         request = convert(RankRequest, {
             "query": query, "items": [as_item(item) for item in items], "k": k,
             "policy": None if policy is None else str(policy), "explain": explain,
             "defer_exposure": defer_exposure, "shadow": shadow,
         })  # fmt: skip
-        return self.submit(Engine.rank, unread(request), key).result()
+        return self.submit(Engine.rank, with_raw_items(request), key).result()
 
     def feedback(self, events: Sequence[Event | dict[str, Any]]) -> list[EventResult]:
-        """Report what happened to impressions: `{"impression": …, "item": …}` is a click."""
+        """Report clicks and shown ranks.
+
+        Parameters
+        ----------
+        events
+            Events: `{"impression": …, "item": …}` is a click, `{"impression": …, "type": "shown", "ranks": [1, 2]}`
+            reports shown ranks.
+
+        Returns
+        -------
+        list of EventResult
+            One result per event, in order. Repeated events are duplicates and count once.
+
+        Raises
+        ------
+        RequestError
+            If an event is malformed.
+        UnavailableError
+            If the queue is full, the store cannot be written, or the ranker is closed. Nothing was changed.
+        """
         return self.submit(Engine.feedback, as_events(events)).result().results
 
     def click(self, impression: str, item: str) -> EventResult:
-        """Report a click on an item of an impression."""
+        """Report a click on an item of an impression.
+
+        Parameters
+        ----------
+        impression
+            Id of the impression.
+        item
+            Id of the clicked item.
+
+        Returns
+        -------
+        EventResult
+            Whether the click was applied, and why not if it was not.
+
+        Raises
+        ------
+        UnavailableError
+            If the queue is full, the store cannot be written, or the ranker is closed. Nothing was changed.
+        """
         return self.feedback([Event(impression=impression, item=item)])[0]
 
     def shown(self, impression: str, ranks: Sequence[int] | None = None) -> EventResult:
-        """Report which ranks of an impression were seen, all if they are not given."""
+        """Report which ranks of an impression were shown.
+
+        Parameters
+        ----------
+        impression
+            Id of the impression.
+        ranks
+            Shown ranks, from 1; all of them if left out.
+
+        Returns
+        -------
+        EventResult
+            Whether the event was applied, and why not if it was not.
+
+        Raises
+        ------
+        UnavailableError
+            If the queue is full, the store cannot be written, or the ranker is closed. Nothing was changed.
+        """
         seen = None if ranks is None else list(ranks)
         return self.feedback([Event(impression=impression, type="shown", ranks=seen)])[0]
 
     def retract(self, events: Sequence[Event | dict[str, Any]]) -> list[EventResult]:
-        """Take back what was reported: fraud, returns. The same event reported again does not count any more."""
+        """Retract events, such as fraudulent clicks. A retracted event does not count again when it is repeated.
+
+        Parameters
+        ----------
+        events
+            The events to retract, as `feedback` accepts them.
+
+        Returns
+        -------
+        list of EventResult
+            One result per event, in order.
+
+        Raises
+        ------
+        RequestError
+            If an event is malformed.
+        UnavailableError
+            If the queue is full, the store cannot be written, or the ranker is closed. Nothing was changed.
+        """
         return self.submit(Engine.feedback, as_events(events), retract=True).result().results
 
     def explain(self, impression: str) -> Explanation:
-        """Say why a list was as it was."""
+        """Explain why the items of an impression are ranked as they are.
+
+        Parameters
+        ----------
+        impression
+            Id of the impression.
+
+        Returns
+        -------
+        Explanation
+            The terms and inputs of every score, and the ranks without each term.
+
+        Raises
+        ------
+        NotFoundError
+            If the impression does not exist or has expired.
+        """
         return self.submit(Engine.explain, impression).result()
 
     def query_state(self, query: str | None = None, *, query_id: str | None = None) -> QueryState:
-        """Tell what was observed of a query."""
+        """Return the observations of a query: visits, unfairness, and exposure, clicks and relevance of its items.
+
+        Parameters
+        ----------
+        query, query_id
+            The text of the query, or its id.
+
+        Returns
+        -------
+        QueryState
+            The observations.
+
+        Raises
+        ------
+        NotFoundError
+            If the query does not exist.
+        """
         return self.submit(Engine.query_state, query, query_id).result()
 
-    def policy(self) -> PolicyInForce:
-        """Say how lists are made now."""
-        return self.submit(Engine.in_force).result()
+    def policy(self) -> ActivePolicy:
+        """Return the policy and the other rules in force.
 
-    def change_policy(self, **changes: Any) -> PolicyInForce:
-        """Make lists otherwise from now on: fields of `Rules`."""
+        Returns
+        -------
+        ActivePolicy
+            The rules, their version and since when they are in force.
+        """
+        return self.submit(Engine.active_policy).result()
+
+    def change_policy(self, **changes: Any) -> ActivePolicy:
+        """Change the policy or other rules from now on; rules that are not given stay.
+
+        Parameters
+        ----------
+        **changes
+            Rules such as `policy="MCFair(alpha=10)"` or `half_life=86_400`; see `mcfair.service.rules.Rules`.
+
+        Returns
+        -------
+        ActivePolicy
+            The rules now in force.
+
+        Raises
+        ------
+        RequestError
+            If a rule is unknown or its value is not allowed.
+        """
         return self.submit(Engine.change, convert(PolicyChange, changes)).result()
 
     def delete_query(self, query: str | None = None, *, query_id: str | None = None) -> None:
-        """Forget a query."""
+        """Delete a query and its data.
+
+        Parameters
+        ----------
+        query, query_id
+            The text of the query, or its id.
+
+        Raises
+        ------
+        NotFoundError
+            If the query does not exist.
+        """
         self.submit(Engine.delete_query, query, query_id).result()
 
     def delete_item(self, item: str) -> int:
-        """Forget an item in every query; say in how many it was."""
+        """Delete an item from every query.
+
+        Parameters
+        ----------
+        item
+            Id of the item.
+
+        Returns
+        -------
+        int
+            Number of queries that had the item.
+        """
         return self.submit(Engine.delete_item, item).result()
 
     def reset(self) -> int:
-        """Forget every query; say how many there were."""
+        """Delete every query and its data; rules and API keys stay.
+
+        Returns
+        -------
+        int
+            Number of queries deleted.
+        """
         return self.submit(Engine.reset).result()
 
     def usage(self) -> Usage:
-        """Say how much is stored."""
+        """Count what is stored.
+
+        Returns
+        -------
+        Usage
+            Numbers of queries, items, impressions, events and snapshots, and the size in bytes.
+        """
         return self.submit(Engine.usage).result()
 
-    def add_key(self, name: str, scopes: list[Scope]) -> KeyAdded:
-        """Make a key for the network interface."""
+    def add_key(self, name: str, scopes: list[Scope]) -> CreatedKey:
+        """Create an API key for the HTTP interface.
+
+        Parameters
+        ----------
+        name
+            A label, such as the program that will use the key.
+        scopes
+            Any of "rank", "feedback", "read" and "admin".
+
+        Returns
+        -------
+        CreatedKey
+            The key, which is not shown again: only a hash of it is stored.
+
+        Raises
+        ------
+        RequestError
+            If a scope is unknown.
+        """
         return self.submit(Engine.add_key, name, scopes).result()
 
     def keys(self) -> list[KeyInfo]:
-        """Every key, without its secret."""
+        """List the API keys, without their secrets.
+
+        Returns
+        -------
+        list of KeyInfo
+            The keys, in order of creation.
+        """
         return self.submit(Engine.keys).result()
 
     def revoke_key(self, id: str) -> KeyInfo:
-        """Make a key good for nothing."""
+        """Revoke an API key.
+
+        Parameters
+        ----------
+        id
+            Id of the key, as `keys` lists it.
+
+        Returns
+        -------
+        KeyInfo
+            The revoked key.
+
+        Raises
+        ------
+        NotFoundError
+            If there is no such key.
+        """
         return self.submit(Engine.revoke_key, id).result()
 
-    # --- what does not go through the writer -------------------------------------------------------------------------
+    # --- reads that bypass the queue ---------------------------------------------------------------------------------
 
     def fairness(self) -> Fairness:
-        """Tell fairness over all queries; reads all of them, beside the writer."""
+        """Compute fairness over all queries and by group. It reads every query, concurrently with other operations.
+
+        Returns
+        -------
+        Fairness
+            Means over queries, and received and merited exposure by group.
+
+        Raises
+        ------
+        UnavailableError
+            If the store cannot be read.
+        """
         now = self.submit(Engine.now).result()
         with readable(), self.store.reader() as store:
             return history.fairness(store, now)
 
     def export(self) -> Iterator[bytes]:
-        """Give everything as lines of JSON."""
+        """Export everything that is stored, as JSON lines.
+
+        Yields
+        ------
+        bytes
+            One line: a version of the rules, a query with its counts, or an impression.
+
+        Raises
+        ------
+        UnavailableError
+            If the store cannot be read.
+        """
         with readable(), self.store.reader() as store:
             yield from history.export(store)
 
     @property
     def has_keys(self) -> bool:
-        """Whether keys are asked for: once there was one, even if all are revoked by now."""
-        return bool(self.engine.stored_keys)
+        """Whether API keys are required: true once a key has been created, even if all are revoked by now."""
+        return bool(self.engine.api_keys)
 
     def authenticate(self, key: str) -> frozenset[Scope] | None:
-        """Say what a key is good for; None if it is good for nothing."""
+        """Return the scopes of an API key.
+
+        Parameters
+        ----------
+        key
+            The key, with its secret.
+
+        Returns
+        -------
+        frozenset of str, or None
+            The scopes; None if the key is unknown or revoked.
+        """
         prefix, _, rest = key.partition("_")
         id, _, secret = rest.partition("_")
-        stored = self.engine.stored_keys.get(id)
-        digest = hashed(secret)
+        stored = self.engine.api_keys.get(id)
+        digest = hash_secret(secret)
         good = stored is not None and hmac.compare_digest(stored.digest, digest) and prefix == KEY_PREFIX
         if stored is None or not good or stored.revoked is not None:
             return None
@@ -234,7 +495,7 @@ class Ranker(Worker):
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Say of a store that cannot be read that the service is unavailable."""
+    """Convert errors of reading the store to UnavailableError."""
     try:
         yield
     except (StoreError, sqlite3.Error, OSError) as error:
@@ -242,14 +503,14 @@ def readable() -> Iterator[None]:
 
 
 def warm_up(engine: Engine) -> None:
-    """Compile, or load, every kernel that a request may need, so that no request waits for it."""
+    """Compile or load every kernel that a request may need, so that no request waits for it."""
     from .stores import SQLiteStore
 
     scratch = Engine(SQLiteStore(None), lambda stored: engine.version.rules)
     for policy in ("MCFair", "MMF", "FairCo", "TopK", engine.version.rules.policy):
         for n in (3, 40):
             request = RankRequest(query="warm", items=[Item(str(i)) for i in range(n)], k=2, policy=policy)
-            answer = scratch.rank(unread(request))
+            answer = scratch.rank(with_raw_items(request))
             scratch.feedback([Event(impression=answer.impression, item=answer.items[0].id)])
     scratch.query_state("warm")
     scratch.store.close()

@@ -1,4 +1,4 @@
-"""How lists are made: policy, examination, priors and how the past counts; every change is a new version."""
+"""Ranking rules: policy, examination, priors, decay and retention. Every change creates a new version."""
 
 from __future__ import annotations
 
@@ -19,50 +19,52 @@ __all__ = ["DAY", "Rules", "Version", "check_servable"]
 
 DAY = 86_400.0
 
-STEPS = 4
-"""In how many steps a count halves: counts are kept by step, as whole numbers."""
+BUCKETS_PER_HALF_LIFE = 4
+"""Time buckets per half-life. Counts are integers per bucket; decay weighs whole buckets."""
 
-FORGOTTEN = 10
-"""After so many half-lives a count is dropped: it would weigh less than a thousandth."""
+MAX_HALF_LIVES = 10
+"""Age, in half-lives, at which counts are dropped: they would weigh less than a thousandth."""
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What lists depend on besides what was observed; times are in seconds.
+    """The settings that rankings depend on besides the observations; times are in seconds.
 
     Parameters
     ----------
     policy
-        Who ranks.
+        The ranking policy.
     examination
-        A severity s for p_j = (1/log2(j + 1))^s at every rank, or a list of probabilities, 0 below its end.
+        A severity s for p_j = (1/log2(j + 1))^s at every rank, or a list of probabilities; ranks below the end of the
+        list have probability 0.
     prior_mean, prior_strength
         `R = (C + s·m)/(E + s)` with s = prior_strength; m is the item's own prior, else prior_mean. An item that has
-        neither is estimated without, as in the paper.
-    maturing
-        Impressions younger than this do not enter R yet: their clicks may still come. 0 is the paper.
+        neither is estimated without a prior, as in the paper.
+    maturation
+        Age at which impressions enter the relevance estimate R. Younger ones are pending: their clicks may still
+        arrive. 0 is the paper's setting.
     half_life
-        Time in which counts lose half their weight; None keeps them for ever.
-    entry
-        How a newcomer enters a query that others were shown for: with no exposure ("zero", the paper), or with the
-        exposure that its relevance would have earned until then ("fair").
+        Time in which counts lose half their weight; None disables decay.
+    newcomer_exposure
+        The starting exposure of an item that joins a query whose other items have been shown: none ("zero", the
+        paper's setting), or the exposure that its relevance would have earned so far ("fair").
     retention
-        How long an impression takes feedback and can be explained; then it becomes part of a base.
+        How long an impression accepts feedback and can be explained. Compaction then adds it to the base snapshot.
     seed
-        What policies that draw, and ties at random, draw from.
+        Seed of randomised policies and of random tie-breaking.
     """
 
     policy: str = repr(MCFair())
     examination: float | list[float] = 1.0
     prior_mean: float | None = None
     prior_strength: float = 1.0
-    maturing: float = 0.0
+    maturation: float = 0.0
     half_life: float | None = None
-    entry: Literal["zero", "fair"] = "zero"
+    newcomer_exposure: Literal["zero", "fair"] = "zero"
     retention: float = 7 * DAY
     seed: int = 0
 
     def changed(self, change: PolicyChange) -> Rules:
-        """Return these rules with some of them changed and checked."""
+        """Return a validated copy of these rules with the given changes."""
         values = {name: value for name in change.__struct_fields__
                   if (value := getattr(change, name)) is not msgspec.UNSET}  # fmt: skip
         if "policy" in values:
@@ -74,22 +76,22 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
             raise RequestError("examination: at least one rank must be examined", "examination")
         rules = msgspec.structs.replace(self, **values)
         for name, most in (("retention", rules.retention), ("half_life", rules.half_life)):
-            if most is not None and rules.maturing > most:
+            if most is not None and rules.maturation > most:
                 raise RequestError(
-                    f"maturing = {rules.maturing:g} s is longer than {name} = {most:g} s: what takes longer to count "
-                    "than it is kept would never count", "maturing",
-                )  # fmt: skip
+                    f"maturation = {rules.maturation:g} s is not allowed: it must not exceed {name} = {most:g} s",
+                    "maturation",
+                )
         return rules
 
 
-def make_rules(start: Rules, policy: Policy | str | None, settings: dict[str, Any]) -> Rules:
-    """Change rules by the arguments of the Python interface."""
+def change_rules(start: Rules, policy: Policy | str | None, settings: dict[str, Any]) -> Rules:
+    """Return the rules changed by the arguments of the Python interface."""
     named = {"policy": str(policy)} if policy is not None else {}
     return start.changed(convert(PolicyChange, {**named, **settings}))
 
 
 def check_servable(policy: Policy) -> Policy:
-    """Refuse a policy that cannot answer one request at a time."""
+    """Return the policy if it can rank one request at a time; raise PolicyError otherwise."""
     kind = type(policy)
     if kind.prepare is not Policy.prepare or (kind.kernel is not None and kind.rank is not Policy.rank):
         raise PolicyError(
@@ -100,9 +102,9 @@ def check_servable(policy: Policy) -> Policy:
 
 
 class Version(msgspec.Struct, kw_only=True, dict=True):
-    """Rules as they were in force: their number, since when (ms), the number of their examination.
+    """One version of the rules: its number, its start (ms) and the number of its examination.
 
-    `decaying_since` is when counts began to decay: what was counted before, at no particular time, is as old as that.
+    `decaying_since` is when decay was turned on. Counts from before then carry no time and are treated as that old.
     """
 
     number: int
@@ -114,50 +116,50 @@ class Version(msgspec.Struct, kw_only=True, dict=True):
 
     @cached_property
     def policy(self) -> Policy:
-        """The policy itself."""
+        """The parsed policy."""
         return parse_policy(self.rules.policy)
 
     @cached_property
     def theta(self) -> FloatArray:
-        """Its parameters, for its kernel."""
+        """The policy parameters, as its kernel reads them."""
         return self.policy.theta
 
     @cached_property
-    def maturing(self) -> int:
-        """Time until impressions enter R, in ms."""
-        return round(self.rules.maturing * 1000)
+    def maturation(self) -> int:
+        """Age at which impressions enter R, in ms."""
+        return round(self.rules.maturation * 1000)
 
     @cached_property
     def half_life(self) -> int:
-        """In ms; 0 if counts do not decay."""
+        """Half-life of counts in ms; 0 if counts do not decay."""
         return round((self.rules.half_life or 0) * 1000)
 
     @cached_property
     def retention(self) -> int:
-        """In ms."""
+        """Retention of impressions in ms."""
         return round(self.rules.retention * 1000)
 
     def bucket(self, time: int) -> int:
-        """Find the step of time in which something is counted; always 0 if counts do not decay."""
+        """Return the start of the time bucket of a time; always 0 if counts do not decay."""
         if not self.half_life:
             return 0
-        step = max(1, self.half_life // STEPS)
-        return time // step * step
+        width = max(1, self.half_life // BUCKETS_PER_HALF_LIFE)
+        return time // width * width
 
     def decay(self, bucket: int, now: int) -> float:
-        """Say what a count of some step weighs now."""
+        """Return the present weight of the counts of a bucket."""
         if not self.half_life:
             return 1.0
         age = max(0, self.bucket(now) - (bucket or self.bucket(self.decaying_since)))
         return float(2.0 ** (-age / self.half_life))
 
-    def forgets(self, bucket: int, now: int) -> bool:
-        """Whether a count of some step is so old that it is dropped."""
-        return self.half_life > 0 and self.decay(bucket, now) < 2.0**-FORGOTTEN
+    def is_negligible(self, bucket: int, now: int) -> bool:
+        """Return whether the counts of a bucket are old enough to be dropped."""
+        return self.half_life > 0 and self.decay(bucket, now) < 2.0**-MAX_HALF_LIVES
 
 
-def examination_of(spec: float | list[float], k: int) -> FloatArray:
-    """Probability that each of k ranks is examined."""
+def examination_probabilities(spec: float | list[float], k: int) -> FloatArray:
+    """Return the examination probabilities of k ranks."""
     if isinstance(spec, list):
         return np.array((spec + [0.0] * k)[:k])
     return examination(k, spec)

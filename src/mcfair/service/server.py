@@ -1,4 +1,4 @@
-"""The service as a process: it listens, says when it is ready, and stops without losing what it was told."""
+"""The server process: it listens, reports readiness, and shuts down gracefully."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from collections.abc import Callable
 from email.utils import formatdate
 
 from ..errors import SettingError
+from .admission import AdmissionControl
 from .app import is_loopback, make_app
-from .gate import Gate
-from .http import Connection, Hall
+from .http import Connection, ConnectionRegistry
 from .ranker import Ranker
 
 try:
@@ -28,7 +28,7 @@ __all__ = ["Server", "bind", "check_bind", "serve"]
 BACKLOG = 2_048
 TICK_SECONDS = 0.1
 GRACE_SECONDS = 30
-"""How long requests in flight are waited for when the service stops."""
+"""Timeout for requests in flight during shutdown."""
 
 
 def serve(
@@ -40,27 +40,32 @@ def serve(
     drain_seconds: float = 0.0,
     max_in_flight: int = 128,
     admin_token: str | None = None,
-    ready: Callable[[str], None] | None = None,
+    on_ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then close the ranker. A second signal stops without waiting for anybody.
+    """Serve until SIGTERM or SIGINT, then shut down gracefully and close the ranker. A second signal stops at once.
 
     Parameters
     ----------
     ranker
-        What ranks.
+        The ranker; it is closed at the end.
     host, port
-        Where to listen; port 0 takes any that is free.
+        Address to listen on; port 0 selects a free one.
     access_log
-        Whether to log each answer, to the logger `mcfair.access`.
+        Whether to log every request to the logger `mcfair.access`.
     drain_seconds
-        How long requests are still answered after the first signal, while `/readyz` already says that the end is near,
-        so that whoever distributes the load can turn elsewhere.
+        How long the service drains after the first signal: it processes requests while `/readyz` already responds with
+        503, so that a load balancer can direct traffic elsewhere.
     max_in_flight
-        How many requests are answered at the same time.
+        Maximum number of concurrent requests; further ones are refused with 503.
     admin_token
-        A secret that is accepted like a key that may do everything.
-    ready
-        Told the URL once connections are accepted.
+        A secret that is accepted like an API key of scope "admin".
+    on_ready
+        Called with the URL once connections are accepted.
+
+    Raises
+    ------
+    SettingError
+        If the address cannot be bound, or can be reached by others while there are no API keys.
     """
     listener = None
     try:
@@ -70,8 +75,8 @@ def serve(
             ranker, admin_token=admin_token, loopback=is_loopback(host), max_in_flight=max_in_flight,
             access_log=access_log,
         )  # fmt: skip
-        server = Server(app, ranker, url_of(host, listener), drain_seconds=drain_seconds, ready=ready)
-        # what was imported stays for good: the collector need not look through it again and again, all requests waiting
+        server = Server(app, ranker, url_of(host, listener), drain_seconds=drain_seconds, on_ready=on_ready)
+        # Imported objects live until the end: freeze them, so that no garbage collection scans them during requests.
         gc.collect()
         gc.freeze()
         server.run(listener)
@@ -83,16 +88,15 @@ def serve(
 
 
 def check_bind(host: str, has_keys: bool) -> None:
-    """Refuse to listen where others can connect while there are no keys."""
+    """Refuse an address that other machines can reach while there are no API keys."""
     if not has_keys and not is_loopback(host):
         raise SettingError(
-            f"host = {host!r} can be reached by others, and there are no keys: make one with 'mcfair keys add', or "
-            "listen on 127.0.0.1"
+            f"host = {host!r} is not allowed without API keys: create one with 'mcfair keys add', or use 127.0.0.1"
         )
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take a port."""
+    """Open a listening socket."""
     if not 0 <= port < 1 << 16:
         raise SettingError(f"port = {port} is not allowed: expected 0 to 65535")
     try:
@@ -110,7 +114,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         if error.errno == errno.EADDRINUSE:
             raise SettingError(
-                f"port {port} of {host} is taken: stop what listens there, or choose another port"
+                f"port {port} of {host} is in use: stop the other process, or choose another port"
             ) from None
         raise SettingError(f"cannot listen on {host!r}, port {port}: {error}") from None
     listener.setblocking(False)
@@ -118,7 +122,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def url_of(host: str, listener: socket.socket) -> str:
-    """Say how this machine reaches a listener."""
+    """Return the URL of a listening socket, as seen from this machine."""
     name, port = listener.getsockname()[:2]
     if name in ("0.0.0.0", "::"):
         host = "127.0.0.1" if name == "0.0.0.0" else "::1"
@@ -126,74 +130,74 @@ def url_of(host: str, listener: socket.socket) -> str:
 
 
 class Server:
-    """Listens until it is told to stop, which it announces first; then lets everybody finish."""
+    """Listen until stopped, then drain and shut down gracefully."""
 
     def __init__(
         self,
-        app: Gate,
+        app: AdmissionControl,
         ranker: Ranker,
         url: str,
         *,
         drain_seconds: float = 0.0,
-        ready: Callable[[str], None] | None = None,
+        on_ready: Callable[[str], None] | None = None,
     ) -> None:
         self.app, self.ranker, self.url = app, ranker, url
-        self.drain_seconds, self.ready = drain_seconds, ready
-        self.hall = Hall(app)
+        self.drain_seconds, self.on_ready = drain_seconds, on_ready
+        self.registry = ConnectionRegistry(app)
         self.stop_at: float | None = None
         self.forced = False
 
     def run(self, listener: socket.socket) -> None:
-        """Serve until the end."""
+        """Run the server in an event loop of its own."""
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self.main(listener))
 
     async def main(self, listener: socket.socket) -> None:
-        """Listen, look after the connections, and stop in good order."""
+        """Listen, supervise the connections, and shut down gracefully."""
         loop = asyncio.get_running_loop()
         if threading.current_thread() is threading.main_thread():
             for name in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(name, self.signalled)
+                loop.add_signal_handler(name, self.handle_signal)
         self.tick()
-        listening = await loop.create_server(lambda: Connection(self.hall), sock=listener, backlog=BACKLOG)
-        if self.ready is not None:
-            self.ready(self.url)
-        self.ranker.decide_here()
+        listening = await loop.create_server(lambda: Connection(self.registry), sock=listener, backlog=BACKLOG)
+        if self.on_ready is not None:
+            self.on_ready(self.url)
+        self.ranker.attach_loop()
         while self.stop_at is None or time.monotonic() < self.stop_at:
-            await self.pause()
-        # Before the listener closes new requests are refused: whoever connects then would only see a reset.
+            await self.sleep_tick()
+        # Refuse requests before closing the listener: clients that connect now get 503 instead of a reset.
         self.app.closed = True
-        await self.pause()
+        await self.sleep_tick()
         listening.close()
         end = time.monotonic() + GRACE_SECONDS
-        while self.hall.connections and not self.forced and time.monotonic() < end:
-            for connection in list(self.hall.connections):
-                connection.shut()
-            await self.pause()
-        for connection in list(self.hall.connections):
+        while self.registry.connections and not self.forced and time.monotonic() < end:
+            for connection in list(self.registry.connections):
+                connection.close_if_idle()
+            await self.sleep_tick()
+        for connection in list(self.registry.connections):
             connection.transport.abort()
-        await self.ranker.decide_elsewhere()
+        await self.ranker.detach_loop()
 
-    async def pause(self) -> None:
-        """Let a little time pass."""
+    async def sleep_tick(self) -> None:
+        """Sleep for one tick."""
         await asyncio.sleep(TICK_SECONDS)
         self.tick()
 
     def tick(self) -> None:
-        """Set the date, and end what has been waited for long enough."""
-        self.hall.date = f"date: {formatdate(usegmt=True)}\r\n".encode()
+        """Renew the Date header, and expire connections whose deadline has passed."""
+        self.registry.date_header = f"date: {formatdate(usegmt=True)}\r\n".encode()
         now = asyncio.get_running_loop().time()
-        for connection in [each for each in self.hall.connections if each.deadline < now]:
+        for connection in [each for each in self.registry.connections if each.deadline < now]:
             connection.expire()
 
-    def signalled(self) -> None:
-        """Take a signal: the first begins the end, the second is the end."""
+    def handle_signal(self) -> None:
+        """Handle a signal: drain at the first one, stop at once at the second."""
         if self.stop_at is None:
             self.drain()
         else:
             self.stop_at, self.forced = 0.0, True
 
     def drain(self) -> None:
-        """Begin to stop; from any thread."""
+        """Start draining; may be called from any thread."""
         self.app.draining = True
         self.stop_at = time.monotonic() + self.drain_seconds

@@ -1,7 +1,7 @@
-"""What goes over the wire, typed: the requests and answers of the service, which the library speaks as well.
+"""Typed requests and responses of the service, shared by the HTTP interface, the clients and the library.
 
-Bounds stand in the annotations, from which the OpenAPI document is made. What an annotation cannot say (sizes in bytes,
-distinct ids) is checked by the functions at the end.
+Limits are part of the annotations, from which the OpenAPI document is generated. The functions at the end check what an
+annotation cannot express: sizes in bytes, distinct ids.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ __all__ = [
     "MAX_POLICY",
     "MAX_QUERY",
     "SCOPES",
-    "Deleted",
+    "ActivePolicy",
+    "CreatedKey",
+    "DeletionCount",
     "Event",
     "EventResult",
     "Examination",
@@ -35,37 +37,35 @@ __all__ = [
     "Explanation",
     "Fairness",
     "Feedback",
-    "FeedbackAnswer",
+    "FeedbackResults",
     "GroupFairness",
     "Health",
     "Inputs",
     "Item",
     "ItemDeletion",
     "ItemState",
-    "KeyAdded",
     "KeyInfo",
     "KeyRequest",
     "PolicyChange",
-    "PolicyInForce",
     "Problem",
     "QueryLookup",
     "QueryState",
     "RankRequest",
     "Ranked",
     "Ranking",
-    "Reset",
+    "RawRankRequest",
+    "ResetRequest",
     "Scope",
     "Status",
-    "UnreadRank",
     "Usage",
     "check_cells",
-    "check_rank",
+    "check_rank_request",
     "check_text",
-    "decoded",
+    "decode_body",
     "encoder",
     "field_of",
     "read_items",
-    "unread",
+    "with_raw_items",
 ]
 
 T = TypeVar("T")
@@ -73,30 +73,30 @@ T = TypeVar("T")
 encoder = msgspec.json.Encoder()
 
 MAX_BODY = 4 << 20
-"""Largest body of a request, in bytes."""
+"""Maximum size of a request body, in bytes."""
 
 MAX_ITEMS = 5_000
 MAX_EVENTS = 1_000
 MAX_QUERY = 4_096
-"""Longest text of a query, in bytes of UTF-8."""
+"""Maximum length of a query, in bytes of UTF-8."""
 
 MAX_ID = 256
-"""Longest id of an item or a group, in bytes of UTF-8."""
+"""Maximum length of the id of an item or a group, in bytes of UTF-8."""
 
 MAX_POLICY = 1_000
-"""Longest text of a policy, in bytes of UTF-8."""
+"""Maximum length of a policy specification, in bytes of UTF-8."""
 
 MAX_KEY = 256
-"""Longest Idempotency-Key, in characters."""
+"""Maximum length of an Idempotency-Key, in characters."""
 
 MAX_CELLS = 1_000_000
-"""Most items times ranks of one request: how often each item stood at each rank is counted."""
+"""Maximum number of items times ranks of one request: the service counts impressions per item and rank."""
 
 Scope = Literal["rank", "feedback", "read", "admin"]
 SCOPES: tuple[Scope, ...] = ("rank", "feedback", "read", "admin")
-"""What a key may be good for: rank, report feedback, read, and everything."""
+"""Scopes of API keys; "admin" includes all others."""
 
-Text = Annotated[str, Meta(min_length=1, max_length=MAX_QUERY, description="the text of a query, exactly as it is")]
+Text = Annotated[str, Meta(min_length=1, max_length=MAX_QUERY, description="text of the query; every byte matters")]
 Id = Annotated[str, Meta(min_length=1, max_length=MAX_ID)]
 ImpressionId = Annotated[str, Meta(max_length=64)]
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
@@ -104,18 +104,20 @@ Time = Annotated[datetime.datetime, Meta(tz=True)]
 Examination = (
     Annotated[float, Meta(ge=0.0, le=100.0)] | Annotated[list[Probability], Meta(min_length=1, max_length=MAX_ITEMS)]
 )
-"""A severity s, for p_j = (1/log2(j + 1))^s at every rank j; or the probabilities themselves, 0 below the last."""
+"""A severity s for p_j = (1/log2(j + 1))^s at every rank j, or the probabilities themselves, 0 below the last one."""
 
 
 # --- ranking ---------------------------------------------------------------------------------------------------------
 
 
 class Item(Struct, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """A candidate: its id, a relevance it can start with, and whom it belongs to."""
+    """A candidate with an optional prior relevance and an optional group."""
 
     id: Id
-    prior: Annotated[Probability | None, Meta(description="relevance to start with, such as another ranker's")] = None
-    group: Annotated[Id | None, Meta(description="whom the item belongs to, such as a seller")] = None
+    prior: Annotated[Probability | None, Meta(description="prior relevance, such as the score of another ranker")] = (
+        None
+    )
+    group: Annotated[Id | None, Meta(description="provider of the item, such as a seller")] = None
 
 
 Items = Annotated[list[Item], Meta(min_length=1, max_length=MAX_ITEMS)]
@@ -126,36 +128,36 @@ class RankRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
     query: Text
     items: Items
-    k: Annotated[int, Meta(ge=1, le=2**31 - 1, description="length of the list; less if there are fewer items")] = 10
+    k: Annotated[int, Meta(ge=1, le=2**31 - 1, description="length of the list; shorter if there are fewer items")] = 10
     policy: Annotated[
-        Annotated[str, Meta(max_length=MAX_POLICY)] | None, Meta(description="another policy than that in force")
+        Annotated[str, Meta(max_length=MAX_POLICY)] | None, Meta(description="policy for this request only")
     ] = None
-    explain: Annotated[bool, Meta(description="whether to give the terms of each score")] = False
+    explain: Annotated[bool, Meta(description="return the terms of each score")] = False
     defer_exposure: Annotated[bool, Meta(description="credit no exposure until `shown` is reported")] = False
-    shadow: Annotated[bool, Meta(description="record the list, but answer in the order of the request")] = False
+    shadow: Annotated[bool, Meta(description="record the policy's list, but return the order of the request")] = False
 
 
-BESIDES_ITEMS = [field for field in RankRequest.__struct_fields__ if field != "items"]
-besides_items = attrgetter(*BESIDES_ITEMS)
+FIELDS_BESIDES_ITEMS = [field for field in RankRequest.__struct_fields__ if field != "items"]
+fields_besides_items = attrgetter(*FIELDS_BESIDES_ITEMS)
 
 
-class UnreadRank(RankRequest, kw_only=True):
-    """The same request with its items as they came, in JSON: most come again and again, and are read once.
+class RawRankRequest(RankRequest, kw_only=True):
+    """A rank request whose items are still JSON: most candidate sets are repeated, and are decoded only once.
 
-    The items refer to the whole body that they came in, so nobody should keep them.
+    The raw items reference the whole request body, so they must not be stored.
     """
 
     items: msgspec.Raw  # type: ignore[assignment]
 
 
-class OnlyItems(Struct):
-    """The part of a request that was left unread."""
+class ItemsOnly(Struct):
+    """The items of a rank request, for decoding them on their own."""
 
     items: Items
 
 
 class Ranked(Struct, gc=False, omit_defaults=True):
-    """An item of the list. A policy that fills ranks one by one, such as MMF, gives no score."""
+    """An item of a ranking. A policy that fills ranks one by one, such as MMF, has no scores."""
 
     id: str
     rank: int
@@ -164,7 +166,7 @@ class Ranked(Struct, gc=False, omit_defaults=True):
 
 
 class Ranking(Struct, kw_only=True):
-    """The list, and the name of the impression that feedback refers to."""
+    """A ranked list, and the id of the impression that feedback refers to."""
 
     impression: str
     query_id: str
@@ -178,7 +180,7 @@ class Ranking(Struct, kw_only=True):
 
 
 class Event(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Something that happened to an impression: a `click` on an item, or `shown` ranks, all if they are not given."""
+    """Feedback on an impression: a `click` on an item, or `shown` ranks (all ranks if none are given)."""
 
     impression: ImpressionId
     type: Annotated[str, Meta(max_length=32, description="click or shown")] = "click"
@@ -196,23 +198,23 @@ Status = Literal["applied", "duplicate", "unknown_impression", "expired", "not_i
 
 
 class EventResult(Struct, omit_defaults=True):
-    """What became of an event; `detail` says what is wrong with an invalid one."""
+    """The result of an event; `detail` explains why it is invalid."""
 
     status: Status
     detail: str | None = None
 
 
-class FeedbackAnswer(Struct):
-    """What became of each event, in order."""
+class FeedbackResults(Struct):
+    """The results of a batch of events, in order."""
 
     results: list[EventResult]
 
 
-# --- what is known ---------------------------------------------------------------------------------------------------
+# --- explanations, state and fairness --------------------------------------------------------------------------------
 
 
 class Inputs(Struct, kw_only=True):
-    """What the policy knew of an item when it decided."""
+    """The observations of an item that the policy ranked it by."""
 
     relevance: float
     exposure: float
@@ -221,7 +223,7 @@ class Inputs(Struct, kw_only=True):
 
 
 class ExplainedItem(Struct, kw_only=True):
-    """Why an item stands where it stands; `without` has its ranks if a term had had no weight."""
+    """The explanation of an item's rank; `without` gives its rank if a term of the score had no weight."""
 
     id: str | None
     rank: int
@@ -235,7 +237,7 @@ class ExplainedItem(Struct, kw_only=True):
 
 
 class Explanation(Struct, kw_only=True):
-    """A decision, exactly as it was made; in shadow mode, of the list that would have been shown."""
+    """The exact explanation of a ranking; in shadow mode, of the list that the policy would have shown."""
 
     impression: str
     query_id: str
@@ -251,13 +253,13 @@ class Explanation(Struct, kw_only=True):
 
 
 class QueryLookup(Struct, forbid_unknown_fields=True):
-    """The text of a query; never part of a URL, because proxies log those."""
+    """The text of a query. It is never part of a URL, because proxies log URLs."""
 
     query: Text
 
 
 class ItemState(Struct, kw_only=True):
-    """What was observed of one item of a query, and which share it has and is due."""
+    """The observations of one item of a query, with its share of exposure and its share of merit."""
 
     id: str
     group: str | None
@@ -269,7 +271,7 @@ class ItemState(Struct, kw_only=True):
 
 
 class QueryState(Struct, kw_only=True):
-    """What was observed of a query; `floor` is the least unfairness that lists could have reached."""
+    """The observations of a query; `floor` is the lowest unfairness that was possible for these visits."""
 
     query_id: str
     visits: int
@@ -279,7 +281,7 @@ class QueryState(Struct, kw_only=True):
 
 
 class GroupFairness(Struct, kw_only=True):
-    """What the items of one group, such as a provider, have had over all queries, and what they were due."""
+    """Received exposure and merited exposure of one group, such as a provider, over all queries."""
 
     group: str | None
     items: int
@@ -290,7 +292,7 @@ class GroupFairness(Struct, kw_only=True):
 
 
 class Fairness(Struct, kw_only=True):
-    """Fairness over all queries: means over queries, sums over groups."""
+    """Fairness over all queries: means over queries, sums by group."""
 
     queries: int
     visits: int
@@ -301,7 +303,7 @@ class Fairness(Struct, kw_only=True):
 
 
 class Usage(Struct, kw_only=True):
-    """How much is stored."""
+    """Amount of stored data."""
 
     queries: int
     items: int
@@ -312,25 +314,25 @@ class Usage(Struct, kw_only=True):
 
 
 class ItemDeletion(Struct, forbid_unknown_fields=True):
-    """An item to forget, in every query."""
+    """An item to delete from every query."""
 
     item: Id
 
 
-class Reset(Struct, forbid_unknown_fields=True):
-    """A word that nobody says by accident."""
+class ResetRequest(Struct, forbid_unknown_fields=True):
+    """Confirmation that everything is to be deleted."""
 
     confirm: Literal["reset"]
 
 
-class Deleted(Struct):
-    """How many queries were changed or forgotten."""
+class DeletionCount(Struct):
+    """Number of queries that were changed or deleted."""
 
     queries: int
 
 
 class Health(Struct):
-    """That all is well."""
+    """Result of a health probe."""
 
     status: Literal["alive", "ready"]
 
@@ -338,8 +340,8 @@ class Health(Struct):
 # --- settings and keys -----------------------------------------------------------------------------------------------
 
 
-class PolicyInForce(Struct, kw_only=True):
-    """How lists are made now, and since when; times are in seconds."""
+class ActivePolicy(Struct, kw_only=True):
+    """The rules in force and since when; durations are in seconds."""
 
     version: int
     since: Time
@@ -347,36 +349,36 @@ class PolicyInForce(Struct, kw_only=True):
     examination: float | list[float]
     prior_mean: float | None
     prior_strength: float
-    maturing: float
+    maturation: float
     half_life: float | None
-    entry: Literal["zero", "fair"]
+    newcomer_exposure: Literal["zero", "fair"]
     retention: float
     seed: int
 
 
 class PolicyChange(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What to change; everything else stays."""
+    """Rules to change; durations are in seconds. Rules that are not given stay."""
 
     policy: Annotated[str, Meta(max_length=MAX_POLICY)] | UnsetType = UNSET
     examination: Examination | UnsetType = UNSET
     prior_mean: Probability | UnsetType | None = UNSET
     prior_strength: Annotated[float, Meta(ge=0.0, le=1e9)] | UnsetType = UNSET
-    maturing: Annotated[float, Meta(ge=0.0, le=1e9)] | UnsetType = UNSET
+    maturation: Annotated[float, Meta(ge=0.0, le=1e9)] | UnsetType = UNSET
     half_life: Annotated[float, Meta(ge=1.0, le=10000000000.0)] | UnsetType | None = UNSET
-    entry: Literal["zero", "fair"] | UnsetType = UNSET
+    newcomer_exposure: Literal["zero", "fair"] | UnsetType = UNSET
     retention: Annotated[float, Meta(ge=1.0, le=1e9)] | UnsetType = UNSET
     seed: Annotated[int, Meta(ge=0, le=2**62)] | UnsetType = UNSET
 
 
 class KeyRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A key to make."""
+    """An API key to create."""
 
     name: Annotated[str, Meta(min_length=1, max_length=100)]
     scopes: Annotated[list[Scope], Meta(min_length=1, max_length=4)]
 
 
 class KeyInfo(Struct, kw_only=True):
-    """A key, without its secret."""
+    """An API key, without its secret."""
 
     id: str
     name: str
@@ -385,15 +387,15 @@ class KeyInfo(Struct, kw_only=True):
     revoked: Time | None
 
 
-class KeyAdded(Struct, kw_only=True):
-    """A new key; its secret is shown this once."""
+class CreatedKey(Struct, kw_only=True):
+    """A new API key; its secret is shown only once."""
 
     key: str
     info: KeyInfo
 
 
 class Problem(Struct, kw_only=True, omit_defaults=True):
-    """What went wrong, as RFC 9457 has it; `field` names the part of the request at fault."""
+    """A problem (RFC 9457); `field` names the part of the request that is at fault."""
 
     title: str
     status: int
@@ -402,31 +404,33 @@ class Problem(Struct, kw_only=True, omit_defaults=True):
     field: str | None = None
 
 
-# --- reading and checks ---------------------------------------------------------------------------------------------
+# --- decoding and validation -----------------------------------------------------------------------------------------
 
 
-def unread(request: RankRequest) -> UnreadRank:
-    """Write the items of a request as they would have come."""
+def with_raw_items(request: RankRequest) -> RawRankRequest:
+    """Return a request with its items encoded as JSON, as the HTTP interface receives them."""
     try:
         items = msgspec.json.encode(request.items)
     except UnicodeEncodeError:
         check_items(request.items)
         raise
-    return UnreadRank(items=msgspec.Raw(items), **dict(zip(BESIDES_ITEMS, besides_items(request), strict=True)))
+    return RawRankRequest(
+        items=msgspec.Raw(items), **dict(zip(FIELDS_BESIDES_ITEMS, fields_besides_items(request), strict=True))
+    )
 
 
 def read_items(items: msgspec.Raw) -> list[Item]:
-    """Read items that were left unread, and refuse them as if they had been read with the rest."""
-    read: list[Item] = decoded(items_decoder, b'{"items":%b}' % items).items
+    """Decode and validate raw items; errors name the same fields as if the whole request had been decoded."""
+    read: list[Item] = decode_body(items_decoder, b'{"items":%b}' % items).items
     check_items(read)
     return read
 
 
-items_decoder = msgspec.json.Decoder(OnlyItems)
+items_decoder = msgspec.json.Decoder(ItemsOnly)
 
 
-def decoded(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray) -> Any:
-    """Make a typed request of a body, or name the field at fault."""
+def decode_body(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray) -> Any:
+    """Decode a request body; raise RequestError with the field at fault."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -435,55 +439,56 @@ def decoded(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray) -> Any:
     except msgspec.DecodeError as error:
         raise RequestError(f"the body is not JSON: {error}") from None
     except (UnicodeDecodeError, RecursionError):
-        raise RequestError("the body is not JSON: it is not UTF-8, or too deep") from None
+        raise RequestError("the body is not JSON: it is not UTF-8, or nested too deeply") from None
 
 
-def check_rank(request: UnreadRank) -> None:
-    """Refuse a query and a policy of too many bytes."""
+def check_rank_request(request: RawRankRequest) -> None:
+    """Check the lengths of a query and of a policy."""
     check_text("query", request.query, MAX_QUERY)
     if request.policy is not None:
         check_text("policy", request.policy, MAX_POLICY)
 
 
 def check_cells(n: int, k: int) -> None:
-    """Refuse too many items times ranks."""
+    """Check the number of items times ranks."""
     if n * k > MAX_CELLS:
         raise RequestError(
-            f"k = {k} of {n} items: their product may be at most {MAX_CELLS:,}, so k at most {MAX_CELLS // n:,} here",
+            f"k = {k} is not allowed for {n} items: expected at most {MAX_CELLS // n:,}, because items times k may not "
+            f"exceed {MAX_CELLS:,}",
             "k",
         )
 
 
 def check_items(items: list[Item]) -> None:
-    """Refuse ids of too many bytes and ids that repeat."""
+    """Check the lengths of ids and groups, and that ids are distinct."""
     ids = [item.id for item in items]
     texts = ids + [item.group for item in items if item.group is not None]
     if len(set(ids)) == len(ids) and "".join(texts).isascii() and max(map(len, texts)) <= MAX_ID:
-        return  # that nothing is wrong can be seen at once, what is wrong cannot
+        return  # the common case in a few fast calls; the loop below finds what is wrong
     seen: set[str] = set()
     for i, item in enumerate(items):
         check_text(f"items[{i}].id", item.id, MAX_ID)
         if item.group is not None:
             check_text(f"items[{i}].group", item.group, MAX_ID)
         if item.id in seen:
-            raise RequestError(f"items[{i}].id = {item.id!r} is there twice: ids must be distinct", f"items[{i}].id")
+            raise RequestError(f"items[{i}].id = {item.id!r} is a duplicate: ids must be distinct", f"items[{i}].id")
         seen.add(item.id)
 
 
 def check_text(field: str, text: str, most: int) -> None:
-    """Refuse a text of too many bytes, or one that has none because half a character is missing."""
+    """Check that a text is valid Unicode and has at most `most` bytes."""
     if text.isascii() and len(text) <= most:
         return
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise RequestError(f"{field} is no text: it has half a character (a lone surrogate)", field) from None
+        raise RequestError(f"{field} is not valid Unicode: it contains a lone surrogate", field) from None
     if size > most:
-        raise RequestError(f"{field} has {size:,} bytes: at most {most:,} are allowed", field)
+        raise RequestError(f"{field} has {size:,} bytes: expected at most {most:,}", field)
 
 
 def convert(kind: type[T], value: Any) -> T:
-    """Make a wire type of plain data, or refuse and name the field."""
+    """Convert plain data to a typed request; raise RequestError with the field at fault."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as refusal:
@@ -492,7 +497,7 @@ def convert(kind: type[T], value: Any) -> T:
 
 
 def field_of(message: str) -> tuple[str | None, str]:
-    """Take the name of the field out of what msgspec says of a bad value.
+    """Split a validation message of msgspec into the name of the field and the message.
 
     Examples
     --------
@@ -510,7 +515,7 @@ def field_of(message: str) -> tuple[str | None, str]:
 
 
 def as_item(item: Item | str | dict[str, Any]) -> Item:
-    """Take an item in any of the forms of the Python interface."""
+    """Convert an item from any form that the Python interface accepts."""
     if isinstance(item, Item):
         return item
     if isinstance(item, str):
@@ -519,5 +524,5 @@ def as_item(item: Item | str | dict[str, Any]) -> Item:
 
 
 def as_events(events: Iterable[Event | dict[str, Any]]) -> list[Event]:
-    """Take events in any of the forms of the Python interface."""
+    """Convert events from any form that the Python interface accepts."""
     return [each if isinstance(each, Event) else convert(Event, each) for each in events]

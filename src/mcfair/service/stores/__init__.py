@@ -1,20 +1,20 @@
-"""Where the service keeps its books: one interface, in memory and in SQLite."""
+"""Persistent storage of the service: one interface, with SQLite in a file or in memory behind it."""
 
 from __future__ import annotations
 
-from .sqlite import SQLiteStore, holder, locate, open_reader, open_store
-from .store import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, Entry, Store, StoredKey
+from .sqlite import SQLiteStore, locate, open_reader, open_store, read_lock_note
+from .store import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoredKey
 
 __all__ = [
     "KIND_DELETION",
     "KIND_FEEDBACK",
     "KIND_IMPRESSION",
-    "Entry",
+    "LogEntry",
     "SQLiteStore",
     "Store",
     "StoredKey",
-    "holder",
     "locate",
     "open_reader",
     "open_store",
+    "read_lock_note",
 ]

@@ -1,8 +1,8 @@
-"""SQLite, in a file or in memory.
+"""A store in SQLite, in a file or in memory.
 
-The file is in WAL mode with `synchronous=FULL`, so a commit is an fsync of the log. Exactly one connection writes and
-checkpoints; others read only. A lock of the operating system on a file beside it keeps a second server out, and ends
-with the process, however that ends.
+The file is in WAL mode with `synchronous=FULL`, so a commit is an fsync of the write-ahead log. Exactly one connection
+writes and checkpoints; others only read. An advisory lock on a file beside the database keeps a second server out; the
+operating system releases it when the process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from urllib.parse import quote
 
 from ...errors import StoreError
 from ..wire import Usage
-from .store import Entry, StoredKey
+from .store import LogEntry, StoredKey
 
-__all__ = ["SCHEMA_VERSION", "SQLiteStore", "holder", "locate", "open_reader", "open_store"]
+__all__ = ["SCHEMA_VERSION", "SQLiteStore", "locate", "open_reader", "open_store", "read_lock_note"]
 
-APPLICATION = 0x6D634661  # "mcFa", so that `file` and we can tell our files from others
+APPLICATION = 0x6D634661  # "mcFa": identifies our files to us and to `file`
 SCHEMA_VERSION = 1
 
 SCHEMA = """
@@ -48,24 +48,36 @@ CREATE TABLE requests (number INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, dig
                        query INTEGER NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL);
 """
 
-OF_A_QUERY = ("items", "log", "candidates", "snapshots", "bases", "requests")
+QUERY_TABLES = ("items", "log", "candidates", "snapshots", "bases", "requests")
 
 MIGRATIONS: dict[int, str] = {}
-"""What leads from each schema version to the next one."""
+"""SQL that migrates each schema version to the next."""
 
 INSERT_ITEMS = {
     rows: "INSERT INTO items VALUES " + ", ".join(f"(?1, ?2 + {i}, ?{2 * i + 3}, ?{2 * i + 4})" for i in range(rows))
     for rows in (50, 10, 1)
 }
-"""Statements that take so many items at once: to run one costs more than a row."""
+"""INSERT statements by number of rows: executing a statement costs more than a row, so rows are inserted in bulk."""
 
-NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "fuse.sshfs", "fuse.glusterfs", "glusterfs"}
+NETWORK_FILE_SYSTEMS = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "afs",
+    "ceph",
+    "lustre",
+    "fuse.sshfs",
+    "fuse.glusterfs",
+    "glusterfs",
+}
 
-CHECKPOINT_ROWS = 2_000  # checkpoint when nobody waits and so many rows were written since
-CHECKPOINT_AT_LATEST = 8_000  # pages; then also while somebody waits
-PAGE = 2_048  # bytes; a commit writes whole pages, and what it changes is a few small rows in as many pages
+CHECKPOINT_ROWS = 2_000  # rows written since the last checkpoint that make `maintain` checkpoint again
+CHECKPOINT_AT_LATEST = 8_000  # pages in the write-ahead log at which a commit checkpoints, even under load
+PAGE = 2_048  # bytes; commits write whole pages, and each changes a few small rows in as many pages
 
-SMALL = 64 << 20  # a file of up to so many bytes is checked whole when it is opened
+FULL_CHECK_BYTES = 64 << 20  # files up to this size get a full integrity check when opened
 
 URL = "sqlite:///"
 
@@ -77,18 +89,18 @@ def open_store(where: str | Path) -> SQLiteStore:
 
 @contextlib.contextmanager
 def open_reader(where: str | Path) -> Iterator[SQLiteStore]:
-    """Open what a store has committed by now, for reading only; a server may write to it meanwhile."""
+    """Open a read-only snapshot of what a store has committed; a server may keep writing to it."""
     store = SQLiteStore(locate(where), reading=True)
     try:
         store.db.execute("BEGIN")
-        store.numbers(0, 1)  # the first reading fixes what is seen
+        store.numbers(0, 1)  # the first read fixes the snapshot that this transaction sees
         yield store
     finally:
         store.close()
 
 
 def locate(where: str | Path) -> Path:
-    """Path of a store's file."""
+    """Return the path of a store's file."""
     text = str(where)
     if "://" in text and not text.startswith(URL):
         raise StoreError(f"cannot open {text}: expected {URL}PATH, a path or memory:")
@@ -99,19 +111,21 @@ def locate(where: str | Path) -> Path:
 
 
 class SQLiteStore:
-    """A `Store` in an SQLite file, or without a path in memory, there also as a copy of a `source`.
+    """A `Store` in an SQLite file, or in memory if there is no path.
 
-    With `reading` a file is opened for reading only, which others may write meanwhile.
+    With `reading` the file is opened read-only while another process may write. A store in memory can start as a copy
+    of the database `source`.
     """
 
     def __init__(self, path: Path | None, *, reading: bool = False, source: sqlite3.Connection | None = None) -> None:
         self.path, self.reading = path, reading
         self.lock: int | None = None
         self.checkpointed = 0
-        self.busy = threading.Lock()  # in memory a copy is taken between transactions; a file sees to that itself
+        # Serialises copies of a store in memory with its transactions. SQLite does that itself for files.
+        self.transaction_lock = threading.Lock()
         if path is not None and not reading:
             refuse_network(path)
-            self.lock = take_lock(path)
+            self.lock = acquire_lock(path)
         with contextlib.ExitStack() as undo:
             undo.callback(self.release)
             self.db = connect(path, reading)
@@ -127,21 +141,21 @@ class SQLiteStore:
     # --- opening -----------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Check the file, make or migrate its tables, read what never changes."""
+        """Validate the file, create or migrate its tables, and read the secret."""
         try:
             application, version = self.number("PRAGMA application_id"), self.number("PRAGMA user_version")
             empty = self.number("SELECT count(*) FROM sqlite_master") == 0
             if not empty and application != APPLICATION:
-                raise StoreError(f"{self.path} is a database of another program")
+                raise StoreError(f"{self.path} is a database of another program: expected one written by mcfair")
             if version > SCHEMA_VERSION:
                 raise StoreError(
-                    f"{self.path} was written by a newer mcfair (schema {version}; this one knows up to "
+                    f"{self.path} was written by a newer mcfair (schema {version}; this one supports up to "
                     f"{SCHEMA_VERSION}): update mcfair"
                 )
             if self.reading:
                 if empty or version < SCHEMA_VERSION:
                     raise StoreError(
-                        f"{self.path} is empty or of an older mcfair: `mcfair serve` makes it or updates it"
+                        f"{self.path} is empty or was written by an older mcfair: `mcfair serve` creates or migrates it"
                     )
             else:
                 self.open_for_writing(empty, version)
@@ -150,16 +164,16 @@ class SQLiteStore:
             raise StoreError(f"cannot use {self.path}: {error}") from error
 
     def open_for_writing(self, empty: bool, version: int) -> None:
-        """Set up durability, check a small file whole, and bring the tables up to date."""
+        """Configure durability, check the integrity of a small file, and create or migrate the tables."""
         if self.path is not None:
             if empty:
                 self.db.execute(f"PRAGMA page_size = {PAGE}")
             mode = self.one("PRAGMA journal_mode = WAL")
             if mode != "wal":
-                raise StoreError(f"{self.path} cannot be written safely: no write-ahead log, but {mode!r}")
+                raise StoreError(f"{self.path} cannot be written safely: journal mode is {mode!r}, expected 'wal'")
             self.db.execute("PRAGMA synchronous = FULL")
             self.db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_AT_LATEST}")
-            if not empty and self.path.stat().st_size <= SMALL and (faults := self.check()):
+            if not empty and self.path.stat().st_size <= FULL_CHECK_BYTES and (faults := self.check()):
                 raise StoreError(f"{self.path} is damaged ({faults[0]}): restore a backup")
         self.db.execute("BEGIN IMMEDIATE")
         if empty:
@@ -175,26 +189,26 @@ class SQLiteStore:
         self.db.execute("COMMIT")
 
     def release(self) -> None:
-        """Let others open the file."""
+        """Release the lock file."""
         if self.lock is not None:
-            self.say(b"")
+            self.write_lock_note(b"")
             os.close(self.lock)
             self.lock = None
 
-    def say(self, note: bytes) -> None:
-        """Leave word for other processes for as long as this one has the store; only its owner can read it."""
+    def write_lock_note(self, note: bytes) -> None:
+        """See `Store`. Only the owner of the file can read the note."""
         if self.lock is not None:
-            with contextlib.suppress(OSError):  # on a full disk there is no word, which is no reason to stop
+            with contextlib.suppress(OSError):  # on a full disk there is no note, which is no reason to stop
                 os.ftruncate(self.lock, 0)
                 os.pwrite(self.lock, note, 0)
 
     def one(self, sql: str, *values: object) -> object:
-        """First value of the first row, None if there is no row."""
+        """Return the first value of the first row, None if there is no row."""
         row = self.db.execute(sql, values).fetchone()
         return None if row is None else row[0]
 
     def number(self, sql: str, *values: object) -> int:
-        """First value of the first row, 0 if there is none."""
+        """Return the first value of the first row, 0 if there is none."""
         return int(self.one(sql, *values) or 0)  # type: ignore[call-overload, no-any-return]
 
     # --- transactions ------------------------------------------------------------------------------------------------
@@ -202,21 +216,21 @@ class SQLiteStore:
     def begin(self) -> None:
         """See `Store`."""
         if self.path is None:
-            self.busy.acquire()
+            self.transaction_lock.acquire()
         self.db.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
         """See `Store`."""
         self.db.execute("COMMIT")
         if self.path is None:
-            self.busy.release()
+            self.transaction_lock.release()
 
     def rollback(self) -> None:
         """See `Store`."""
         if self.db.in_transaction:
             self.db.execute("ROLLBACK")
             if self.path is None:
-                self.busy.release()
+                self.transaction_lock.release()
 
     def probe(self) -> None:
         """See `Store`."""
@@ -227,15 +241,15 @@ class SQLiteStore:
         """See `Store`."""
         return self.db.total_changes
 
-    def tidy(self) -> None:
-        """Move the write-ahead log into the database, if it has grown."""
+    def maintain(self) -> None:
+        """Checkpoint the write-ahead log into the database if it has grown."""
         if self.path is not None and self.changes - self.checkpointed > CHECKPOINT_ROWS:
             self.db.execute("PRAGMA wal_checkpoint(PASSIVE)")
             self.checkpointed = self.changes
 
     def close(self) -> None:
         """See `Store`."""
-        self.db.close()  # the last connection checkpoints and removes the write-ahead log
+        self.db.close()  # closing the last connection checkpoints and removes the write-ahead log
         self.release()
 
     @contextlib.contextmanager
@@ -245,7 +259,7 @@ class SQLiteStore:
             with open_reader(self.path) as other:
                 yield other
         else:
-            with self.busy:
+            with self.transaction_lock:
                 other = SQLiteStore(None, source=self.db)
             try:
                 yield other
@@ -253,9 +267,9 @@ class SQLiteStore:
                 other.close()
 
     def backup(self, path: Path) -> None:
-        """See `Store`. The copy has its final name only once it is whole."""
+        """See `Store`. The copy gets its final name only once it is complete."""
         if path.exists():
-            raise StoreError(f"{path} exists already: a backup does not overwrite anything")
+            raise StoreError(f"{path} exists already: a backup never overwrites a file")
         try:
             handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         except OSError as error:
@@ -268,7 +282,7 @@ class SQLiteStore:
                 copy.execute("PRAGMA journal_mode = DELETE")
             with Path(draft).open("rb") as written:
                 os.fsync(written.fileno())
-            os.link(draft, path)  # unlike a rename, refuses a file that has appeared meanwhile
+            os.link(draft, path)  # unlike a rename, fails if the file was created in the meantime
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"cannot write {path}: {error}") from error
         finally:
@@ -316,7 +330,7 @@ class SQLiteStore:
 
     def delete_query(self, number: int) -> None:
         """See `Store`."""
-        for table in OF_A_QUERY:
+        for table in QUERY_TABLES:
             self.db.execute(f"DELETE FROM {table} WHERE query = ?", (number,))
         self.db.execute("DELETE FROM queries WHERE number = ?", (number,))
 
@@ -332,21 +346,21 @@ class SQLiteStore:
                 self.db.execute(sql, (number, first + done, *chain.from_iterable(items[done : done + rows])))
                 done += rows
 
-    def regroup(self, number: int, row: int, group: str | None) -> None:
+    def set_group(self, number: int, row: int, group: str | None) -> None:
         """See `Store`."""
         self.db.execute("UPDATE items SET grp = ? WHERE query = ? AND row = ?", (group, number, row))
 
-    def places_of(self, item: str) -> list[tuple[int, int]]:
+    def rows_of_item(self, item: str) -> list[tuple[int, int]]:
         """See `Store`."""
         return self.db.execute("SELECT query, row FROM items WHERE id = ? ORDER BY query", (item,)).fetchall()
 
-    def forget_item(self, number: int, row: int) -> None:
+    def erase_item(self, number: int, row: int) -> None:
         """See `Store`."""
         self.db.execute("UPDATE items SET id = NULL, grp = NULL WHERE query = ? AND row = ?", (number, row))
 
     # --- log, candidates, snapshots ----------------------------------------------------------------------------------
 
-    def append(self, number: int, entry: Entry) -> None:
+    def append(self, number: int, entry: LogEntry) -> None:
         """See `Store`."""
         self.db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (number, *entry))
 
@@ -354,25 +368,25 @@ class SQLiteStore:
         """See `Store`."""
         self.db.execute("UPDATE log SET bits = ? WHERE query = ? AND seq = ?", (bits, number, seq))
 
-    def entry(self, number: int, seq: int) -> Entry | None:
+    def entry(self, number: int, seq: int) -> LogEntry | None:
         """See `Store`."""
         sql = "SELECT seq, time, kind, version, candidates, body, bits FROM log WHERE query = ? AND seq = ?"
         row = self.db.execute(sql, (number, seq)).fetchone()
-        return None if row is None else Entry._make(row)
+        return None if row is None else LogEntry._make(row)
 
-    def last_entry(self, number: int) -> Entry | None:
+    def last_entry(self, number: int) -> LogEntry | None:
         """See `Store`."""
         sql = """SELECT seq, time, kind, version, candidates, body, bits FROM log
                  WHERE query = ? ORDER BY seq DESC LIMIT 1"""
         row = self.db.execute(sql, (number,)).fetchone()
-        return None if row is None else Entry._make(row)
+        return None if row is None else LogEntry._make(row)
 
-    def log(self, number: int, after: int, until: int | None = None) -> Iterator[Entry]:
+    def log(self, number: int, after: int, until: int | None = None) -> Iterator[LogEntry]:
         """See `Store`."""
         sql = """SELECT seq, time, kind, version, candidates, body, bits FROM log
                  WHERE query = ? AND seq > ? AND seq <= ? ORDER BY seq"""
         last = 2**62 if until is None else until
-        return map(Entry._make, self.db.execute(sql, (number, after, last)))
+        return map(LogEntry._make, self.db.execute(sql, (number, after, last)))
 
     def add_candidates(self, number: int, candidates: int, n: int, body: bytes) -> None:
         """See `Store`."""
@@ -383,7 +397,7 @@ class SQLiteStore:
         sql = "SELECT n, body FROM candidates WHERE query = ? AND number = ?"
         row = self.db.execute(sql, (number, candidates)).fetchone()
         if row is None:
-            raise StoreError(f"query {number} has lost its candidates {candidates}")
+            raise StoreError(f"query {number}: candidate set {candidates} is missing")
         return row[0], row[1]
 
     def last_candidates(self, number: int) -> int:
@@ -394,7 +408,7 @@ class SQLiteStore:
         """See `Store`."""
         self.db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?)", (number, seq, time, body))
 
-    def drop_snapshot(self, number: int, seq: int) -> None:
+    def delete_snapshot(self, number: int, seq: int) -> None:
         """See `Store`."""
         self.db.execute("DELETE FROM snapshots WHERE query = ? AND seq = ?", (number, seq))
 
@@ -412,7 +426,7 @@ class SQLiteStore:
         """See `Store`."""
         return self.number("SELECT seq FROM bases WHERE query = ?", number)
 
-    def fold(self, number: int, seq: int) -> list[int]:
+    def compact(self, number: int, seq: int) -> list[int]:
         """See `Store`."""
         self.db.execute("INSERT OR REPLACE INTO bases VALUES (?, ?)", (number, seq))
         self.db.execute("DELETE FROM log WHERE query = ? AND seq <= ?", (number, seq))
@@ -455,8 +469,8 @@ class SQLiteStore:
             (key, digest, number, seq, time),
         )
 
-    def forget_requests(self, before: int) -> int | None:
-        """See `Store`. Only the first ones are looked at, because there is no index by time."""
+    def expire_requests(self, before: int) -> int | None:
+        """See `Store`. Only the first rows are considered: they are the oldest, and there is no index by time."""
         first = "FROM requests ORDER BY number LIMIT 2000"
         self.db.execute(f"DELETE FROM requests WHERE time < ? AND number IN (SELECT number {first})", (before,))
         return self.one(f"SELECT min(time) FROM (SELECT time {first})")  # type: ignore[return-value]
@@ -464,7 +478,7 @@ class SQLiteStore:
     def reset(self) -> int:
         """See `Store`."""
         queries = self.number("SELECT count(*) FROM queries")
-        for table in (*OF_A_QUERY, "queries"):
+        for table in (*QUERY_TABLES, "queries"):
             self.db.execute(f"DELETE FROM {table}")
         return queries
 
@@ -473,14 +487,14 @@ class SQLiteStore:
 
 
 def connect(path: Path | None, reading: bool) -> sqlite3.Connection:
-    """Open a connection that leaves transactions to us."""
+    """Open a connection with explicit transactions."""
     if path is None:
         return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     try:
         if reading and not path.exists():
-            raise StoreError(f"there is no {path}")
+            raise StoreError(f"{path} does not exist")
         if not reading and not path.exists():
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # it holds a secret
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # it contains a secret
         if not reading and not os.access(path, os.W_OK):
             raise StoreError(f"cannot write {path}: permission denied")
         url = f"file:{quote(str(path.absolute()))}?mode={'ro' if reading else 'rw'}"
@@ -490,17 +504,17 @@ def connect(path: Path | None, reading: bool) -> sqlite3.Connection:
 
 
 def wal_of(path: Path) -> Path:
-    """File of the write-ahead log."""
+    """Return the path of the write-ahead log."""
     return path.with_name(path.name + "-wal")
 
 
 def lock_of(path: Path) -> Path:
-    """File that is locked while a process has a store open for writing, and that says what the process has to say."""
+    """Return the path of the lock file, which the writing process holds locked and may write a note to."""
     return path.with_name(path.name + ".lock")
 
 
-def take_lock(path: Path) -> int:
-    """Lock a store for this process, or say that another one has it."""
+def acquire_lock(path: Path) -> int:
+    """Lock a store for this process; raise StoreError if another process holds it."""
     import fcntl
 
     try:
@@ -512,12 +526,12 @@ def take_lock(path: Path) -> int:
     except OSError:
         os.close(handle)
         raise StoreError(f"{path} is in use by another process, which holds {lock_of(path).name}") from None
-    os.ftruncate(handle, 0)  # what a killed process said is not true any more
+    os.ftruncate(handle, 0)  # a note left by a killed process is out of date
     return handle
 
 
-def holder(path: Path) -> bytes | None:
-    """Read what the process that has a store open for writing says of itself; None if there is no such process."""
+def read_lock_note(path: Path) -> bytes | None:
+    """Return the note of the process that has a store open for writing; None if there is no such process."""
     import fcntl
 
     try:
@@ -536,16 +550,14 @@ def holder(path: Path) -> bytes | None:
 
 
 def refuse_network(path: Path) -> None:
-    """Refuse a network file system: the write-ahead log needs memory that all processes share."""
+    """Refuse a network file system: SQLite's write-ahead log needs memory shared between processes."""
     kind = file_system(path)
-    if kind in NETWORK:
-        raise StoreError(
-            f"{path} is on a network file system ({kind}), where SQLite cannot write safely: use a local disk"
-        )
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise StoreError(f"{path} is on a network file system ({kind}), where SQLite is not safe: use a local disk")
 
 
 def file_system(path: Path, mounts: Callable[[], str] = lambda: Path("/proc/self/mountinfo").read_text()) -> str:
-    """Kind of file system a path is on, "" where that is not known."""
+    """Return the type of the file system of a path, "" where it is not known."""
     try:
         lines = mounts().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a store must do. Nothing in here knows what the rows mean."""
+"""The interface of a store. A store reads and writes rows and attaches no meaning to them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import NamedTuple, Protocol
 
 from ..wire import Usage
 
-__all__ = ["KIND_DELETION", "KIND_FEEDBACK", "KIND_IMPRESSION", "Entry", "Store", "StoredKey"]
+__all__ = ["KIND_DELETION", "KIND_FEEDBACK", "KIND_IMPRESSION", "LogEntry", "Store", "StoredKey"]
 
 KIND_IMPRESSION, KIND_FEEDBACK, KIND_DELETION = range(3)
 
 
-class Entry(NamedTuple):
-    """An operation on a query, as its log has it; `bits` are what feedback has made known of an impression so far."""
+class LogEntry(NamedTuple):
+    """One entry of the append-only log of a query.
+
+    `bits` is the feedback state of an impression, one byte per rank; None until feedback arrives.
+    """
 
     seq: int
     time: int
@@ -27,7 +30,7 @@ class Entry(NamedTuple):
 
 
 class StoredKey(NamedTuple):
-    """A key of the service: its id, a hash of its secret, and what it is good for."""
+    """An API key: its id, the hash of its secret, its scopes and when it was created and revoked."""
 
     id: str
     digest: bytes
@@ -38,153 +41,156 @@ class StoredKey(NamedTuple):
 
 
 class Store(Protocol):
-    """Rows that belong together are written between `begin` and `commit`: all of them last, or none.
+    """Transactional storage with one writer.
 
-    One thread writes. What it wrote it reads back at once, committed or not. `commit` returns when the rows would
-    survive the loss of power; if it raises, or `rollback` is called, none of them is there. A log grows by one entry at
-    a time: an entry with a sequence number that is taken is refused.
+    Rows written between `begin` and `commit` become durable together or not at all. Only one thread writes, and it
+    reads its own uncommitted rows. `commit` returns once the rows survive a power failure; if it raises, or after
+    `rollback`, none of them exists. A log grows by one entry at a time: a sequence number that exists is refused.
     """
 
     secret: bytes
 
     @property
     def changes(self) -> int:
-        """Rows changed so far, by which it can be seen whether anything was written."""
+        """Number of rows changed so far; it shows whether a transaction wrote anything."""
 
-    def say(self, note: bytes) -> None:
-        """Leave word for other processes for as long as this one has the store open."""
+    def write_lock_note(self, note: bytes) -> None:
+        """Publish a note to other processes for as long as this process holds the store's lock."""
 
     def begin(self) -> None:
-        """Begin to write."""
+        """Begin a write transaction."""
 
     def commit(self) -> None:
-        """Make everything since `begin` last."""
+        """Commit everything since `begin`; return once it is durable."""
 
     def rollback(self) -> None:
-        """Forget everything since `begin`."""
+        """Discard everything since `begin`."""
 
     def probe(self) -> None:
-        """Write something that changes nothing, to see whether writing works."""
+        """Write a row without meaning, to test whether the store is writable."""
 
-    def tidy(self) -> None:
-        """Do what the store needs now and then; called between commits when nobody waits."""
+    def maintain(self) -> None:
+        """Do periodic maintenance; called between transactions, preferably when the queue is empty."""
 
     def close(self) -> None:
-        """Release everything."""
+        """Release all resources."""
 
     def reader(self) -> AbstractContextManager[Store]:
-        """Open what is committed now, for reading only, from any thread."""
+        """Open a read-only snapshot of what is committed now, from any thread."""
 
     def backup(self, path: Path) -> None:
         """Write a copy of what is committed now to a new file."""
 
     def check(self) -> list[str]:
-        """Say what is wrong with the store itself, if anything."""
+        """Check the integrity of the storage itself; return the faults found."""
 
     def usage(self) -> Usage:
-        """Say how much is stored."""
+        """Count what is stored."""
 
     # Queries and their items.
 
     def find_query(self, key: bytes) -> int | None:
-        """Find the number of a query."""
+        """Return the number of a query id."""
 
     def key_of(self, number: int) -> bytes | None:
-        """Find the name of a query."""
+        """Return the id of a query number."""
 
     def add_query(self, key: bytes) -> int:
-        """Give a query a number that no query had before."""
+        """Add a query; return its number, which is never reused."""
 
     def numbers(self, after: int, limit: int) -> list[int]:
-        """Numbers of queries, ascending."""
+        """Return up to `limit` query numbers above `after`, ascending."""
 
     def delete_query(self, number: int) -> None:
-        """Delete a query and everything of it."""
+        """Delete a query and its data."""
 
     def items(self, number: int) -> list[tuple[str | None, str | None]]:
-        """Ids and groups of a query's rows; a deleted item has neither."""
+        """Return id and group of each row of a query; both are None for a deleted item."""
 
     def add_items(self, number: int, first: int, items: Sequence[tuple[str, str | None]]) -> None:
-        """Name the rows of a query from `first` on."""
+        """Add ids and groups of a query's rows from `first` on."""
 
-    def regroup(self, number: int, row: int, group: str | None) -> None:
-        """Change the group of an item."""
+    def set_group(self, number: int, row: int, group: str | None) -> None:
+        """Set the group of an item."""
 
-    def places_of(self, item: str) -> list[tuple[int, int]]:
-        """Find the queries and rows in which an item stands."""
+    def rows_of_item(self, item: str) -> list[tuple[int, int]]:
+        """Return every (query number, row) of an item."""
 
-    def forget_item(self, number: int, row: int) -> None:
+    def erase_item(self, number: int, row: int) -> None:
         """Erase the id and the group of a row."""
 
-    # What happened to a query.
+    # The log of a query, its candidate sets and its snapshots.
 
-    def append(self, number: int, entry: Entry) -> None:
-        """Add an entry to the log of a query."""
+    def append(self, number: int, entry: LogEntry) -> None:
+        """Append an entry to the log of a query."""
 
     def set_bits(self, number: int, seq: int, bits: bytes) -> None:
-        """Change what is known of an impression."""
+        """Update the feedback state of an impression."""
 
-    def entry(self, number: int, seq: int) -> Entry | None:
-        """One entry of the log."""
+    def entry(self, number: int, seq: int) -> LogEntry | None:
+        """Return one entry of the log."""
 
-    def last_entry(self, number: int) -> Entry | None:
-        """Find the newest entry of the log."""
+    def last_entry(self, number: int) -> LogEntry | None:
+        """Return the newest entry of the log."""
 
-    def log(self, number: int, after: int, until: int | None = None) -> Iterator[Entry]:
-        """Entries with `after < seq <= until`, in order."""
+    def log(self, number: int, after: int, until: int | None = None) -> Iterator[LogEntry]:
+        """Iterate over the entries with `after < seq <= until`, in order."""
 
     def add_candidates(self, number: int, candidates: int, n: int, body: bytes) -> None:
-        """Keep the candidates of a request."""
+        """Add a candidate set."""
 
     def candidates(self, number: int, candidates: int) -> tuple[int, bytes]:
-        """How many candidates, and who."""
+        """Return the size of a candidate set and its encoding."""
 
     def last_candidates(self, number: int) -> int:
-        """Highest number of any candidates kept."""
+        """Return the highest number of a stored candidate set; 0 if there is none."""
 
     def add_snapshot(self, number: int, seq: int, time: int, body: bytes) -> None:
-        """Keep a snapshot."""
+        """Add a snapshot of a ledger."""
 
-    def drop_snapshot(self, number: int, seq: int) -> None:
-        """Forget a snapshot, if there is one."""
+    def delete_snapshot(self, number: int, seq: int) -> None:
+        """Delete a snapshot if it exists."""
 
     def snapshot(self, number: int, until: int | None = None, before: int | None = None) -> bytes | None:
-        """Give the latest snapshot with `seq <= until` and `time <= before`."""
+        """Return the latest snapshot with `seq <= until` and `time <= before`."""
 
     def snapshots(self, number: int) -> Iterator[tuple[int, bytes]]:
-        """Every snapshot of a query with its sequence number, in order."""
+        """Iterate over the snapshots of a query with their sequence numbers, in order."""
 
     def base(self, number: int) -> int:
-        """Sequence number up to which the log of a query has become its base, which is its first snapshot."""
+        """Return the sequence number of the base snapshot of a query: the log up to it was compacted. 0 if none."""
 
-    def fold(self, number: int, seq: int) -> list[int]:
-        """Drop log and snapshots before `seq`, where a snapshot is; return the candidates dropped with them."""
+    def compact(self, number: int, seq: int) -> list[int]:
+        """Turn the snapshot at `seq` into the base: delete the log up to it, older snapshots and unused candidate sets.
 
-    # Settings, keys, requests already answered.
+        Returns the numbers of the deleted candidate sets.
+        """
+
+    # Versions of the rules, API keys, idempotency keys.
 
     def versions(self) -> list[tuple[int, bytes]]:
-        """Every version of the rules."""
+        """Return every version of the rules."""
 
     def add_version(self, number: int, body: bytes) -> None:
-        """Keep a version of the rules."""
+        """Add a version of the rules."""
 
     def all_keys(self) -> list[StoredKey]:
-        """Every key."""
+        """Return every API key."""
 
     def add_key(self, key: StoredKey) -> None:
-        """Keep a key."""
+        """Add an API key."""
 
     def revoke_key(self, id: str, time: int) -> None:
-        """Say that a key is not good any more."""
+        """Revoke an API key; a key that is revoked keeps its time of revocation."""
 
     def find_request(self, key: bytes) -> tuple[bytes, int, int] | None:
-        """Digest of a request, and the query and sequence number of the answer it got."""
+        """Return the digest, query number and log sequence number of the request with an idempotency key."""
 
     def add_request(self, key: bytes, digest: bytes, number: int, seq: int, time: int) -> None:
-        """Remember a request."""
+        """Add a request under its idempotency key."""
 
-    def forget_requests(self, before: int) -> int | None:
-        """Forget the oldest of them, some at a time; return the time of the oldest that is left, if there is one."""
+    def expire_requests(self, before: int) -> int | None:
+        """Delete a bounded number of the oldest requests; return the time of the oldest one left, if any."""
 
     def reset(self) -> int:
-        """Delete every query; say how many there were."""
+        """Delete every query; return how many there were."""

@@ -1,0 +1,456 @@
+"""Serial execution of operations with group commit: all operations of a batch share one transaction.
+
+Any thread may submit operations. The writer thread executes everything that is queued as one batch in one transaction,
+and resolves the futures after the commit: nothing is acknowledged before it is durable.
+
+An event loop may attach itself and execute small operations on its own thread, because handing each operation to
+another thread and back costs more than ranking does: both threads compete for Python's global interpreter lock. The
+loop also commits itself while commits are fast. When they are slow, and for large operations, the writer thread takes
+over, so that a slow disk does not block requests that do not need it.
+
+Exactly one thread uses the engine and the store at any time. Without an attached loop it is the writer. With a loop,
+the single variable `engine_busy` records the owner. Only the loop thread changes it: it sets it before it starts a
+batch or hands one to the writer, and clears it when the batch is finished (in `batch_done`, called back on the loop).
+While it is set, the loop starts no other batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+
+from ..errors import MCFairError, StoreError, UnavailableError
+from .engine import Engine
+from .stores import Store
+
+__all__ = ["QUEUE", "GroupCommit"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MAX_BATCH = 256
+"""Maximum number of operations in one transaction."""
+
+QUEUE = 2_048
+"""Default maximum number of queued operations."""
+
+COMPACTION_INTERVAL, COMPACTION_SECONDS = 0.25, 0.005
+"""Interval between compaction runs, and the duration of one: operations wait during it."""
+
+MAINTENANCE_INTERVAL = 5.0
+"""Maximum interval between maintenance runs of the store; under light load they run at every compaction."""
+
+SMALL_ITEMS, SMALL_EVENTS = 1 << 16, 50
+"""Largest operations that an event loop executes itself: bytes of the items to rank, number of feedback events."""
+
+BATCH_SECONDS = 0.005
+"""Maximum time that an event loop spends on one batch before other callbacks run."""
+
+FAST_COMMIT, COMMIT_AVERAGE_WINDOW = 0.003, 16
+"""Mean commit time, in seconds, up to which an event loop commits itself; and the window of the moving average."""
+
+
+class WorkItem:
+    """A queued operation of the engine and the future of its result."""
+
+    __slots__ = ("args", "error", "future", "kwargs", "loop", "result", "work")
+
+    def __init__(self, work: Callable[..., Any], args: Any, kwargs: Any, future: Any, loop: Any) -> None:
+        self.work, self.args, self.kwargs, self.future, self.loop = work, args, kwargs, future, loop
+        self.result: Any = None
+        self.error: Exception | None = None
+
+    @property
+    def small(self) -> bool:
+        """Whether an event loop may execute it without delaying other callbacks noticeably."""
+        if self.work is Engine.rank:
+            return len(self.args[0].items) <= SMALL_ITEMS
+        return self.work is Engine.feedback and len(self.args[0]) <= SMALL_EVENTS
+
+    def resolve(self) -> None:
+        """Set the result or the exception of the future; do nothing if the future was cancelled."""
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class Batch(NamedTuple):
+    """The operations of one transaction, as an event loop hands them to the writer.
+
+    If `executed`, the transaction is open and the writer commits it, or rolls it back because of `error`; otherwise
+    the writer executes the operations first.
+    """
+
+    items: list[WorkItem]
+    executed: bool
+    error: Exception | None
+
+
+class GroupCommit:
+    """Execute operations of an engine serially, and commit them in batches.
+
+    Parameters
+    ----------
+    store, engine
+        The store and the engine; nothing else may use them.
+    max_queued
+        Maximum number of queued operations; further ones are refused with UnavailableError.
+    """
+
+    def __init__(self, store: Store, engine: Engine, max_queued: int = QUEUE) -> None:
+        self.store, self.engine, self.max_queued = store, engine, max_queued
+        self.batch_listeners: list[Callable[[int, float], None]] = []
+        self.store_error: str | None = None
+        self.closing = self.cache_stale = False
+        self.lock = threading.Lock()
+        self.inbox: queue.SimpleQueue[WorkItem | Batch | None] = queue.SimpleQueue()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        # Only the thread of the attached loop uses the attributes below.
+        self.pending: deque[WorkItem] = deque()
+        self.engine_busy = self.step_scheduled = self.detaching = self.active = False
+        self.idle = True
+        self.commit_seconds = 0.0
+        self.writer = threading.Thread(target=self.run_writer, name="mcfair-writer", daemon=True)
+        self.writer.start()
+
+    # --- submitting --------------------------------------------------------------------------------------------------
+
+    def submit(self, work: Callable[Concatenate[Engine, P], T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Submit an operation from any thread; the future resolves once its effect is durable."""
+        future: Future[T] = Future()
+        self.enqueue(WorkItem(work, args, kwargs, future, None))
+        return future
+
+    def submit_async(
+        self, work: Callable[Concatenate[Engine, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:  # fmt: skip
+        """Submit an operation from an event loop; the future resolves once its effect is durable."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        item = WorkItem(work, args, kwargs, future, loop)
+        if loop is self.loop:
+            self.accept(item)
+        else:
+            self.enqueue(item)
+        return future
+
+    def enqueue(self, item: WorkItem) -> None:
+        """Queue an operation, or refuse it."""
+        with self.lock:  # `close` sets `closing` under this lock, so nothing can be queued behind its end marker
+            self.check_open()
+            if self.loop is None:
+                self.inbox.put(item)
+            else:
+                self.loop.call_soon_threadsafe(self.accept_from_thread, item)
+
+    def check_open(self) -> None:
+        """Raise UnavailableError if the service is stopping or the queue is full."""
+        if self.closing:
+            raise UnavailableError("the service is stopping")
+        if self.queue_depth >= self.max_queued:
+            raise UnavailableError(f"the queue is full: {self.max_queued:,} operations are waiting")
+
+    @property
+    def queue_depth(self) -> int:
+        """Number of queued operations."""
+        return self.inbox.qsize() if self.loop is None else len(self.pending)
+
+    # --- executing in an event loop ----------------------------------------------------------------------------------
+
+    def attach_loop(self) -> None:
+        """Attach the running event loop: it executes small operations itself from now on."""
+        with self.lock:
+            self.loop, self.engine_busy = asyncio.get_running_loop(), True
+            # The loop owns the engine only after the writer has finished everything queued before this empty batch.
+            self.inbox.put(Batch([], True, None))
+        self.schedule_maintenance()
+
+    async def detach_loop(self) -> None:
+        """Detach the event loop: the writer executes everything again, pending operations included."""
+        self.detaching = True
+        while self.engine_busy:
+            await asyncio.sleep(0.001)
+        with self.lock:
+            self.loop, self.detaching = None, False
+            for item in self.pending:
+                self.inbox.put(item)
+            self.pending.clear()
+            self.inbox.put(Batch([], True, None))  # wakes the writer, which waits without a timeout while attached
+
+    def accept(self, item: WorkItem) -> None:
+        """Accept an operation on the thread of the attached loop."""
+        self.check_open()
+        self.pending.append(item)
+        self.schedule_step()
+
+    def accept_from_thread(self, item: WorkItem) -> None:
+        """Accept an operation from another thread; refuse it through its future, because its caller has gone on."""
+        try:
+            if self.loop is None:
+                self.enqueue(item)
+            else:
+                self.accept(item)
+        except UnavailableError as error:
+            item.error = error
+            item.resolve()
+
+    def step(self) -> None:
+        """Execute a batch of small pending operations, or hand a batch of large ones to the writer.
+
+        Operations start in the order in which they were submitted: a batch ends where the size class changes.
+        """
+        self.step_scheduled = False
+        if self.engine_busy or self.detaching or not self.pending:
+            return
+        self.engine_busy = self.active = True
+        items: list[WorkItem] = []
+        if self.pending[0].small:
+            error = self.execute_batch(self.take_small(items))
+            if error is not None:  # the pending operations share its fate: see `commit_batch`
+                items.extend(self.pending)
+                self.pending.clear()
+            if error is None and self.commit_seconds < FAST_COMMIT:
+                self.commit_in_loop(items)
+            else:
+                self.inbox.put(Batch(items, True, error))
+        else:
+            while self.pending and len(items) < MAX_BATCH and not self.pending[0].small:
+                items.append(self.pending.popleft())
+            self.inbox.put(Batch(items, False, None))
+
+    def take_small(self, items: list[WorkItem]) -> Iterator[WorkItem]:
+        """Move small pending operations into a batch one by one, for a limited time."""
+        end = time.perf_counter() + BATCH_SECONDS
+        while self.pending and len(items) < MAX_BATCH and self.pending[0].small:
+            items.append(self.pending.popleft())
+            yield items[-1]
+            if time.perf_counter() > end:
+                return
+
+    def commit_in_loop(self, items: list[WorkItem]) -> None:
+        """Commit a batch on the loop's thread, and schedule the next one."""
+        with self.timed(items):
+            self.commit_batch(items, None)
+        self.engine_busy = False
+        resolve_each(items)
+        self.schedule_step()
+
+    def schedule_step(self) -> None:
+        """Schedule a step for the next iteration of the loop, so that requests of this iteration share its batch."""
+        if self.pending and not self.engine_busy and not self.step_scheduled and self.loop is not None:
+            self.step_scheduled = True
+            self.loop.call_soon(self.step)
+
+    def batch_done(self, items: list[WorkItem]) -> None:
+        """Reclaim the engine from the writer: resolve the futures of its batch and start the next one."""
+        self.engine_busy = False
+        resolve_each(items)
+        self.step()
+
+    def schedule_maintenance(self) -> None:
+        """Hand an empty batch to the writer periodically, so that compaction runs on an idle service, too."""
+        if self.loop is not None:
+            if not self.engine_busy and not self.detaching:
+                self.engine_busy, self.idle, self.active = True, not self.active, False
+                self.inbox.put(Batch([], True, None))
+            self.loop.call_later(COMPACTION_INTERVAL, self.schedule_maintenance)
+
+    # --- the writer thread -------------------------------------------------------------------------------------------
+
+    def run_writer(self) -> None:
+        """Execute what is queued, batch by batch; resolve the futures of a batch only after its commit."""
+        now = time.monotonic()
+        self.next_compaction, self.next_maintenance = now + COMPACTION_INTERVAL, now + MAINTENANCE_INTERVAL
+        stopping = False
+        while not stopping:
+            taken = self.take()
+            stopping = None in taken
+            items = [each for each in taken if isinstance(each, WorkItem)]
+            if items:
+                with self.timed(items):
+                    self.execute_and_commit(items)
+                    resolve_all(items)
+            for each in taken:
+                if isinstance(each, Batch):
+                    self.finish_batch(each)
+            if self.loop is None and not stopping:
+                self.maintain_if_due(idle=not items)
+
+    def take(self) -> list[WorkItem | Batch | None]:
+        """Wait for work and return what is queued, up to a full batch; return nothing if compaction is due."""
+        taken: list[WorkItem | Batch | None] = []
+        timeout = max(0.0, self.next_compaction - time.monotonic()) if self.loop is None else None
+        with suppress(queue.Empty):
+            taken.append(self.inbox.get(timeout=timeout))
+            while len(taken) < MAX_BATCH:
+                taken.append(self.inbox.get_nowait())
+        return taken
+
+    def finish_batch(self, batch: Batch) -> None:
+        """Finish a batch of the attached loop, and return the engine to the loop."""
+        with self.timed(batch.items):
+            if batch.executed:
+                self.commit_batch(batch.items, batch.error)
+            else:
+                self.execute_and_commit(batch.items)
+        unresolved = batch.items
+        if time.monotonic() >= self.next_compaction:
+            resolve_all(unresolved)
+            unresolved = []
+            self.maintain_if_due(idle=self.idle and not batch.items)
+        try:
+            if self.loop is None:
+                resolve_all(unresolved)
+            else:
+                self.loop.call_soon_threadsafe(self.batch_done, unresolved)
+        except RuntimeError:  # the loop was closed without being detached
+            self.loop = None
+            resolve_all(unresolved)
+
+    @contextmanager
+    def timed(self, items: list[WorkItem]) -> Iterator[None]:
+        """Report the size and duration of a batch to the listeners."""
+        begun = time.perf_counter()
+        yield
+        if items:
+            for listener in self.batch_listeners:
+                listener(len(items), time.perf_counter() - begun)
+
+    def execute_and_commit(self, items: list[WorkItem]) -> None:
+        """Execute and commit a batch: all operations that did not fail on their own become durable, or none."""
+        self.commit_batch(items, self.execute_batch(items))
+
+    def execute_batch(self, items: Iterable[WorkItem]) -> Exception | None:
+        """Execute operations in a new transaction and leave it open; return the error that stopped it, if any.
+
+        An operation that raises one of our errors has written nothing, so it fails alone. StoreError and unexpected
+        errors may leave a partial write behind and therefore stop the batch.
+        """
+        try:
+            self.store.begin()
+            self.recover()
+            self.changes_before = self.store.changes
+            for each in items:
+                each.error = None
+                try:
+                    each.result = each.work(self.engine, *each.args, **each.kwargs)
+                except StoreError:
+                    raise
+                except MCFairError as error:
+                    each.error = error
+        except Exception as error:
+            return error
+        return None
+
+    def commit_batch(self, items: list[WorkItem], error: Exception | None) -> None:
+        """Commit the batch, or roll it back."""
+        try:
+            if error is not None:
+                raise error
+            if items:
+                wrote = self.store.changes > self.changes_before
+                begun = time.perf_counter()
+                self.store.commit()
+                if wrote:  # a commit without changes does not touch the disk, so it proves nothing
+                    self.store_error = None
+                    self.commit_seconds += (time.perf_counter() - begun - self.commit_seconds) / COMMIT_AVERAGE_WINDOW
+        except Exception as error:
+            self.roll_back(error)
+            if is_store_failure(error):
+                for each in items:
+                    each.error = UnavailableError(f"the store cannot be written, and nothing was changed: {error}")
+            elif len(items) > 1:  # isolate the operation that failed: repeat each in a transaction of its own
+                for each in items:
+                    self.execute_and_commit([each])
+            else:
+                items[0].error = error
+
+    def roll_back(self, error: Exception) -> None:
+        """Roll back to the committed state, and record the error if the store caused it."""
+        self.store_error = f"{type(error).__name__}: {error}" if is_store_failure(error) else None
+        self.cache_stale = True
+        try:
+            self.store.rollback()
+            self.recover()
+        except (MCFairError, sqlite3.Error) as further:
+            self.store_error = f"{self.store_error or type(error).__name__}; {further}"
+
+    def recover(self) -> None:
+        """Drop the engine's cache after a rollback; if that fails, the next transaction tries again."""
+        if self.cache_stale:
+            self.engine.drop_cache()
+            self.cache_stale = False
+
+    def maintain_if_due(self, idle: bool) -> None:
+        """Run compaction, and maintenance if idle or overdue; if the last write failed, test the store again."""
+        if time.monotonic() < self.next_compaction:
+            return
+        try:
+            self.store.begin()
+            self.recover()
+            if self.store_error is not None:
+                self.store.probe()
+            self.engine.compact_expired(COMPACTION_SECONDS)
+            self.store.commit()
+            if idle or time.monotonic() >= self.next_maintenance:
+                self.store.maintain()
+                self.next_maintenance = time.monotonic() + MAINTENANCE_INTERVAL
+            self.store_error = None
+        except Exception as error:
+            self.roll_back(error)
+        self.next_compaction = time.monotonic() + COMPACTION_INTERVAL
+
+    def close(self, timeout: float | None = None) -> None:
+        """Execute what is queued, then close the store; refuse later operations.
+
+        Parameters
+        ----------
+        timeout
+            Maximum time to wait for the writer thread, in seconds.
+        """
+        if self.loop is not None and not self.loop.is_closed():
+            asyncio.run_coroutine_threadsafe(self.detach_loop(), self.loop).result(timeout)
+        with self.lock:
+            if self.closing:
+                return
+            self.closing = True
+            for item in self.pending:  # left by a loop that was closed without being detached
+                self.inbox.put(item)
+            self.inbox.put(None)
+        self.writer.join(timeout)
+        self.store.close()
+
+
+def is_store_failure(error: Exception) -> bool:
+    """Return whether an error is one of the disk or the database, and not of the operation."""
+    return isinstance(error, (sqlite3.Error, OSError)) and not isinstance(error, sqlite3.IntegrityError)
+
+
+def resolve_all(items: list[WorkItem]) -> None:
+    """Resolve futures from the writer thread; those of one event loop with a single callback."""
+    loops: dict[Any, list[WorkItem]] = {}
+    for each in items:
+        if each.loop is None:
+            each.resolve()
+        else:
+            loops.setdefault(each.loop, []).append(each)
+    for loop, those in loops.items():
+        with suppress(RuntimeError):  # the loop is closed, and nothing awaits the results
+            loop.call_soon_threadsafe(resolve_each, those)
+
+
+def resolve_each(items: list[WorkItem]) -> None:
+    """Resolve futures on the thread of their event loop."""
+    for each in items:
+        each.resolve()
