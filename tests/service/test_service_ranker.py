@@ -10,6 +10,7 @@ from deliberate_faults import caught_by
 
 import mcfair as mf
 from mcfair.errors import ConflictError, NotFoundError, PolicyError, RequestError, UnavailableError
+from mcfair.random import POLICY, draws
 from mcfair.service import engine as engine_module
 from mcfair.service import wire
 from mcfair.service.engine import Engine
@@ -158,7 +159,7 @@ def test_failing_custom_policy_fails_only_its_own_request(open_ranker):
 
         fail: float = 0.0
 
-        def score(self, q):
+        def score(self, q, rng):
             if self.fail == 1.0:
                 raise ZeroDivisionError("oops")
             return np.arange(q.R.size) * (np.nan if self.fail == 2.0 else 1.0)
@@ -448,7 +449,7 @@ def test_counterfactual_ranks_are_those_of_the_policy_without_the_term(open_rank
     view = ledger.view(candidates, ranker.engine.version, ranker.engine.now(), 7)
     why = ranker.explain(ranker.rank("q", list("abcdefg"), k=3).impression)
     for name, policy in [("fairness", mf.MCFair(alpha=0, beta=5)), ("exploration", mf.MCFair(alpha=2, beta=0))]:
-        order = ["abcdefg"[i] for i in np.argsort(-policy.score(view), kind="stable")]
+        order = ["abcdefg"[i] for i in np.argsort(-policy.score(view, draws(0, POLICY)), kind="stable")]
         assert {item.id: item.without[name] for item in why.items} == {
             item.id: order.index(item.id) + 1 for item in why.items
         }

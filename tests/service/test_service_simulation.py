@@ -9,9 +9,41 @@ from mcfair.random import CLICKS, draws
 from mcfair.service.client import Client
 from mcfair.service.ranker import Ranker
 from mcfair.users.arrivals import arrivals
-from mcfair.users.clicking import clicked
+
+
+@mf.kernel
+def perturbed_score(q, theta, rng, out):
+    for d in range(out.shape[0]):
+        out[d] = q.R[d] + theta[0] * mf.uniform(rng, d)
+
+
+class Perturbed(mf.Policy):
+    """Rank by relevance plus noise: a score that draws."""
+
+    noise: float = 1.0
+
+    kernel = perturbed_score
+
+
+class PlainPerturbed(mf.Policy):
+    """The same in plain Python."""
+
+    noise: float = 1.0
+
+    def score(self, q, rng):
+        return np.array([q.R[d] + self.noise * mf.uniform(rng, d) for d in range(q.R.size)])
+
+
+@pytest.fixture(autouse=True)
+def policies_that_draw(registries):
+    mf.register(Perturbed)
+    mf.register(PlainPerturbed)
+
 
 POLICIES = [
+    "Perturbed(noise=0.7)",
+    "PlainPerturbed(noise=0.7)",
+    "MCFair",
     "MCFair(alpha=1, beta=100)",
     "MCFair(alpha=10, beta=5, scale=mean, ties=random)",
     "FairCo(alpha=1, beta=10)",
@@ -44,7 +76,8 @@ def serve_users(service, data, stream, trace, prior=None):
         shown = [int(item.id) for item in answer.items]
         assert shown == trace.lists[t, : len(shown)].tolist(), f"session {t}"
         user = draws(7, CLICKS, query=int(data.places[q]), visit=int(visits[q]))
-        hits = [d for j, d in enumerate(shown) if clicked(user, d, p[j] * R[d])]
+        clicks = mf.PositionBased().clicks(np.array(shown), R, p, user)
+        hits = [d for d, clicked in zip(shown, clicks, strict=True) if clicked]
         if hits:
             events = [{"impression": answer.impression, "item": str(d)} for d in hits]
             assert all(result.status == "applied" for result in service.feedback(events))
@@ -73,7 +106,9 @@ def test_library_reproduces_the_simulator(policy):
 
 
 def test_priors_reproduce_the_simulator():
-    data, stream, trace = simulated_run("MCFair(beta=20)", 400, prior_mean=0.3, prior_strength=2.5, k_s=3)
+    data, stream, trace = simulated_run(
+        "MCFair(beta=20)", 400, estimator="IPS(prior_mean=0.3, prior_strength=2.5)", k_s=3
+    )
     with Ranker("memory:", policy="MCFair(beta=20)", seed=7, prior_strength=2.5) as ranker:
         serve_users(ranker, data, stream, trace, prior=0.3)
     with Ranker("memory:", policy="MCFair(beta=20)", seed=7, prior_strength=2.5, prior_mean=0.3) as ranker:
@@ -81,7 +116,7 @@ def test_priors_reproduce_the_simulator():
 
 
 def test_severity_reproduces_the_simulator():
-    data, stream, trace = simulated_run("MCFair(beta=20)", 400, severity=0.5)
+    data, stream, trace = simulated_run("MCFair(beta=20)", 400, examination=0.5)
     with Ranker("memory:", policy="MCFair(beta=20)", seed=7, examination=0.5) as ranker:
         serve_users(ranker, data, stream, trace)
 

@@ -168,7 +168,7 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
             raise
         except AttributeError as error:
             fields = getattr(error.obj, "_fields", None)
-            reason = unknown("attribute of a view", error.name, fields) if fields else f"AttributeError: {error}"
+            reason = unknown("attribute of a view", str(error.name), fields) if fields else f"AttributeError: {error}"
             raise PolicyError(f"{self!r} failed: {reason}") from error
         except Exception as error:
             raise PolicyError(f"{self!r} failed: {type(error).__name__}: {error}") from error

@@ -180,16 +180,16 @@ def show_comparison(report: Report, found: Sequence[View], name: str, title: str
         yield Block(
             kind="paragraph",
             text=(
-                f"{total.compared} points of other methods lie within the range of {base}'s curve. There is one seed, so "
-                "nothing can be tested: the differences in the figure may be due to chance."
+                f"{total.compared} points of other methods lie within the range of {base}'s curve. There is one seed, "
+                "so nothing can be tested: the differences in the figure may be due to chance."
             ),
         )
         return
     yield Block(
         kind="paragraph",
         text=(
-            f"Each point of another method is compared with {base}'s curve at the same unfairness, seed by seed, within "
-            "the range of unfairness that the curve covers. A difference in cNDCG is significant if its "
+            f"Each point of another method is compared with {base}'s curve at the same unfairness, seed by seed, "
+            "within the range of unfairness that the curve covers. A difference in cNDCG is significant if its "
             f"{100 * LEVEL:g} % interval over the {seeds} seeds (Student's t) excludes 0. The curve is interpolated "
             "linearly between its points, which may underestimate it where they are far apart."
         ),

@@ -36,9 +36,9 @@ def decide(policy: Policy, q: Query, rng: Draws, theta: FloatArray, scratch: Top
 def counterfactual(policy: Policy, q: Query, rng: Draws, term: str) -> IntArray | None:
     """Return the rank of every candidate, from 1, with the weight of one term set to 0; None without such a weight."""
     name = WEIGHTS[term]
-    if name not in {field.name for field in dataclasses.fields(policy)}:  # type: ignore[arg-type]
+    if name not in {field.name for field in dataclasses.fields(policy)}:
         return None
-    without = dataclasses.replace(policy, **{name: 0.0})  # type: ignore[type-var]
+    without = dataclasses.replace(policy, **{name: 0.0})
     n = q.R.size
     wide = np.zeros((n, n - q.p.size), np.int32)
     whole = q._replace(p=np.append(q.p, np.zeros(n - q.p.size)), F=np.hstack([q.F, wide]))

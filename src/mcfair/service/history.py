@@ -15,7 +15,7 @@ from ..arrays import FloatArray, IntArray
 from ..data.dataset import Dataset
 from ..errors import StoreError
 from ..metrics.exposure import query_unfairness
-from ..policies.base import room_for
+from ..policies.selection import top_k_scratch
 from .decision import Decision, decide
 from .ledger import BitChanges, Candidates, Examinations, Impression, Ledger, Snapshot
 from .rules import Rules, Version
@@ -48,7 +48,7 @@ class LedgerRepository:
         self.versions: dict[int, Version] = {}
         self.longest_maturation = 0  # over all versions, in ms
         self.examinations = Examinations()
-        self.scratch = room_for(0)
+        self.scratch = top_k_scratch(0)
         for _, body in store.versions():
             self.add_version(decode_version(body))
 
@@ -152,9 +152,9 @@ class LedgerRepository:
         """Rank k of the candidates with the policy of a version. Call `Ledger.admit` first."""
         n = candidates.rows.size
         if self.scratch.items.size <= n:
-            self.scratch = room_for(2 * n)
+            self.scratch = top_k_scratch(2 * n)
         view, rng = ledger.view(candidates, version, now, k), ledger.draws(version.rules.seed)
-        return decide(version.policy, view, rng, k, version.theta, self.scratch)
+        return decide(version.policy, view, rng, version.theta, self.scratch)
 
     def all_ledgers(self) -> Iterator[Ledger]:
         """Load the ledger of every query, one at a time."""

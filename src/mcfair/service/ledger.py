@@ -17,9 +17,10 @@ import numpy.typing as npt
 
 from .._jit import kernel
 from ..arrays import CountArray, FloatArray, IntArray
+from ..estimators.ips import ips
 from ..metrics.exposure import dots
 from ..random import POLICY, Draws, draws
-from ..state import Query, estimate, exposure
+from ..state import Query, exposure
 from .rules import Version, examination_probabilities
 
 __all__ = ["CLICKED", "SHOWN", "UNCLICKED", "UNSHOWN", "BitChanges", "Candidates", "Impression", "Ledger", "Snapshot"]
@@ -153,14 +154,20 @@ def count_list(F: CountArray, weights: FloatArray, rows: IntArray, E: FloatArray
 def fill_candidates(
     rows: IntArray, priors: FloatArray, strength: float, exposed: FloatArray, E_matured: FloatArray,
     C_matured: FloatArray, newcomer_exposure: FloatArray, counts: CountArray, E: FloatArray, R: FloatArray,
-    F: CountArray,
+    uncertainty: FloatArray, F: CountArray,
 ) -> None:  # fmt: skip
-    """Write exposure, estimated relevance (Eq. 25) and counts by rank (0 beyond the counted ranks) per candidate."""
+    """Write exposure, estimated relevance (Eq. 25), its uncertainty and counts by rank per candidate.
+
+    Counts are 0 beyond the counted ranks.
+    """
     counted = min(F.shape[1], counts.shape[1])
     for i in range(rows.shape[0]):
         d = rows[i]
         has_prior = priors[i] == priors[i]
-        R[i] = estimate(C_matured[d], E_matured[d], priors[i] if has_prior else 0.0, strength if has_prior else 0.0)
+        mean, weight = (priors[i], strength) if has_prior else (0.0, 0.0)
+        R[i] = ips(C_matured[d], E_matured[d], mean, weight)
+        evidence = E_matured[d] + weight
+        uncertainty[i] = 1.0 / evidence if evidence > 0.0 else np.inf
         E[i] = exposed[d] + newcomer_exposure[d] * R[i]
         for j in range(counted):
             F[i, j] = counts[d, j]
@@ -343,15 +350,24 @@ class Ledger:
             priors, have_priors = np.where(np.isnan(priors), rules.prior_mean, priors), True
         strength = rules.prior_strength if have_priors else 0.0
         n = rows.size
-        E, R, F = np.empty(n), np.empty(n), np.empty((n, k), np.int32)
+        E, R, uncertainty, F = np.empty(n), np.empty(n), np.empty(n), np.empty((n, k), np.int32)
         p, counts = self.examinations.p(version.examination, k), self.counts(version)
         fill_candidates(
             rows, priors, strength, self.E, self.E_matured, self.C_matured, self.newcomer_exposure_now,
-            NO_COUNTS if counts is None else counts, E, R, F,
+            NO_COUNTS if counts is None else counts, E, R, uncertainty, F,
         )  # fmt: skip
         if counts is None:
             p, F = self.by_rank(rows, k)
-        return Query(R, E, F, p, np.array(self.visits), strength, np.zeros(1))
+        groups = self.groups_of(rows)
+        return Query(R, uncertainty, E, F, p, np.array(self.visits), groups, strength, np.zeros(1))
+
+    def groups_of(self, rows: IntArray) -> IntArray:
+        """Return the group of each candidate, counted from 0; a candidate without a group is its own."""
+        labels = [self.groups[row] for row in rows.tolist()]
+        if not any(labels):
+            return np.arange(rows.size)
+        codes: dict[str | int, int] = {}
+        return np.array([codes.setdefault(label or i, len(codes)) for i, label in enumerate(labels)])
 
     def counts(self, version: Version) -> CountArray | None:
         """Return the counts by rank if all of them have the weights of the version's examination; else None."""

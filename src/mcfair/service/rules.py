@@ -93,7 +93,7 @@ def change_rules(start: Rules, policy: Policy | str | None, settings: dict[str, 
 def check_servable(policy: Policy) -> Policy:
     """Return the policy if it can rank one request at a time; raise PolicyError otherwise."""
     kind = type(policy)
-    if kind.prepare is not Policy.prepare or (kind.kernel is not None and kind.rank is not Policy.rank):
+    if kind.prepare is not Policy.prepare or kind.solve is not Policy.solve:
         raise PolicyError(
             f"{kind.__name__} cannot serve: it prepares on a dataset or calls a solver; policies that rank by a "
             "score, MMF and RandomK can"
@@ -117,7 +117,7 @@ class Version(msgspec.Struct, kw_only=True, dict=True):
     @cached_property
     def policy(self) -> Policy:
         """The parsed policy."""
-        return parse_policy(self.rules.policy)
+        return parse_policy(self.rules.policy).in_mode("online")
 
     @cached_property
     def theta(self) -> FloatArray:
