@@ -14,7 +14,7 @@ from real_data import FOLDS, needs_mq2008
 
 from mcfair.data import letor, letor_parser
 from mcfair.data.folds import load_letor
-from mcfair.data.letor import read_part
+from mcfair.data.letor import read_letor_file
 from mcfair.errors import DataError
 
 
@@ -51,7 +51,7 @@ def check_same(part, text):
 )
 @pytest.mark.parametrize("block_size", [1, 7, 64, 2**22])
 def test_reader_agrees_with_the_obvious_one(tmp_path, text, block_size):
-    check_same(read_part(write(tmp_path / "a.txt", text), features=True, block_size=block_size), text)
+    check_same(read_letor_file(write(tmp_path / "a.txt", text), features=True, block_size=block_size), text)
 
 
 letter = st.characters(codec="utf-8", exclude_characters="#", exclude_categories=["Z", "C"])
@@ -79,7 +79,7 @@ def test_round_trip(tmp_path_factory, queries, ending, last, block_size):
     ]
     text = ending.join(lines).encode() + (ending.encode() if last else b"")
     path = write(tmp_path_factory.mktemp("letor") / "a.txt", text)
-    check_same(read_part(path, features=True, block_size=block_size), text)
+    check_same(read_letor_file(path, features=True, block_size=block_size), text)
 
 
 @given(mantissa=st.integers(0, 10**15 - 1), scale=st.integers(-22, 22))
@@ -92,7 +92,7 @@ def test_numbers_of_15_digits_are_correctly_rounded(mantissa, scale):
     "text", ["0.12345678901234567890123", "98765432109876543210987", "1e-300", "1.7976931348e308", "1e-999"]
 )
 def test_longer_numbers_are_close(tmp_path, text):
-    part = read_part(write(tmp_path / "a.txt", f"0 qid:1 1:{text} 2:-{text}\n".encode()), features=True)
+    part = read_letor_file(write(tmp_path / "a.txt", f"0 qid:1 1:{text} 2:-{text}\n".encode()), features=True)
     expected = min(float(text), float(np.finfo(np.float32).max))  # what float32 cannot hold is cut off, never infinite
     np.testing.assert_allclose(part.X[0], [expected, -expected], rtol=1e-7, atol=1e-45)
 
@@ -180,7 +180,7 @@ def test_a_wrong_line_is_named(tmp_path, line, reason, features):
     path = write(tmp_path / "a.txt", TOY + b"# comment\r\n\r\n" + line + b"\r\n" + TOY)
     for block_size in (16, 2**22):
         with pytest.raises(DataError) as caught:
-            read_part(path, features=features, block_size=block_size)
+            read_letor_file(path, features=features, block_size=block_size)
         message = str(caught.value)
         assert message.startswith(f"{path}, line 6: expected 'GRADE qid:ID FEATURE:VALUE ...', got '")
         assert reason in message
@@ -202,7 +202,7 @@ def test_the_text_of_a_wrong_line_is_shortened(tmp_path):
 def test_a_query_that_comes_back_is_refused(tmp_path, block_size):
     path = write(tmp_path / "a.txt", b"# 1\n0 qid:1 1:1\n0 qid:1 1:1\n0 qid:2 1:1\n0 qid:3 1:1\n0 qid:1 1:1\n")
     with pytest.raises(DataError, match=r"a.txt, line 6: qid 1 comes back"):
-        read_part(path, block_size=block_size)
+        read_letor_file(path, block_size=block_size)
 
 
 @pytest.mark.parametrize("text", [b"", b"\n\n", b"# nothing\n", gzip.compress(b"", mtime=0)])
@@ -224,7 +224,7 @@ def test_a_file_without_line_ends_is_refused_before_it_fills_the_memory(tmp_path
     monkeypatch.setattr(letor, "LONGEST_LINE", 1000)
     path = write(tmp_path / "a.txt", b"0 qid:1 1:1\n" + bytes(5000))
     with pytest.raises(DataError, match=r"not a LETOR file: it has a line of more than 1,000 bytes"):
-        read_part(path, block_size=100)
+        read_letor_file(path, block_size=100)
 
 
 def test_a_table_of_features_has_a_widest(tmp_path):
@@ -275,7 +275,7 @@ def with_qids(text, sizes):
 def test_sizes_in_a_side_file(tmp_path, name, side, sizes, content, block_size):
     path = write(tmp_path / name, gzip.compress(PLAIN) if name.endswith(".gz") else PLAIN)
     write(tmp_path / side, content)
-    part = read_part(path, features=True, block_size=block_size)
+    part = read_letor_file(path, features=True, block_size=block_size)
     y, rows, expected_sizes, _, docids = naive.read_letor(with_qids(PLAIN, sizes))
     assert part.y.tolist() == y
     assert np.diff(part.offsets).tolist() == expected_sizes == sizes
@@ -310,18 +310,18 @@ def test_a_side_file_replaces_qids(tmp_path_factory, sizes, ending, block_size):
     plain = write(folder / "plain.txt", "".join(f"{y} 1:{i}{ending}" for i, y in enumerate(grades)).encode())
     qids = "".join(f"{y} qid:{q} 1:{i}{ending}" for i, (y, q) in enumerate(zip(grades, numbers, strict=True)))
     write(folder / "plain.txt.group", "\n".join(map(str, sizes)).encode())
-    with_side = read_part(plain, features=True, block_size=block_size)
-    without = read_part(write(folder / "qids.txt", qids.encode()), features=True, block_size=block_size)
+    with_side = read_letor_file(plain, features=True, block_size=block_size)
+    without = read_letor_file(write(folder / "qids.txt", qids.encode()), features=True, block_size=block_size)
     for field in ("offsets", "y", "X"):
         assert np.array_equal(getattr(with_side, field), getattr(without, field))
 
 
 def test_a_side_file_of_rows_with_qids_is_not_used(tmp_path):
     path = write(tmp_path / "a.txt", b"# 1\n" + TOY)
-    before = read_part(path)
+    before = read_letor_file(path)
     write(tmp_path / "a.txt.query", b"junk")
-    assert read_part(path).sha256 == before.sha256
-    assert read_part(path, block_size=1).query_ids == ["7", "8"]
+    assert read_letor_file(path).sha256 == before.sha256
+    assert read_letor_file(path, block_size=1).query_ids == ["7", "8"]
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_wrong_side_files_are_refused(tmp_path, sizes, message):
     path = write(tmp_path / "a.txt", PLAIN)
     write(tmp_path / "a.txt.query", sizes)
     with pytest.raises(DataError, match=message) as caught:
-        read_part(path)
+        read_letor_file(path)
     assert "\n" not in str(caught.value)
 
 
@@ -362,7 +362,7 @@ def test_a_wrong_line_without_qid_is_named(tmp_path, line, reason, block_size):
     path = write(tmp_path / "a.txt", PLAIN + line + b"\n")
     write(tmp_path / "a.txt.query", b"5\n")
     with pytest.raises(DataError) as caught:
-        read_part(path, block_size=block_size)
+        read_letor_file(path, block_size=block_size)
     assert str(caught.value).startswith(f"{path}, line 7: expected 'GRADE FEATURE:VALUE ...', got '")
     assert reason in str(caught.value)
 
@@ -370,7 +370,7 @@ def test_a_wrong_line_without_qid_is_named(tmp_path, line, reason, block_size):
 def test_the_error_for_rows_without_qid_mentions_the_side_files(tmp_path):
     path = write(tmp_path / "a.txt", PLAIN)
     with pytest.raises(DataError) as caught:
-        read_part(path)
+        read_letor_file(path)
     assert str(caught.value) == (
         f"{path}, line 2: expected 'GRADE qid:ID FEATURE:VALUE ...', got '2 1:0.5 3:1 #docid = u': no qid:ID after the "
         "grade, and no side file FILE.query or FILE.group that lists the number of rows of each query"
@@ -381,13 +381,13 @@ def test_a_row_without_qid_among_rows_with_one_is_refused(tmp_path):
     path = write(tmp_path / "a.txt", TOY + PLAIN)
     write(tmp_path / "a.txt.query", b"7\n")
     with pytest.raises(DataError, match=r"a.txt, line 5: .*: no qid:ID after the grade$"):
-        read_part(path)
+        read_letor_file(path)
 
 
 @needs_mq2008
 def test_mq2008_agrees_with_the_obvious_reader():
     path = FOLDS / "Fold1" / "test.txt"
-    check_same(read_part(path, features=True, block_size=100_000), path.read_bytes())
+    check_same(read_letor_file(path, features=True, block_size=100_000), path.read_bytes())
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
@@ -399,10 +399,10 @@ def test_memory_stays_far_below_the_size_of_the_file(tmp_path):
             file.writelines(f"{i % 5} qid:{q} {features}\n" for i in range(100))
     size = path.stat().st_size
     code = (
-        "import re, sys\nfrom pathlib import Path\nfrom mcfair.data.letor import read_part\n"
+        "import re, sys\nfrom pathlib import Path\nfrom mcfair.data.letor import read_letor_file\n"
         "def peak(): return int(re.search(r'VmHWM:\\s+(\\d+) kB', Path('/proc/self/status').read_text())[1]) * 1024\n"
         "small = Path(sys.argv[1]).with_name('small.txt')\nsmall.write_text('1 qid:1 1:0.5\\n')\n"
-        "read_part(small)\nbefore = peak()\npart = read_part(Path(sys.argv[1]), block_size=2**19)\n"
+        "read_letor_file(small)\nbefore = peak()\npart = read_letor_file(Path(sys.argv[1]), block_size=2**19)\n"
         "print(len(part.y), peak() - before)\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)

@@ -17,7 +17,7 @@ from .catalogue import CATALOGUE, recognise
 from .dataset import Dataset
 from .files import check_exists, find_part, find_parts, short_name
 from .grades import EPSILON, relevance
-from .letor import read_part
+from .letor import read_letor_file
 from .protocols import Protocol, find_protocol
 
 __all__ = ["Fold", "concatenate", "load_fold", "load_letor"]
@@ -46,7 +46,7 @@ class Loading:
 
     def read(self, path: Path, part: str, fold: str | None = None) -> Dataset:
         """Read the file of a part of a fold; `fold` is the catalogue name of the fold if that is known already."""
-        table = read_part(path, features=self.features)
+        table = read_letor_file(path, features=self.features)
         y_max = int(table.y.max())
         catalogue = recognise(table.sha256, part)
         protocol = self.protocol_for(catalogue if fold is None else fold)

@@ -26,7 +26,7 @@ from ..errors import DataError
 from .grades import GradeArray
 from .letor_parser import BAD_VALUE, NO_QID, REASONS, parse
 
-__all__ = ["Part", "content_sum", "read_part"]
+__all__ = ["LetorFile", "content_sum", "read_letor_file"]
 
 BLOCK = 2**22
 LONGEST_LINE = 2**24  # a "line" longer than this is no text, and searching for its end could fill the memory
@@ -36,7 +36,7 @@ NOT_FINITE = re.compile(rb"\d+:[+-]?(nan|inf(inity)?|\d+\.?\d*(e\+?\d+)?)", re.I
 FIRST_ROW = re.compile(rb"^[^\S\n]*[^\s#]+[^\S\n]*([^\s#]*)", re.MULTILINE)
 
 
-class Part(NamedTuple):
+class LetorFile(NamedTuple):
     """The content of one file, and the SHA-256 of its unpacked bytes and of the sizes in its side file."""
 
     offsets: IntArray
@@ -47,7 +47,7 @@ class Part(NamedTuple):
     sha256: str
 
 
-class Block(NamedTuple):
+class ParsedBlock(NamedTuple):
     """A block of whole lines as the parser leaves it; see `parse`."""
 
     text: bytes
@@ -65,7 +65,7 @@ class Block(NamedTuple):
     begin: int
 
 
-def read_part(path: Path, *, features: bool = False, block_size: int = BLOCK) -> Part:
+def read_letor_file(path: Path, *, features: bool = False, block_size: int = BLOCK) -> LetorFile:
     """Read a LETOR file, so many bytes at a time.
 
     Raises
@@ -110,13 +110,13 @@ class Reader:
         if rest:
             yield rest + b"\n"
 
-    def blocks(self) -> Generator[Block, None, None]:
+    def blocks(self) -> Generator[ParsedBlock, None, None]:
         """Yield the content in parsed blocks; threads parse ahead."""
         parse_block(b"\n", True, self.features)  # compiles before there are threads, which would all compile
         undecided = self.side_file is not None  # without a side file every row needs a qid
         workers = min(os.cpu_count() or 1, 4)  # more would wait for the one thread that reads and hashes
         with ThreadPoolExecutor(workers) as pool:
-            coming: deque[Future[Block]] = deque()
+            coming: deque[Future[ParsedBlock]] = deque()
             for text in self.texts():
                 if undecided and (row := FIRST_ROW.search(text)):
                     self.has_qid, undecided = row[1].startswith(b"qid:"), False
@@ -126,7 +126,7 @@ class Reader:
             while coming:
                 yield coming.popleft().result()
 
-    def add(self, block: Block) -> None:
+    def add(self, block: ParsedBlock) -> None:
         """Append the rows of a block."""
         if block.error:
             raise self.wrong_line(block)
@@ -146,7 +146,7 @@ class Reader:
         self.rows += block.y.size
         self.lines += block.lines
 
-    def add_queries(self, block: Block) -> None:
+    def add_queries(self, block: ParsedBlock) -> None:
         """Append the queries that begin in a block."""
         for row, line, (a, b) in zip(block.first_row.tolist(), block.first_line, block.qid.tolist(), strict=True):
             qid = block.text[a:b]
@@ -161,13 +161,13 @@ class Reader:
             self.starts.append(self.rows + row)
             self.last_qid = qid
 
-    def part(self) -> Part:
+    def part(self) -> LetorFile:
         """Return what was collected."""
         if not self.rows:
             raise DataError(f"{self.path}: holds no rows; expected lines such as 'GRADE qid:ID FEATURE:VALUE ...'")
         query_ids = [text_of(qid) for qid in self.qids] if self.has_qid else None
         offsets = np.array([*self.starts, self.rows]) if self.has_qid else self.side_offsets()
-        return Part(
+        return LetorFile(
             offsets=offsets,
             y=np.concatenate(self.grades),
             X=stacked(self.tables, self.rows) if self.features else None,
@@ -188,7 +188,7 @@ class Reader:
         self.digest.update(f"sizes {sizes}".encode())
         return np.cumsum([0, *sizes])
 
-    def wrong_line(self, block: Block) -> DataError:
+    def wrong_line(self, block: ParsedBlock) -> DataError:
         """Return the error for the line of a block at which the parser stopped."""
         token = re.compile(rb"[^\s#]*").match(block.text, block.at)[0]  # type: ignore[index]  # it matches any text
         reason = REASONS[block.error].format(shortened(token))
@@ -203,7 +203,7 @@ class Reader:
         return DataError(f"{self.path}, line {line}: expected '{expected}', got {got}: {reason}")
 
 
-def parse_block(text: bytes, has_qid: bool, features: bool) -> Block:
+def parse_block(text: bytes, has_qid: bool, features: bool) -> ParsedBlock:
     """Parse a block of whole lines."""
     array = np.frombuffer(text, np.uint8)
     most = text.count(b"\n")
@@ -215,7 +215,7 @@ def parse_block(text: bytes, has_qid: bool, features: bool) -> Block:
     if features and not error and width <= WIDEST:
         X = np.zeros((rows, width), np.float32)
         parse(array, has_qid, y, first_row, first_line, qid, docid, X)  # again: the width of X is known only now
-    return Block(
+    return ParsedBlock(
         text,
         has_qid,
         y[:rows].copy(),
