@@ -24,7 +24,7 @@ from naive_service import CLICKED, SHOWN, UNCLICKED, UNSHOWN, NaiveService
 
 from mcfair import MCFair, Query
 from mcfair.errors import ConflictError, NotFoundError
-from mcfair.policies.base import EXAMPLE_DRAWS
+from mcfair.policies.selection import EXAMPLE_DRAWS
 from mcfair.service import engine as engine_module
 from mcfair.service.engine import Engine, OpenImpression
 from mcfair.service.history import replay, verify
@@ -127,7 +127,8 @@ class Machine(RuleBasedStateMachine):
         if self.exact:
             strength = self.model.strength if any(prior is not None for prior in used) else 0.0
             F = np.zeros((len(items), k), np.int32)
-            view = Query(R, E, F, self.p[:k], np.array(len(data.impressions)), strength, np.zeros(1))
+            n, visits = len(items), np.array(len(data.impressions))
+            view = Query(R, np.zeros(n), E, F, self.p[:k], visits, np.arange(n), strength, np.zeros(1))
             wanted = [items[i] for i in POLICY.rank(view, EXAMPLE_DRAWS)]
             expected = items[:k] if shadow else wanted
             assert [item.id for item in answer.items] == expected, f"list of query {query!r} differs from the model"
