@@ -108,10 +108,10 @@ def speed(report, effort):
             times = interleave(compared_runs(data, mode, policies, effort), effort.rounds, f"speed, {where}")
             report.table(
                 f"Sessions per second: {where}, {data.sizes.mean():.0f} items a query",
-                [side_by_side(policy, times) for policy in policies],
+                [policy_row(policy, times) for policy in policies],
             )
             comparison += [
-                {"data": data.name, "setting": mode} | beside_numpy(policy, times)
+                {"data": data.name, "setting": mode} | numpy_row(policy, times)
                 for policy in policies
                 if (policy, "oracle") in times
             ]
@@ -223,7 +223,7 @@ def compared_runs(data, mode, policies, effort):
     return tasks
 
 
-def side_by_side(policy, times):
+def policy_row(policy, times):
     """Return the row of one policy next to the loop alone and the loop with an empty kernel."""
     row = {"policy": policy.label}
     for threads, head in ((1, "1 thread"), (2, "2 threads")):
@@ -237,7 +237,7 @@ def side_by_side(policy, times):
     return row
 
 
-def beside_numpy(policy, times):
+def numpy_row(policy, times):
     """Return the row of one policy next to the plain NumPy loop, if there is one, and the oracle."""
     row = {"policy": policy.label, "package\nµs/session": times[policy, 1]}
     for key, head in (("plain", "plain NumPy"), ("oracle", "oracle")):
