@@ -1,4 +1,4 @@
-"""The large run, in a process of its own so that its peak memory is its own: prints one JSON object."""
+"""The large run, in a separate process so that its peak memory can be measured: prints one JSON object."""
 
 import json
 import re
@@ -11,9 +11,9 @@ import mcfair as mf
 
 
 def peak_mb():
-    """Largest memory this process ever held, in MB."""
+    """Return the peak memory of this process in MB."""
     status = Path("/proc/self/status")
-    if status.exists():  # on Linux ru_maxrss survives exec and may be that of the process which started this one
+    if status.exists():  # on Linux ru_maxrss survives exec and may belong to the parent process
         return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1]) * 1024 / 1e6
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6

@@ -1,4 +1,4 @@
-"""MCFair in plain NumPy: the session loop as one would write it with care but without a compiler."""
+"""MCFair in plain NumPy: the session loop as a careful programmer would write it without a compiler."""
 
 import time
 from itertools import pairwise
@@ -9,7 +9,7 @@ import numpy as np
 def play(data, policy, arrivals, *, online, k_s=5, gamma=0.995, seed=0):
     """Play MCFair(scale="max") on queries of at least k_s items; return seconds and mean NDCG@1..k_s.
 
-    It does less than the package: clicks come from one stream, and unfairness is left out.
+    It does less than the package: clicks are drawn from one stream, and unfairness is left out.
     """
     p, ranks = 1 / np.log2(np.arange(2, k_s + 2)), np.arange(k_s)
     F, C, E = np.zeros((data.items, k_s), np.int32), np.zeros(data.items), np.zeros(data.items)

@@ -1,22 +1,31 @@
-"""What the documents promise exists and runs."""
+"""The documents are complete, what they name exists, and their examples run."""
 
+import dataclasses
+import importlib
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer.main
+from real_data import FOLDS, needs_mq2008
 from service_process import ServerProcess
 
 import mcfair as mf
 from mcfair.cli.app import app
-from mcfair.experiments.experiment import parse_experiment
-from mcfair.testing import check_part
+from mcfair.data.protocols import PROTOCOLS
+from mcfair.experiments.experiment import Experiment, parse_experiment
+from mcfair.parts import parse_part
 
 ROOT = Path(__file__).parent.parent
-USAGE = (ROOT / "docs" / "usage.md").read_text()
-SERVICE = (ROOT / "docs" / "service.md").read_text()
-README = (ROOT / "README.md").read_text()
-ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+SOURCE = ROOT / "src" / "mcfair"
+README, USAGE, SERVICE, ARCHITECTURE, CONTRIBUTING = (
+    (ROOT / name).read_text(encoding="utf-8")
+    for name in ("README.md", "docs/usage.md", "docs/service.md", "docs/architecture.md", "CONTRIBUTING.md")
+)
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
+
+KINDS = (mf.Policy, mf.ClickModel, mf.Estimator, mf.Metric)
 
 command = typer.main.get_command(app)
 
@@ -33,6 +42,9 @@ def commands(group, path=()):
 ALL_COMMANDS = dict(commands(command))
 
 
+# --- completeness ----------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("name", ALL_COMMANDS)
 def test_every_command_and_option_is_documented(name):
     page = USAGE + SERVICE
@@ -42,17 +54,185 @@ def test_every_command_and_option_is_documented(name):
             assert re.search(rf"{parameter.opts[0]}\b", page), parameter.opts[0]
 
 
+SHIPPED = [
+    pytest.param(base, name, cls, id=name)
+    for base in KINDS
+    for name, cls in mf.registered(base).items()
+    if cls.__module__.startswith("mcfair.")
+]
+
+
+@pytest.mark.parametrize(("base", "name", "cls"), SHIPPED)
+def test_every_part_is_documented_with_its_parameters_and_defaults(base, name, cls):
+    (row,) = re.findall(rf"^\| {name} \|.*\|(.*)\|$", USAGE, flags=re.MULTILINE)
+    parameters = row.strip().strip("`")
+    assert re.findall(r"(\w+)=", parameters) == [field.name for field in dataclasses.fields(cls)]
+    assert parse_part(base, f"{name}({parameters})") == cls()
+
+
+def test_every_kind_of_part_is_documented():
+    for base in KINDS:
+        assert f"| `mf.{base.__name__}` |" in USAGE
+        assert f"`mcfair.{base.kind.plural}`" in USAGE
+        for method in base.kind.methods:
+            assert f"`{method}(" in USAGE, method
+
+
+def test_every_field_of_a_setting_and_of_a_view_is_documented():
+    for name in [field.name for field in dataclasses.fields(mf.Setting)]:
+        assert f"`{name}`" in USAGE, name
+    for name in mf.Query._fields:
+        assert f"`{name}`" in USAGE, name
+
+
+def test_every_preset_and_every_key_of_an_experiment_is_documented():
+    for name in PROTOCOLS:
+        assert f'preset="{name}"' in USAGE
+    told_elsewhere = {"name", "about", "as_published", "series"}
+    for key in set(Experiment.__struct_fields__) - told_elsewhere:
+        assert re.search(rf"^{key} =|`{key}`", USAGE, flags=re.MULTILINE), key
+
+
+def test_every_package_and_module_is_on_the_architecture_page():
+    for path in SOURCE.iterdir():
+        if not path.name.startswith("__") and (path.suffix == ".py" or (path / "__init__.py").exists()):
+            assert f"`{path.stem}{'/' if path.is_dir() else ''}`" in ARCHITECTURE, path.stem
+
+
 def test_every_module_of_the_service_is_on_the_architecture_page():
-    for path in (ROOT / "src" / "mcfair" / "service").iterdir():
-        if path.suffix == ".py" and not path.stem.startswith("__"):
-            assert f"`{path.stem}`" in ARCHITECTURE, path.stem
+    for path in (SOURCE / "service").glob("[!_]*.py"):
+        assert f"`{path.stem}`" in ARCHITECTURE, path.stem
 
 
-def test_every_call_of_the_service_is_documented():
+def test_every_operation_of_the_service_is_documented():
     from mcfair.service.app import OPERATIONS
 
     for operation in OPERATIONS:
         assert operation.path in SERVICE, operation.path
+
+
+# --- what the pages name exists --------------------------------------------------------------------------------------
+
+
+def find(path):
+    """Find what a dotted path below `mcfair` names: attributes of the longest part of it that is a module."""
+    words = path.split(".")
+    for length in range(len(words), 0, -1):
+        try:
+            found = importlib.import_module(".".join(["mcfair", *words[:length]]))
+        except ModuleNotFoundError:
+            continue
+        for name in words[length:]:
+            found = getattr(found, name)
+        return found
+    raise AttributeError(path)
+
+
+def test_what_the_equation_map_names_exists():
+    rows = ARCHITECTURE.split("## Where each equation is")[1].split("## ")[0]
+    named = re.findall(r"`([a-z_]+(?:\.\w+)+)`", rows)
+    assert len(named) > 15
+    for path in named:
+        find(path)
+
+
+def test_the_equation_map_is_complete():
+    rows = re.findall(r"^\| (\d[^|]*)", ARCHITECTURE.split("## Where each equation is")[1], flags=re.MULTILINE)
+    numbers = set()
+    for first, last in re.findall(r"\b(\d+)(?:\u2013(\d+))?", " ".join(rows)):
+        numbers |= set(range(int(first), int(last or first) + 1))
+    assert numbers >= set(range(1, 30))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_public_names_on_the_pages_exist(page):
+    for name in set(re.findall(r"\bmf\.(\w+)", page.read_text(encoding="utf-8"))):
+        assert hasattr(mf, name), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_links_and_paths_on_the_pages_exist(page):
+    text = page.read_text(encoding="utf-8")
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", text):
+        file = page.parent / target if target else page
+        assert file.exists(), target
+        if anchor:
+            heads = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads], anchor
+    for path in re.findall(r"`((?:tests|benchmarks)/\w+(?:/\w+)*\.py)`", text):
+        assert (ROOT / path).exists(), path
+
+
+def test_what_is_public_exists():
+    assert all(hasattr(mf, name) for name in mf.__all__)
+    assert re.fullmatch(r"\d+\.\d+\.\d+", mf.__version__)
+
+
+# --- examples --------------------------------------------------------------------------------------------------------
+
+
+def test_the_readme_runs(capsys):
+    space = {}
+    for block in blocks(README):
+        if "mf.Client" not in block:
+            exec(block, space)
+    shown = capsys.readouterr().out
+    assert "unfairness" in shown
+    assert "Trace(Damped(weight=0.5), online, 2,000 sessions" in shown
+
+
+def example_space():
+    """Run the examples of the usage page that need no files, in order; return their names."""
+    space = {}
+    for block in blocks(USAGE):
+        if "MQ2008" not in block:
+            exec(block, space)
+    return space
+
+
+def test_the_usage_page_runs_and_both_forms_of_its_parts_agree(capsys):
+    space = example_space()
+    assert "gini" in capsys.readouterr().out
+    runs = []
+    for plain in (False, True):
+        parts = [space[name] for name in ("Damped", "FirstClick", "ClippedIPS", "Neglected")]
+        if plain:
+            parts = [without_kernel(cls) for cls in parts]
+        assert all((cls.kernel is None) == plain for cls in parts)
+        policy, clicks, estimator = (cls() for cls in parts[:3])
+        options = {"clicks": clicks, "estimator": estimator, "metrics": [parts[3](least=0.3)], "record": True}
+        runs.append(mf.simulate(space["data"].take(range(5)), policy, "online", steps=500, **options))
+    compiled, interpreted = runs
+    assert np.array_equal(compiled.lists, interpreted.lists)
+    assert np.array_equal(compiled.clicks, interpreted.clicks)
+    assert list(compiled.figures.values()) == list(interpreted.figures.values())
+    assert 0 < compiled.figures["neglected(least=0.3)"] < 1
+
+
+def without_kernel(cls):
+    """Derive a part of the same name that computes by the plain method of `cls`."""
+    method = next(name for name in cls.kind.methods if name in vars(cls))
+    return type(cls.__name__, (cls,), {method: vars(cls)[method]})
+
+
+@needs_mq2008
+def test_the_usage_page_runs_on_mq2008(tmp_path, monkeypatch):
+    (tmp_path / "MQ2008").symlink_to(FOLDS)
+    monkeypatch.chdir(tmp_path)
+    space = {"mf": mf}
+    own = [block for block in blocks(USAGE) if "MQ2008" in block]
+    for block in own:
+        exec(block, space)
+    assert space["fold"].protocol.name == "wsdm23"
+    assert space["data"].sizes.max() <= 19
+
+
+def test_the_experiment_of_the_usage_page_runs(tmp_path):
+    text = re.search(r"```toml\n(.*?)```", USAGE, flags=re.DOTALL)[1]
+    experiment = parse_experiment(text, "usage.toml").reduced(seeds=1, points=2, shorter=200)
+    results = mf.run_experiments([experiment], tmp_path)
+    assert results.runs.height == 6
+    assert "gini" in results.runs.columns
 
 
 def test_the_service_page_runs(tmp_path, monkeypatch, capsys):
@@ -61,48 +241,3 @@ def test_the_service_page_runs(tmp_path, monkeypatch, capsys):
     with ServerProcess(tmp_path / "mcfair.db") as server:
         exec(block.replace("127.0.0.1:8000", f"127.0.0.1:{server.ready().port}"), {})
     assert "Rank 1 of 3" in capsys.readouterr().out
-
-
-def test_the_experiment_of_the_usage_page_runs(tmp_path):
-    text = re.search(r"```toml\n(.*?)```", USAGE, flags=re.DOTALL)[1]
-    experiment = parse_experiment(text, "usage.toml").reduced(seeds=1, points=2, shorter=200)
-    results = mf.run_experiments([experiment], tmp_path)
-    assert results.runs.height == 6
-
-
-def test_the_readme_runs(capsys):
-    exec(blocks(README)[0], {})
-    assert "unfairness" in capsys.readouterr().out
-
-
-def test_the_policies_of_the_usage_page_run_and_agree():
-    own = [block for block in blocks(USAGE) if "register" in block]
-    space = {"mf": mf, "data": mf.synthetic("mq2008-like").take(range(5))}
-    for block in own:
-        exec(block, space)
-    plain, compiled = space["Damped"](), space["FastDamped"]()
-    check_part(compiled)
-    traces = [mf.simulate(space["data"], each, "online", steps=500) for each in (plain, compiled)]
-    assert traces[0].unfairness == traces[1].unfairness
-
-
-def test_every_policy_is_documented():
-    for name in mf.registered(mf.Policy):
-        assert f"| {name} |" in USAGE
-
-
-def test_every_module_is_on_the_architecture_page():
-    for path in (ROOT / "src" / "mcfair").glob("*.py"):
-        if not path.stem.startswith("__"):
-            assert f"`{path.stem}`" in ARCHITECTURE, path.stem
-
-
-def test_what_the_equation_map_names_exists():
-    rows = ARCHITECTURE.split("## Where each equation is")[1].split("## ")[0]
-    for module, name in re.findall(r"`((?:policies\.)?[a-z]+)\.([a-z_0-9]+)`", rows):
-        assert hasattr(__import__(f"mcfair.{module}", fromlist=["x"]), name), f"{module}.{name}"
-
-
-def test_what_is_public_exists():
-    assert all(hasattr(mf, name) for name in mf.__all__)
-    assert re.fullmatch(r"\d+\.\d+\.\d+", mf.__version__)
