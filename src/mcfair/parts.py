@@ -14,7 +14,18 @@ import inspect
 import itertools
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform, get_args, get_type_hints
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -328,14 +339,21 @@ def described_parameters(cls: type[Part]) -> list[str]:
     """Describe each parameter, its default and what is allowed, for tables of parts."""
     rows = []
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-        hint = parameter_types(cls)[field.name]
-        allowed = " | ".join(map(str, choices(hint))) or getattr(hint, "__name__", "")
-        for bound in (hint, *get_args(hint)):
-            for each in getattr(bound, "__metadata__", (bound,)):
-                allowed = getattr(each, "description", None) or allowed
+        allowed = described_hint(parameter_types(cls)[field.name])
         default = "required" if field.default is dataclasses.MISSING else repr(field.default)
         rows.append(f"{field.name} = {default}" + (f"  ({allowed})" if allowed else ""))
     return rows
+
+
+def described_hint(hint: Any) -> str:
+    """Describe the values that an annotation allows."""
+    if get_origin(hint) in (Union, UnionType):
+        return ", or ".join(described_hint(each) for each in get_args(hint))
+    if options := choices(hint):
+        return " | ".join(map(str, options))
+    descriptions = [each.description for each in get_args(hint) if isinstance(each, msgspec.Meta)]
+    plain = "None" if hint is type(None) else getattr(hint, "__name__", "")
+    return next((text for text in descriptions if text), plain)
 
 
 def summary(cls: type[Part]) -> str:
