@@ -41,7 +41,9 @@ def test_auto_stands_for_the_papers_value_in_each_mode():
 
 def test_auto_outside_of_a_run_counts_as_online():
     for q in views():
-        assert mf.MCFair().score(q, draws(0, POLICY)).tolist() == mf.MCFair(beta=100).score(q, draws(0, POLICY)).tolist()
+        assert (
+            mf.MCFair().score(q, draws(0, POLICY)).tolist() == mf.MCFair(beta=100).score(q, draws(0, POLICY)).tolist()
+        )
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,9 @@ def test_fallbacks_change_no_figure_whatever_the_checkpoints_and_threads():
             assert run.cndcg[k] == pytest.approx(runs[0].cndcg[k], rel=1e-12)
     assert [runs[1].ndcg, runs[1].cndcg] == [runs[2].ndcg, runs[2].cndcg]
     for run in runs:
-        assert run.values["unfairness"] == pytest.approx([unfairness_after(run, data, c) for c in run.checkpoints], rel=1e-9)
+        assert run.values["unfairness"] == pytest.approx(
+            [unfairness_after(run, data, c) for c in run.checkpoints], rel=1e-9
+        )
 
 
 def unfairness_after(run, data, sessions):

@@ -64,7 +64,9 @@ def test_permuting_the_items_permutes_the_scores(text):
     for q in views():
         order = rng.permutation(q.R.size)
         other = q._replace(R=q.R[order], E=q.E[order], F=q.F[order])
-        assert np.allclose(policy.score(other, EXAMPLE_DRAWS), policy.score(q, EXAMPLE_DRAWS)[order], rtol=1e-9, atol=1e-9)
+        assert np.allclose(
+            policy.score(other, EXAMPLE_DRAWS), policy.score(q, EXAMPLE_DRAWS)[order], rtol=1e-9, atol=1e-9
+        )
 
 
 def test_b_is_minus_the_derivative_of_unfairness():
