@@ -106,7 +106,7 @@ def rates(model, r, p):
 
 
 def dbn_rates_by_enumeration(satisfaction, continuation, r):
-    """The same for DBN over everything a user can do: click or not, be satisfied or not, read on or not, rank by rank."""
+    """The same for DBN over all that a user can do at each rank: click or not, be satisfied or not, read on or not."""
     total = [0.0] * len(r)
     for events in itertools.product(itertools.product((True, False), repeat=3), repeat=len(r)):
         probability, reading, clicked = 1.0, True, [False] * len(r)

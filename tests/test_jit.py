@@ -20,7 +20,7 @@ for text in ("MCFair", "FairCo(beta=2)", "RandomK", "TopK(ties=random)", "MCFair
     for mode in ("post-processing", "online"):
         show(mf.simulate(data, text, mode, steps=60, seed=1, k_s=3, metrics="gini,group_unfairness"))
 for clicks in ("Cascade", "DBN", "TrustBias", "PositionBased(noise=0.1)"):
-    show(mf.simulate(data, "MCFair", "online", steps=60, seed=1, k_s=3, clicks=clicks, estimator="IPS(prior_strength=2)"))
+    show(mf.simulate(data, "MCFair", "online", steps=60, k_s=3, clicks=clicks, estimator="IPS(prior_strength=2)"))
 """
 
 

@@ -1,24 +1,10 @@
-"""The package as it is imported: modules, names and signatures."""
+"""The package as it is imported: its public names and the signatures of its parts."""
 
-import importlib
 import inspect
-import pkgutil
 
 import pytest
 
 import mcfair as mf
-
-MODULES = [
-    module.name for module in pkgutil.walk_packages(mf.__path__, "mcfair.") if not module.name.endswith("__main__")
-]
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_no_name_hides_a_module(name):
-    module = importlib.import_module(name)
-    parent, _, own = name.rpartition(".")
-    assert inspect.ismodule(module)
-    assert getattr(importlib.import_module(parent), own) is module
 
 
 def test_dir_lists_the_public_names():

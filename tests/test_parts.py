@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib
-import itertools
 import os
 import pickle
 import subprocess
@@ -12,6 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 import pytest
+from example_parts import BASES, OPTION, PAIRS, PARSERS, Eager, PlainEager, PlainOverdue, run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from same_runs import same
@@ -20,119 +20,12 @@ import mcfair as mf
 from mcfair.parts import described_parameters, parse_part, parse_parts
 from mcfair.testing import check_part, views
 
-# One part of each kind, in plain Python and compiled, with the same parameters and the same results.
-
-
-@mf.kernel
-def overdue_score(q, theta, rng, out):
-    for d in range(out.shape[0]):
-        out[d] = theta[0] * q.R[d] - q.E[d] + theta[1] * mf.uniform(rng, d)
-
-
-@mf.kernel
-def eager_clicks(pi, truth, p, theta, rng, hits):
-    for j in range(pi.shape[0]):
-        hits[j] = mf.uniform(rng, pi[j]) < p[j] * max(truth[pi[j]], theta[0])
-
-
-@mf.kernel
-def smoothed_estimate(C, E, F, p, theta, out):
-    shown = 0.0
-    for j in range(F.shape[0]):
-        shown += F[j]
-    out[0] = (C + theta[0]) / (shown + theta[0] + theta[0])
-    out[1] = 1.0 / (shown + theta[0])
-
-
-@mf.kernel
-def peak_value(E, R, groups, visits, theta):
-    most = 0.0
-    for d in range(E.shape[0]):
-        most = max(most, E[d] / visits)
-    return most
-
-
-class Overdue(mf.Policy):
-    weight: float = 2.0
-    noise: Annotated[float, msgspec.Meta(ge=0.0, le=1.0, description="a number from 0 to 1")] = 0.1
-
-    kernel = overdue_score
-
-
-class PlainOverdue(mf.Policy):
-    weight: float = 2.0
-    noise: float = 0.1
-
-    def score(self, q, rng):
-        return self.weight * q.R - q.E + self.noise * np.array([mf.uniform(rng, d) for d in range(q.R.size)])
-
-
-class Eager(mf.ClickModel):
-    least: Annotated[float, msgspec.Meta(ge=0.0, le=1.0, description="a number from 0 to 1")] = 0.3
-
-    kernel = eager_clicks
-
-
-class PlainEager(mf.ClickModel):
-    least: float = 0.3
-
-    def clicks(self, pi, truth, p, rng):
-        return np.array([mf.uniform(rng, d) < p[j] * max(truth[d], self.least) for j, d in enumerate(pi)])
-
-
-class Smoothed(mf.Estimator):
-    strength: Annotated[float, msgspec.Meta(gt=0.0, description="a finite number above 0")] = 1.0
-
-    kernel = smoothed_estimate
-
-
-class PlainSmoothed(mf.Estimator):
-    strength: float = 1.0
-
-    def estimate(self, C, E, F, p):
-        shown = float(F.sum())
-        return (C + self.strength) / (shown + self.strength + self.strength), 1.0 / (shown + self.strength)
-
-
-class Peak(mf.Metric):
-    kernel = peak_value
-
-
-class PlainPeak(mf.Metric):
-    def value(self, E, R, groups, visits):
-        return max(E / visits)
-
-
-BASES = {"policies": mf.Policy, "clicks": mf.ClickModel, "estimators": mf.Estimator, "metrics": mf.Metric}
-PAIRS = {
-    "policies": (Overdue(), PlainOverdue()),
-    "clicks": (Eager(), PlainEager()),
-    "estimators": (Smoothed(), PlainSmoothed()),
-    "metrics": (Peak(), PlainPeak()),
-}
-PARSERS = {
-    "policies": mf.parse_policy,
-    "clicks": mf.parse_click_model,
-    "estimators": mf.parse_estimator,
-    "metrics": mf.parse_metric,
-}
-OPTION = {"policies": "policy", "clicks": "clicks", "estimators": "estimator", "metrics": "metrics"}
-
 every_kind = pytest.mark.parametrize("kind", BASES)
 
 
 @pytest.fixture(scope="module")
 def data():
     return mf.synthetic("mq2008-like", seed=0).take(range(12))
-
-
-def run(data, *parts, mode="online", steps=300, **options):
-    """Simulate with these parts and defaults for the other kinds."""
-    chosen = {"policy": "MCFair"}
-    for part in parts:
-        kind = next(kind for kind, base in BASES.items() if isinstance(part, base))
-        chosen[OPTION[kind]] = (part,) if kind == "metrics" else part
-    return mf.simulate(data, chosen.pop("policy"), mode, steps=steps, record=True, **chosen, **options)
 
 
 # --- specification ---------------------------------------------------------------------------------------------------
@@ -315,7 +208,7 @@ def test_any_text_parses_or_is_refused_by_an_error_of_ours(text):
                 parts = parse(base, text)
             except mf.MCFairError as error:
                 assert isinstance(error, base.kind.error)  # noqa: PT017
-                assert "\n" not in str(error)
+                assert "\n" not in str(error)  # noqa: PT017
             else:
                 assert all(isinstance(part, base) for part in (parts if parse is parse_parts else [parts]))
 
@@ -353,7 +246,7 @@ def test_a_name_belongs_to_one_part_of_a_kind(kind):
     original = type(PAIRS[kind][1])
     mf.register(original)
     twin = type(original.__name__, (original,), {"__module__": "elsewhere"})
-    with pytest.raises(BASES[kind].kind.error, match="exists already, in test_parts; choose another name"):
+    with pytest.raises(BASES[kind].kind.error, match="exists already, in example_parts; choose another name"):
         mf.register(twin)
 
 
@@ -472,93 +365,3 @@ def test_installed_packages_are_not_imported_before_a_name_is_looked_for(install
         env={"PYTHONPATH": os.pathsep.join([str(installed), *sys.path]), "HOME": str(installed)},
     )
     assert (done.returncode, done.stdout) == (0, "OutsidePolicy()\n"), done.stderr
-
-
-# --- computing -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", ["post-processing", "online"])
-def test_plain_and_compiled_parts_agree_to_the_bit_in_any_mixture(data, mode):
-    reference = run(data, *(pair[0] for pair in PAIRS.values()), mode=mode, threads=2)
-    figure = reference.values["peak"]
-    for parts in itertools.product(*PAIRS.values()):
-        trace = run(data, *parts, mode=mode)
-        assert np.array_equal(trace.lists, reference.lists), parts
-        assert np.array_equal(trace.clicks, reference.clicks), parts
-        (text,) = set(trace.values) & {"peak", "plain_peak"}
-        assert np.array_equal(trace.values[text], figure), parts
-        for standard in reference.values.keys() - {"peak"}:
-            assert np.array_equal(trace.values[standard], reference.values[standard]), (parts, standard)
-
-
-@mf.kernel
-def mistyped_score(q, theta, rng, out):
-    for d in range(out.shape[0]):
-        out[d] = q.Rr[d]
-
-
-@mf.kernel
-def mistyped_clicks(pi, truth, p, theta, rng, hits):
-    for j in range(pi.shape[0]):
-        hits[j] = rng.vist > 0
-
-
-@mf.kernel
-def mistyped_estimate(C, E, F, p, theta, out):
-    out[0] = clicks / E  # noqa: F821
-    out[1] = 0.0
-
-
-@mf.kernel
-def mistyped_value(E, R, groups, visits, theta):
-    return E.summ()
-
-
-@pytest.mark.parametrize(
-    ("kind", "kernel", "phrases"),
-    [
-        (
-            "policies",
-            mistyped_score,
-            ["policy Mistyped", "unknown attribute of Query 'Rr'", "did you mean 'R'?", *mf.Query._fields, "line"],
-        ),
-        (
-            "clicks",
-            mistyped_clicks,
-            ["click model Mistyped", "unknown attribute of Draws 'vist'; did you mean 'visit'?", *mf.Draws._fields],
-        ),
-        ("estimators", mistyped_estimate, ["estimator Mistyped", "NameError: name 'clicks' is not defined"]),
-        (
-            "metrics",
-            mistyped_value,
-            ["metric mistyped", "Unknown attribute 'summ' of type array", "test_parts.py, line"],
-        ),
-    ],
-)
-def test_a_mistake_in_a_kernel_is_one_line(data, kind, kernel, phrases):
-    part = type("Mistyped", (BASES[kind],), {"kernel": kernel})()
-    with pytest.raises(BASES[kind].kind.error) as caught:
-        run(data, part)
-    message = str(caught.value)
-    assert message.startswith(f"the kernel of {phrases[0]} does not compile: ")
-    assert "\n" not in message
-    for phrase in phrases:
-        assert phrase in message
-
-
-def test_a_mistake_in_a_kernel_is_one_line_for_a_single_call_too():
-    policy = type("Mistyped", (mf.Policy,), {"kernel": mistyped_score})()
-    with pytest.raises(mf.PolicyError, match=r"unknown attribute of Query 'Rr'; did you mean 'R'\?"):
-        policy.rank(next(views()), mf.Draws(*[np.uint64(0)] * 4))
-
-
-@pytest.mark.parametrize("method", ["score", "rank", "prepare"])
-def test_a_policy_that_fails_is_named(data, method):
-    def failing(self, *arguments):
-        raise RuntimeError("no such shelf")
-
-    methods = {"score": lambda self, q, rng: q.R} | {method: failing}
-    policy = type("Failing", (mf.Policy,), methods)()
-    with pytest.raises(mf.PolicyError, match=r"^Failing\(\) failed: RuntimeError: no such shelf$") as caught:
-        mf.simulate(data, policy, steps=5)
-    assert isinstance(caught.value.__cause__, RuntimeError)

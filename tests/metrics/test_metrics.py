@@ -70,15 +70,15 @@ def test_the_value_of_one_query_is_the_definition(text, query):
     ("text", "metric", "label"),
     [
         ("unfairness", mf.Unfairness(), "unfairness"),
-        ("relative_unfairness", mf.RelativeUnfairness(), "relative_unfairness"),
-        ("gini", mf.Gini(), "gini"),
+        ("relative_unfairness", mf.RelativeUnfairness(), "relative unfairness"),
+        ("gini", mf.Gini(), "Gini"),
         ("ndcg@5", mf.NDCG(), "NDCG@5"),
         ("ndcg@3", mf.NDCG(k=3), "NDCG@3"),
         (" ndcg@3 ", mf.NDCG(k=3), "NDCG@3"),
         ("ndcg(k=3)", mf.NDCG(k=3), "NDCG@3"),
         ("ndcg", mf.NDCG(k=5), "NDCG@5"),
         ("cndcg@1", mf.CNDCG(k=1), "cNDCG@1"),
-        ("group_unfairness", mf.GroupUnfairness(), "group_unfairness"),
+        ("group_unfairness", mf.GroupUnfairness(), "group unfairness"),
     ],
 )
 def test_texts_of_metrics(text, metric, label):
@@ -104,10 +104,10 @@ def test_a_metric_with_a_cutoff_and_other_parameters():
             return float(np.any(R[pi[: self.k]] >= self.least))
 
     assert repr(HitRate()) == "hit_rate@3(least=0.5)"
-    assert HitRate(k=2).label == "hit_rate@2"
-    assert HitRate(k=2, least=0.25).label == "hit_rate@2(least=0.25)"
+    assert HitRate(k=2).label == "hit rate@2"
+    assert HitRate(k=2, least=0.25).label == "hit rate@2(least=0.25)"
     for metric in (HitRate(), HitRate(k=1, least=0.9)):
-        assert mf.parse_metric(repr(metric)) == mf.parse_metric(metric.label) == metric
+        assert mf.parse_metric(repr(metric)) == metric
     check_part(HitRate(k=2))
 
 

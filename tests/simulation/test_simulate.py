@@ -90,7 +90,7 @@ def test_the_wsdm23_protocol_needs_two_steps(data):
     [
         ({"policy": 3}, PolicyError, "expected a policy or its text, got 3"),
         ({"clicks": 3}, PartError, "expected a click model or its text, got 3"),
-        ({"estimator": mf.TopK()}, PartError, r"expected a estimator or its text, got TopK\("),
+        ({"estimator": mf.TopK()}, PartError, r"expected an? estimator or its text, got TopK\("),
         ({"metrics": [None]}, PartError, "expected a metric or its text, got None"),
         ({"clicks": "Casade"}, PartError, r"unknown click model 'Casade'; did you mean 'Cascade'\?"),
         ({"metrics": "gni"}, PartError, r"unknown metric 'gni'; did you mean 'gini'\?"),
