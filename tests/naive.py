@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -83,29 +84,37 @@ def scaled(B, scale, visits):
     return {"raw": B, "max": B / (np.abs(B).max() + 1e-10), "mean": B / max(visits, 1)}[scale]
 
 
-def topk(policy, R, E, visits, s):
-    return R + policy.beta * certainty(E, s, policy.mc_floor) if policy.beta else R
+def exploration(policy, online):
+    """The weight β; where the policy leaves it open, the paper's: 0 when relevance is given, 100 online."""
+    return (100.0 if online else 0.0) if policy.beta == "auto" else policy.beta
 
 
-def explorek(policy, R, E, visits, s):
+def with_exploration(score, policy, E, s, online):
+    beta = exploration(policy, online)
+    return score + beta * certainty(E, s, policy.mc_floor) if beta else score
+
+
+def topk(policy, R, E, visits, s, online=True):
+    return with_exploration(R, policy, E, s, online)
+
+
+def explorek(policy, R, E, visits, s, online=True):
     return certainty(E, s, policy.mc_floor)
 
 
-def fairk(policy, R, E, visits, s):
-    score = scaled(gradient(E, R), policy.scale, visits)
-    return score + policy.beta * certainty(E, s, policy.mc_floor) if policy.beta else score
+def fairk(policy, R, E, visits, s, online=True):
+    return with_exploration(scaled(gradient(E, R), policy.scale, visits), policy, E, s, online)
 
 
-def mcfair(policy, R, E, visits, s):
+def mcfair(policy, R, E, visits, s, online=True):
     """Numbered (24)."""
     score = R + policy.alpha * scaled(gradient(E, R), policy.scale, visits)
-    return score + policy.beta * certainty(E, s, policy.mc_floor) if policy.beta else score
+    return with_exploration(score, policy, E, s, online)
 
 
-def fairco(policy, R, E, visits, s):
-    due = E / np.maximum(R, 0.01)
-    score = R + policy.alpha * (due.max() - due)
-    return score + policy.beta * certainty(E, s, policy.mc_floor) if policy.beta else score
+def fairco(policy, R, E, visits, s, online=True):
+    lag = E / np.maximum(R, 0.01)
+    return with_exploration(R + policy.alpha * (lag.max() - lag), policy, E, s, online)
 
 
 SCORES = {"TopK": topk, "ExploreK": explorek, "FairK": fairk, "MCFair": mcfair, "FairCo": fairco}
@@ -252,6 +261,30 @@ def estimate(C, E, m=0.0, s=0.0):
     return np.array([(c + s * m) / (e + s) if e + s > 0 else 0.0 for c, e in zip(C, E, strict=True)])
 
 
+def uncertainty(E, s=0.0):
+    """Numbered (28): the bound on the variance of the estimate."""
+    return np.array([1 / (e + s) if e + s > 0 else math.inf for e in E])
+
+
+def relative_unfairness(E, R, visits):
+    return unfairness(E, R) / visits**2
+
+
+def group_unfairness(E, R, groups):
+    """Numbered (8) on the sums of each group; a query of one group has none."""
+    labels = sorted(set(groups))
+    if len(labels) < 2:
+        return math.nan
+    summed = [[sum(x[d] for d in range(len(x)) if groups[d] == label) for label in labels] for x in (E, R)]
+    return unfairness(*summed)
+
+
+def gini(E):
+    """Half the mean absolute difference over all pairs, in units of the mean."""
+    n, total = len(E), sum(E)
+    return sum(abs(a - b) for a in E for b in E) / (2 * n * total) if total > 0 else 0.0
+
+
 @dataclass
 class Result:
     unfairness: float
@@ -261,17 +294,46 @@ class Result:
     C: np.ndarray
     lists: list = field(default_factory=list)
     clicks: list = field(default_factory=list)
+    unfairness_after: list = field(default_factory=list)
+    cndcg_after: list = field(default_factory=list)
+
+
+def position_based(pi, truth, p, draw):
+    """Numbered (10): `draw(slot)` is the session's uniform number."""
+    return [draw(d) < p[j] * truth[d] for j, d in enumerate(pi)]
+
+
+def mean_unfairness(data, E, visits):
+    """Numbered (8), over the queries that were visited and have a relevant item."""
+    bounds = zip(data.offsets[:-1], data.offsets[1:], visits, strict=True)
+    counted = [unfairness(E[a:b], data.R[a:b]) for a, b, v in bounds if v > 0 and data.R[a:b].max() > 0]
+    return float(np.mean(counted)) if counted else 0.0
 
 
 def simulate(
-    data, policy, arrivals, *, online, seed=0, k_s=5, gamma=0.995, prior_mean=0.0, prior_strength=0.0, shown=None
-):  # fmt: skip
+    data,
+    policy,
+    arrivals,
+    *,
+    online,
+    seed=0,
+    k_s=5,
+    gamma=0.995,
+    prior_mean=0.0,
+    prior_strength=0.0,
+    click=position_based,
+    users_p=None,
+    shown=None,
+    checkpoints=(),
+):
     """One session after the other, over whole arrays, as Figure 1 of the paper draws it.
 
     With `shown`, those lists are played, and each must be a ranking by the scores but for rounding: scores that are
-    equal on paper may come out in either order, and everything afterwards depends on it.
+    equal on paper may come out in either order, and everything afterwards depends on it. `users_p` is how users examine
+    ranks, if not as exposure assumes. Figures after each of the checkpoints are kept.
     """
     p = examination(k_s)
+    users_p = p if users_p is None else users_p
     F, C, visits = np.zeros((data.items, k_s), int), np.zeros(data.items, int), np.zeros(data.queries, int)
     E = np.zeros(data.items)
     cndcg, total = np.zeros(k_s), np.zeros(k_s)
@@ -287,7 +349,7 @@ def simulate(
             "random": [uniform(seed, 2, place, visit, d) for d in range(n)],
             "least-exposed": E[items],
         }[policy.ties]
-        scores = score(policy, R, E[items], visit, prior_strength)
+        scores = score(policy, R, E[items], visit, prior_strength, online)
         pi = ranking(scores, min(k_s, n), keys)
         if shown is not None:
             assert is_ranking(shown[t], scores, min(k_s, n)), (t, q, shown[t], pi)
@@ -295,21 +357,19 @@ def simulate(
         value = ndcg(pi, truth, p)
         cndcg[:] = gamma * cndcg + value
         total += value
-        hits = []
+        draw = partial(uniform, seed, 0, place, visit)
+        hits = [bool(hit) for hit in click(pi, truth, users_p, draw)] if online else [False] * len(pi)
         for j, d in enumerate(pi):
             F[items.start + d, j] += 1
             E[items.start + d] = exposure(F[items.start + d], p)
-            hits.append(online and uniform(seed, 0, place, visit, d) < p[j] * truth[d])
-            C[items.start + d] += hits[-1]
+            C[items.start + d] += hits[j]
         visits[q] += 1
         result.lists.append(pi)
         result.clicks.append(hits)
-    seen = [
-        unfairness(E[a:b], data.R[a:b])
-        for a, b, v in zip(data.offsets[:-1], data.offsets[1:], visits, strict=True)
-        if v > 0 and data.R[a:b].max() > 0
-    ]
-    result.unfairness = float(np.mean(seen))
+        if t + 1 in checkpoints:
+            result.unfairness_after.append(mean_unfairness(data, E, visits))
+            result.cndcg_after.append(cndcg.tolist())
+    result.unfairness = mean_unfairness(data, E, visits)
     result.ndcg = total / len(arrivals)
     return result
 

@@ -3,6 +3,7 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 
+from mcfair import errors
 from mcfair.errors import MCFairError, PolicyError, SettingError, checked, unknown
 
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0, description="a number from 0 to 1")]
@@ -21,7 +22,7 @@ def test_values_are_converted():
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, float("nan"), float("inf"), "many", None])
-def test_a_refusal_says_what_was_got_and_what_is_allowed(value):
+def test_a_refusal_names_what_was_got_and_what_is_allowed(value):
     with pytest.raises(PolicyError, match=r"MMF: alpha = .* is not allowed: expected a number from 0 to 1"):
         checked("MMF: alpha", Share, value, PolicyError)
 
@@ -31,5 +32,18 @@ def test_a_choice_is_suggested():
         checked("mode", Literal["online", "post-processing"], "onlin", SettingError)
 
 
-def test_every_error_is_ours():
-    assert issubclass(PolicyError, MCFairError)
+@pytest.mark.parametrize("value", [-0.1, 1.1, "many", float("nan")])
+def test_a_number_or_a_word(value):
+    hint = Share | Literal["auto"] | None
+    assert checked("beta", hint, "auto", PolicyError) == "auto"
+    assert checked("beta", hint, None, PolicyError) is None
+    assert checked("beta", hint, "0.5", PolicyError) == 0.5
+    with pytest.raises(PolicyError, match=r"beta = .* is not allowed: expected a number from 0 to 1, or 'auto'"):
+        checked("beta", hint, value, PolicyError)
+
+
+def test_every_error_of_the_package_is_an_mcfair_error():
+    raised = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)]
+    assert len(raised) > 10
+    assert all(issubclass(each, MCFairError | UserWarning) for each in raised)
+    assert issubclass(PolicyError, errors.PartError)

@@ -7,16 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mcfair._jit import compile_seconds, kernel
+from mcfair._jit import compile_kernel, compile_seconds, kernel
+from mcfair.errors import MCFairError
 from mcfair.metrics.exposure import dots
 
 PRINT_TRACE = """
 import mcfair as mf
 data = mf.synthetic("mq2008-like").take(range(4))
+def show(t):
+    print(t, {k: v.tolist() for k, v in t.values.items()}, t.state.F.tolist(), t.state.C.tolist())
 for text in ("MCFair", "FairCo(beta=2)", "RandomK", "TopK(ties=random)", "MCFair(ties=least-exposed, scale=mean)"):
     for mode in ("post-processing", "online"):
-        t = mf.simulate(data, text, mode, steps=60, seed=1, k_s=3)
-        print(text, mode, t.unfairness.hex(), [v.hex() for v in t.cndcg.values()], t.state.F.tolist(), t.state.C)
+        show(mf.simulate(data, text, mode, steps=60, seed=1, k_s=3, metrics="gini,group_unfairness"))
+for clicks in ("Cascade", "DBN", "TrustBias", "PositionBased(noise=0.1)"):
+    show(mf.simulate(data, "MCFair", "online", steps=60, k_s=3, clicks=clicks, estimator="IPS(prior_strength=2)"))
 """
 
 
@@ -29,7 +33,7 @@ def run(code, **environment):
 
 
 @pytest.mark.parametrize("switch", [{"MCFAIR_JIT": "0"}, {"NUMBA_DISABLE_JIT": "1"}])
-def test_without_compilation_everything_gives_the_same_bits(switch):
+def test_interpreted_and_compiled_runs_agree_to_the_bit(switch):
     interpreted = run("import sys\n" + PRINT_TRACE + "assert 'numba' not in sys.modules", **switch)
     assert interpreted == run(PRINT_TRACE)
 
@@ -41,7 +45,7 @@ def test_importing_the_package_does_not_import_numba():
     )
 
 
-def test_a_second_process_compiles_nothing():
+def test_a_second_process_loads_compiled_code_from_the_cache():
     code = (
         "import mcfair as mf, numba\n"
         "from numba.core import event\n"
@@ -84,7 +88,32 @@ def test_kernels_call_kernels_and_can_be_pickled():
     assert repr(dots) == "<kernel mcfair.metrics.exposure.dots>"
 
 
-def test_time_spent_compiling_is_known():
+def test_a_driver_runs_interpreted_when_it_is_called_with_python_functions():
+    @kernel(driver=True)
+    def twice(function, x):
+        return function(function(x))
+
+    assert twice(lambda x: x + "!", "a") == "a!!"
+    assert repr(twice).endswith("twice>")
+
+
+def test_an_error_of_numba_is_one_line():
+    @kernel
+    def broken(x):
+        return x.nothing
+
+    with pytest.raises(MCFairError) as caught:
+        compile_kernel(broken, "policy Broken", MCFairError, 1.0)
+    message = str(caught.value)
+    assert message.startswith(
+        "the kernel of policy Broken does not compile: Unknown attribute 'nothing' of type float64"
+    )
+    assert message.endswith(")")
+    assert "test_jit.py, line" in message
+    assert "\n" not in message
+
+
+def test_the_time_spent_compiling_is_measured():
     @kernel
     def thrice(x):
         return 3.0 * x

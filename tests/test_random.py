@@ -21,7 +21,7 @@ KNOWN = [
 
 
 @pytest.mark.parametrize(("counter", "key", "output"), KNOWN)
-def test_philox_gives_the_published_answers(counter, key, output):
+def test_philox_reproduces_the_published_answers(counter, key, output):
     words = [np.uint64(x) for x in (*counter, *key)]
     assert tuple(int(x) for x in philox4x32(*words)) == output
     assert tuple(int(x) for x in philox4x32.interpreted(*words)) == output
@@ -35,7 +35,7 @@ def test_a_draw_is_a_function_of_seed_purpose_query_visit_and_slot(seed, purpose
     assert 0 <= u < 1
 
 
-def test_our_own_numbers_never_change():
+def test_draws_are_the_same_in_every_release():
     frozen = [0.8862038757345201, 0.17893146779634694, 0.6701367307799824]
     got = [
         uniform(draws(1, CLICKS, 2, 3), 5),
@@ -45,7 +45,7 @@ def test_our_own_numbers_never_change():
     assert got == frozen
 
 
-def test_many_slots_at_once_are_the_single_draws():
+def test_several_slots_at_once_are_the_single_draws():
     rng = draws(7, POLICY, 1, 2)
     assert uniforms(rng, 50).tolist() == [uniform(rng, slot) for slot in range(50)]
 

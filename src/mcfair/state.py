@@ -168,12 +168,12 @@ def fill_view(
 
 
 @kernel
-def observe_list(pi: IntArray, q: Query) -> None:
-    """Count a list in F and update E."""
+def observe_list(pi: IntArray, F: CountArray, p: FloatArray, E: FloatArray) -> None:
+    """Count a list in F and update E; not of a view, whose memory may be any object if the policy is plain Python."""
     for j in range(pi.shape[0]):
         d = pi[j]
-        q.F[d, j] += 1
-        q.E[d] = exposure(q.F, q.p, d)
+        F[d, j] += 1
+        E[d] = exposure(F, p, d)
 
 
 @kernel(driver=True)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from real_data import FOLDS, needs_mq2008
 
 import mcfair as mf
-from mcfair.analysis.limits import HUGE, Problem, balance, fairness_floor, fill_optima, frontier, project
+from mcfair.analysis.limits import HUGE, ExposureProgram, balance, fairness_floor, fill_optima, frontier, project
 from mcfair.data.dataset import Dataset
 from mcfair.errors import DataError, SettingError
 
@@ -108,7 +108,7 @@ def test_the_floor_is_what_frank_wolfe_finds(instance):
     floor = fairness_floor(dataset(R), [visits], p)
     value, bound, _ = naive_limits.pairwise_frank_wolfe(R, naive_limits.sort_oracle(w))
     margin = 1e-9 * (1 + naive.unfairness(w, R))
-    assert value - bound <= 1e-4 * (1 + naive.unfairness(w, R)), "the oracle is too far from its end to say anything"
+    assert value - bound <= 1e-4 * (1 + naive.unfairness(w, R)), "the oracle has not converged"
     assert bound - margin <= floor.query_unfairness[0] <= value + margin
     assert floor.query_unfairness[0] == pytest.approx(naive.unfairness(floor.E, R), rel=1e-9, abs=margin)
     assert floor.query_gap[0] <= margin
@@ -117,14 +117,14 @@ def test_the_floor_is_what_frank_wolfe_finds(instance):
     assert floor.reachable[0] == naive_limits.is_reachable(in_proportion, w, 1e-11)
 
 
-def test_the_gap_is_an_honest_bound_wherever_it_is_taken():
+def test_the_gap_bounds_the_distance_to_the_floor_at_any_exposure():
     rng = np.random.default_rng(0)
     R, p, n = np.array([1.0, 0.4, 0.4, 0.1, 0.1, 0.0]), naive.examination(4), 6
     data, w = dataset(R), exposures(20, p, n)
     floor = fairness_floor(data, [20], p)
     for _ in range(50):
         E = np.mean([w[rng.permutation(n)] for _ in range(3)], axis=0)
-        (gap,), _ = Problem.of(data, [20], p).certify(E)
+        (gap,), _ = ExposureProgram.of(data, [20], p).certify(E)
         slope = -naive.gradient(E, R)
         assert gap == pytest.approx(slope @ E - min(slope @ w[rng.permutation(n)] for _ in range(2000)), rel=0.05)
         assert gap == pytest.approx(slope @ E - slope @ np.array(naive_limits.sort_oracle(w)(slope)))
@@ -201,7 +201,7 @@ def test_equal_items_share_alike_at_the_effective_end_however_small_the_other_di
     assert curve.ndcg[-1] == pytest.approx(1.0, rel=1e-15)
 
 
-def test_queries_with_nothing_to_choose():
+def test_queries_that_leave_no_choice():
     data = dataset([0.7], [0.0, 0.0, 0.0], [1.0, 0.1], [0.4, 0.4], [])
     p = naive.examination(5)
     floor, curve = fairness_floor(data, [3, 4, 5, 6, 0], p), frontier(data, [3, 4, 5, 6, 0], p, points=4)
@@ -227,17 +227,17 @@ def test_without_a_query_that_counts_everything_is_0(data, visits):
 
 
 @pytest.mark.parametrize("text", POLICIES)
-def test_no_policy_gets_past_the_frontier(text):
+def test_no_policy_is_better_than_the_frontier(text):
     data = mf.synthetic("mq2008-like")
     trace = mf.simulate(data, text, steps=3000, seed=1)
-    stay_behind_the_frontier(trace, data)
+    assert_behind_the_frontier(trace, data)
 
 
-def stay_behind_the_frontier(trace, data):
+def assert_behind_the_frontier(trace, data):
     floor = fairness_floor(data, trace.state.visits, trace.state.p)
     curve = frontier(data, trace.state.visits, trace.state.p)
     ndcg = trace.ndcg[trace.state.p.size]
-    assert np.all(trace.query_unfairness >= floor.query_unfairness - 1e-9)
+    assert np.all(trace.query_values["unfairness"] >= floor.query_unfairness - 1e-9)
     assert floor.unfairness <= curve.unfairness_at(ndcg) <= trace.unfairness + 1e-9
     assert ndcg <= curve.ndcg_at(trace.unfairness) + 1e-12
     assert np.all(curve.query_ndcg[0] <= curve.query_ndcg[-1] + 1e-12)
@@ -250,9 +250,9 @@ def test_table_1_lies_between_its_limits():
     floors, ends, reached = [], [], {text: [] for text in POLICIES}
     for seed in range(5):
         for text in POLICIES:
-            trace = mf.simulate(fold, text, preset="wsdm23", seed=seed)
+            trace = mf.simulate(fold, text, seed=seed)
             reached[text].append(trace.unfairness)
-            floor, curve = stay_behind_the_frontier(trace, fold.test)
+            floor, curve = assert_behind_the_frontier(trace, fold.test)
         floors.append(floor.unfairness)
         ends.append(curve.unfairness[-1])
         assert floor.query_gap.max() <= 1e-9
@@ -287,6 +287,6 @@ def test_bad_input_is_refused_with_what_was_wrong(visits, p, error, message):
             limit(data, visits, p)
 
 
-def test_a_frontier_has_two_ends():
+def test_a_frontier_has_at_least_two_points():
     with pytest.raises(SettingError, match="points = 1: expected at least 2"):
         frontier(dataset([1.0, 0.5]), [1], [1.0], points=1)

@@ -7,14 +7,15 @@ import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from query_view import view
 from scipy.optimize import OptimizeResult
 
 import mcfair as mf
-from mcfair.policies.base import EXAMPLE_DRAWS
-from mcfair.policies.lp import decompose, placement
+from mcfair.policies.lp import decompose, mixture_length, mixture_of, placement
 from mcfair.random import POLICY, draws
 from mcfair.testing import views
 
+EXAMPLE_DRAWS = draws(0, POLICY)
 ALPHAS = [0.0, 0.005, 0.02, 0.1, 1000.0]
 GRADES = [0.1, 0.4, 1.0]
 
@@ -83,7 +84,7 @@ def assert_decomposed(X, to=1e-9):
 
 @given(seed=st.integers(0, 10_000), n=st.integers(1, 14), k=st.integers(1, 6), lists=st.integers(1, 30))
 @settings(deadline=None)
-def test_a_mixture_is_taken_apart_exactly(seed, n, k, lists):
+def test_a_mixture_is_decomposed_exactly(seed, n, k, lists):
     """Whatever lists a mixture is made of, with weights from equal to tiny."""
     rng, k = np.random.default_rng(seed), min(k, n)
     weights = rng.dirichlet(np.full(lists, 10.0 ** rng.integers(-2, 2)))
@@ -92,7 +93,7 @@ def test_a_mixture_is_taken_apart_exactly(seed, n, k, lists):
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_what_the_solver_gives_is_taken_apart_exactly(alpha):
+def test_what_the_solver_returns_is_decomposed_exactly(alpha):
     for seed, n in enumerate((3, 5, 8, 30, 103)):
         for R in relevances(seed, n)[: 1 if n == 103 else 5]:
             assert_decomposed(placement(R, naive.examination(min(5, n)), alpha))
@@ -100,7 +101,7 @@ def test_what_the_solver_gives_is_taken_apart_exactly(alpha):
 
 @given(noise=arrays(float, (7, 4), elements=st.floats(-1e-7, 1e-7)), seed=st.integers(0, 1000))
 @settings(deadline=None)
-def test_a_solvers_noise_is_mended(noise, seed):
+def test_the_rounding_of_a_solver_is_repaired(noise, seed):
     rng = np.random.default_rng(seed)
     X = rebuilt([rng.permutation(7)[:4] for _ in range(9)], rng.dirichlet(np.ones(9)), (7, 4))
     assert_decomposed(X + noise, to=2e-6)
@@ -113,49 +114,67 @@ def exposure_share(trace, data, query):
     return E / trace.state.visits[query]
 
 
-def test_delivery_is_what_was_promised():
+def test_delivered_exposure_converges_to_the_placement():
     data = mf.synthetic("mq2008-like", seed=1).take(range(3))
     p = mf.examination(5)
     for query in range(3):
         R = data.R[data.offsets[query] : data.offsets[query + 1]]
-        promised = placement(R, p, 0.02) @ p
+        expected = placement(R, p, 0.02) @ p
         off = {}
         for delivery in ("iid", "balanced"):
             trace = mf.simulate(data, mf.LP(alpha=0.02, delivery=delivery), steps=12_000)
-            off[delivery] = np.abs(exposure_share(trace, data, query) - promised).max()
+            off[delivery] = np.abs(exposure_share(trace, data, query) - expected).max()
         assert off["iid"] < 0.03  # about four standard deviations of a mean over 4,000 visits
         assert off["balanced"] < 0.005
 
 
 def test_it_is_solved_once_while_relevance_stays_and_again_when_it_changes():
     data = mf.synthetic("mq2008-like", seed=1).take(range(4))
-    visits = lambda trace: trace.state.visits  # noqa: E731
     given_relevance = mf.simulate(data, mf.LP(refresh=10), steps=400)
-    assert given_relevance.provenance["given_up"] == 4
+    assert given_relevance.provenance["fallbacks"] == 4
     learnt = mf.simulate(data, mf.LP(refresh=10), "online", steps=400)
-    assert learnt.provenance["given_up"] == pytest.approx(np.ceil(visits(learnt) / 10).sum(), abs=4)
+    assert learnt.provenance["fallbacks"] == pytest.approx(np.ceil(learnt.state.visits / 10).sum(), abs=4)
     never = mf.simulate(data, mf.LP(refresh=1000), "online", steps=400)
-    assert never.provenance["given_up"] == 4
+    assert never.provenance["fallbacks"] == 4
 
 
-def test_a_single_call_needs_no_memory():
+def test_a_single_call_works_without_memory():
     for q in views():
         for delivery in ("iid", "balanced"):
             pi = mf.LP(delivery=delivery).rank(q, EXAMPLE_DRAWS)
             assert len(set(pi)) == min(q.p.size, q.R.size)
 
 
+@pytest.mark.parametrize("delivery", ["iid", "balanced"])
+def test_the_memory_of_a_query_is_its_mixture(delivery):
+    R, p = np.array([0.9, 0.5, 0.2, 0.2]), naive.examination(2)
+    memory = np.zeros(mixture_length(4, 2))
+    policy, lists = mf.LP(alpha=0.5, delivery=delivery), []
+    for visit in range(40):
+        q = view(R, p=p, visits=visit)._replace(memory=memory)
+        lists.append(tuple(policy.rank(q, draws(0, POLICY, 0, visit)).tolist()))
+    mixture = mixture_of.interpreted(memory, 4, 2)
+    expected, weights = decompose(placement(R, p, 0.5))
+    assert mixture.head.tolist() == [len(expected), 0]  # solved once, at the first visit
+    assert mixture.R.tolist() == R.tolist()
+    assert mixture.weights.tolist() == weights.tolist()
+    assert mixture.items.reshape(-1, 2).tolist() == expected.tolist()
+    assert mixture.shown.tolist() == [lists.count(tuple(pi)) for pi in expected.tolist()]
+    if delivery == "balanced":
+        assert np.abs(mixture.shown - 40 * weights).max() < 1
+
+
 def test_lists_are_drawn_by_their_weights():
     R, p = np.array([0.9, 0.5, 0.2]), naive.examination(2)
-    q = mf.Query(R, np.zeros(3), np.zeros((3, 2), np.int32), p, np.array(0), 0.0, np.zeros(0))
+    q = view(R, p=p)
     lists, weights = decompose(placement(R, p, 0.5))
     drawn = [tuple(mf.LP(alpha=0.5).rank(q, draws(0, POLICY, 0, visit))) for visit in range(600)]
     for pi, weight in zip(lists, weights, strict=True):
         assert drawn.count(tuple(pi)) / 600 == pytest.approx(weight, abs=0.08)
 
 
-def test_a_solver_that_fails_leaves_the_order_of_relevance(monkeypatch):
-    """A run goes on, as if α were 0 for that query."""
+def test_if_the_solver_fails_lists_are_ordered_by_relevance(monkeypatch):
+    """The run continues as if α were 0 for that query."""
     R, p = np.array([0.2, 0.9, 0.5, 0.5]), naive.examination(2)
     in_order = placement(R, p, 0.0)
     monkeypatch.setattr(scipy.optimize, "milp", lambda *_, **__: OptimizeResult(x=None, success=False))

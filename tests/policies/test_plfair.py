@@ -4,6 +4,7 @@ import naive
 import naive_plfair
 import numpy as np
 import pytest
+from query_view import view
 from real_data import FOLDS, needs_mq2008
 
 import mcfair as mf
@@ -21,7 +22,7 @@ from mcfair.policies.plfair import (
     scale_features,
 )
 from mcfair.random import POLICY, PREPARE, draws
-from mcfair.state import Query, State
+from mcfair.state import State
 
 CASES = [(1, 1), (2, 1), (2, 2), (4, 1), (4, 3), (5, 1), (5, 2), (5, 5)]
 
@@ -64,23 +65,18 @@ def test_pl_rank_3_is_pl_rank_2(n, k):
     assert estimated(lists, s, labels, p) == pytest.approx(expected, abs=1e-12)
 
 
-def test_scores_far_apart_leave_the_gradient_finite():
+def test_the_gradient_stays_finite_for_scores_far_apart():
     """One item is chosen for certain, whatever the others' scores: nothing is left to gain."""
     s, p = np.array([0.0, 3000.0, -3000.0, 1.0]), naive.examination(4)
     assert estimated([[1, 3, 0, 2]], s, np.zeros(4), p) == pytest.approx(0.0)
     assert np.isfinite(estimated([[2, 0, 3, 1], [1, 3, 0, 2]], s, np.arange(4.0), p)).all()
 
 
-def view(memory, E, p):
-    n = len(E)
-    return Query(np.full(n, 0.5), E, np.zeros((n, p.size), np.int32), p, np.array(0), 0.0, np.array(memory))
-
-
 @pytest.mark.parametrize("beta", [0.0, 2.0])
-def test_lists_are_as_frequent_as_plackett_and_luce_say(beta):
+def test_lists_have_the_probabilities_of_plackett_and_luce(beta):
     policy, E = PLFair(beta=beta, mc_floor=0.5), np.array([0.0, 1.0, 2.0, 1.5, 0.9])
     s = np.array([-0.5, 0.3, 0.8, 0.0, -0.2])
-    q = view([*s, 99.0, 99.0], E, naive.examination(2))  # what comes after the fifth belongs to longer queries
+    q = view(np.full(5, 0.5), E=E, k=2, memory=[*s, 99.0, 99.0])  # what comes after the fifth belongs to longer queries
     s = s + beta * naive.certainty(E, 0.0, policy.mc_floor)
     counts = dict.fromkeys(naive_plfair.all_lists(5, 2), 0)
     for visit in range(20_000):
@@ -93,13 +89,13 @@ def test_lists_are_as_frequent_as_plackett_and_luce_say(beta):
 def test_a_list_is_the_highest_scores_after_gumbel_noise():
     for n, k_s, visit in itertools.product((1, 3, 30), (1, 5), range(20)):
         s = np.random.default_rng(visit).normal(size=n)
-        pi = PLFair().rank(view(s, np.zeros(n), naive.examination(k_s)), draws(8, POLICY, 2, visit))
+        pi = PLFair().rank(view(np.full(n, 0.5), k=k_s, memory=s), draws(8, POLICY, 2, visit))
         draw = lambda d: naive.uniform(8, POLICY, 2, visit, d)  # noqa: B023, E731
         assert pi.tolist() == naive_plfair.sampled_list(s, min(k_s, n), draw)
 
 
-def test_scores_of_any_size_give_a_list():
-    q = view([1e300, -1e300, 0.0, 1e300], np.zeros(4), naive.examination(4))
+def test_scores_of_any_magnitude_are_ranked():
+    q = view(np.full(4, 0.5), memory=[1e300, -1e300, 0.0, 1e300])
     for policy in (PLFair(), PLFair(beta=1e300), PLFair(beta=1.0, mc_floor=0.0)):
         assert sorted(policy.rank(q, draws(0, POLICY)).tolist()) == [0, 1, 2, 3]
 
@@ -166,7 +162,7 @@ def learnt(policy, data, seed=0, fit=0, k_s=5, R=None, clicks=1):
 
 
 @pytest.mark.parametrize(("alpha", "k_s", "fit"), [(1.0, 5, 0), (0.4, 1, 2), (0.0, 9, 1)])
-def test_training_is_what_the_design_says(alpha, k_s, fit):
+def test_training_equals_the_oracle(alpha, k_s, fit):
     data, options = small(), {"alpha": alpha, "epochs": 3, "lr": 2.0, "samples": 6}
     scores = learnt(PLFair(**options), data, seed=2**40 + 5, fit=fit, k_s=k_s)
     p = naive.examination(k_s)
@@ -187,14 +183,14 @@ def test_training_depends_on_data_and_seed_alone():
     assert np.array_equal(scores[order], learnt(policy, data.take(order)))
 
 
-def test_training_gives_the_same_bits_interpreted(monkeypatch):
+def test_compiled_and_interpreted_training_agree_to_the_bit(monkeypatch):
     data, policy = small(), PLFair(epochs=2, samples=5, lr=1.0)
     compiled = learnt(policy, data)
     monkeypatch.setattr(_jit, "INTERPRET", True)
     assert np.array_equal(learnt(policy, data), compiled)
 
 
-def test_nothing_to_learn_from_leaves_the_first_weights():
+def test_without_differences_in_relevance_the_initial_weights_are_kept():
     data = small()
     start = learnt(PLFair(epochs=0), data)
     assert np.isfinite(start).all()
@@ -217,7 +213,7 @@ def test_steps_too_long_are_reported():
 # --- the policy ------------------------------------------------------------------------------------------------------
 
 
-def test_without_features_it_says_how_to_get_them():
+def test_without_features_the_error_says_how_to_load_them():
     data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0], name="plain")
     with pytest.raises(mf.PolicyError, match=r"plain.* features=True"):
         learnt(PLFair(), data)
@@ -234,7 +230,7 @@ def test_bad_parameters_name_the_range(parameter, allowed):
         PLFair(**parameter)
 
 
-def test_its_repr_reads_back():
+def test_its_repr_parses_back():
     assert mf.parse_policy(repr(PLFair(lr=1.0, epochs=3))) == PLFair(lr=1.0, epochs=3)
     assert mf.parse_policy("PLFair(lr=1)").label == "PLFair(lr=1.0)"
 
@@ -246,7 +242,7 @@ def synthetic():
 
 @pytest.mark.parametrize("mode", ["post-processing", "online"])
 @pytest.mark.parametrize("k_s", [1, 5, 40])
-def test_it_plays_with_any_number_of_ranks(synthetic, mode, k_s):
+def test_it_runs_with_any_number_of_ranks(synthetic, mode, k_s):
     assert k_s < synthetic.sizes.min() or k_s == 5 or k_s > synthetic.sizes.max()
     one, two = (
         mf.simulate(synthetic, PLFair(epochs=2, samples=10), mode, steps=600, k_s=k_s, threads=threads, record=True)
@@ -277,7 +273,7 @@ def fold():
 
 
 def mean(fold, policy, figure):
-    traces = [mf.simulate(fold, policy, preset="wsdm23", steps=10_000, seed=seed) for seed in range(5)]
+    traces = [mf.simulate(fold, policy, steps=10_000, seed=seed) for seed in range(5)]
     return np.mean([figure(trace) for trace in traces])
 
 

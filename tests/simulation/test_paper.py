@@ -22,7 +22,7 @@ def fold():
 
 
 def runs(fold, text, mode="post-processing", steps=10_000, seeds=5):
-    return [mf.simulate(fold, text, mode, preset="wsdm23", steps=steps, seed=seed) for seed in range(seeds)]
+    return [mf.simulate(fold, text, mode, steps=steps, seed=seed) for seed in range(seeds)]
 
 
 def mean_unfairness(fold, text):
@@ -53,7 +53,7 @@ def test_table_1_where_the_released_figure_depends_on_ties(fold, text, mean, rel
 @pytest.mark.parametrize(
     ("alpha", "mean", "relative"), [(1.0, 53.4, 0.01), (0.8, 53.5, 0.02), (0.5, 74.6, 0.02), (0.2, 133.6, 0.02)]
 )
-def test_mmf_within_its_own_luck(fold, alpha, mean, relative):
+def test_mmf_within_its_random_variation(fold, alpha, mean, relative):
     assert mean_unfairness(fold, mf.MMF(alpha=alpha)) == pytest.approx(mean, rel=relative)
 
 
@@ -62,11 +62,11 @@ def test_mmf_within_its_own_luck(fold, alpha, mean, relative):
     [(1.0, 22.810, 0.001), (0.5, 22.810, 0.001), (0.2, 23.107, 0.001), (0.1, 27.127, 0.001), (0.05, 36.595, 0.001),
      (0.0, 44.348, 0.001)],
 )  # fmt: skip
-def test_ilp_is_fixed_by_its_rule_of_ties(fold, alpha, mean, relative):
+def test_ilp_by_its_rule_for_ties(fold, alpha, mean, relative):
     assert mean_unfairness(fold, f"ILP(alpha={alpha})") == pytest.approx(mean, rel=relative)
 
 
-def test_equally_good_lists_make_ilp_more_than_twice_as_unfair(fold):
+def test_ilp_with_ties_by_index_is_more_than_twice_as_unfair(fold):
     assert mean_unfairness(fold, "ILP(ties=index)") > 2 * mean_unfairness(fold, "ILP(ties=deviation)")
 
 

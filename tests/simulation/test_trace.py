@@ -1,8 +1,10 @@
 import json
 
+import naive
 import numpy as np
 import polars as pl
 import pytest
+from same_runs import same
 
 import mcfair as mf
 from mcfair.errors import TraceError
@@ -11,60 +13,104 @@ from mcfair.errors import TraceError
 @pytest.fixture(scope="module")
 def trace():
     data = mf.synthetic("mq2008-like", seed=0).take(range(8))
-    return mf.simulate(data, "MCFair(alpha=3)", "online", steps=700, seed=9, record=True, checkpoints=7)
-
-
-def test_its_final_figures(trace):
-    assert trace.sessions == 700
-    assert trace.unfairness == trace.unfairness_at[-1]
-    assert trace.cndcg == {k + 1: value for k, value in enumerate(trace.cndcg_at[-1])}
-    assert trace.cndcg[5] > trace.ndcg[5] > 0
-    assert repr(trace).startswith(
-        "Trace(MCFair(alpha=3.0, beta=100.0, scale='max', mc_floor=0.1, ties='index'), online, 700"
+    data = data.with_groups([None if i % 7 == 0 else f"shop {i % 4}" for i in range(data.items)])
+    metrics = ["group_unfairness", "gini"]
+    return mf.simulate(
+        data, "MCFair(alpha=3)", "online", steps=700, seed=9, record=True, checkpoints=7, metrics=metrics
     )
 
 
-def test_its_table_is_tidy(trace):
+def test_final_figures_are_those_of_the_last_checkpoint(trace):
+    assert trace.sessions == 700
+    assert trace.figures == {text: values[-1] for text, values in trace.values.items()}
+    assert trace.unfairness == trace.values["unfairness"][-1]
+    assert trace.relative_unfairness == trace.values["relative_unfairness"][-1]
+    assert trace.cndcg == {k: trace.values[f"cndcg@{k}"][-1] for k in range(1, 6)}
+    assert trace.ndcg == {k: trace.values[f"ndcg@{k}"][-1] for k in range(1, 6)}
+    assert trace.cndcg[5] > trace.ndcg[5] > 0
+    assert repr(trace).startswith(
+        "Trace(MCFair(alpha=3.0, beta='auto', scale='max', mc_floor=0.1, ties='index'), online, 700 sessions: "
+    )
+
+
+def test_a_notebook_shows_every_figure(trace):
+    html = trace._repr_html_()
+    assert "beta=&#x27;auto&#x27;" in html
+    for text, value in trace.figures.items():
+        assert f"<tr><th>{text}</th><td>{value:.5g}</td></tr>" in html
+
+
+def test_the_table_of_figures_is_tidy(trace):
     frame = trace.frame()
-    assert frame.columns == ["policy", "setting", "seed", "sessions", "metric", "k", "value"]
-    assert frame.height == 7 * (2 + 5 + 5)
-    last = frame.filter((pl.col("sessions") == 700) & (pl.col("metric") == "cndcg") & (pl.col("k") == 5))
+    assert frame.columns == ["policy", "setting", "seed", "sessions", "metric", "value"]
+    assert frame.height == 7 * len(trace.values)
+    assert len(trace.values) == 2 + 5 + 5 + 2
+    last = frame.filter((pl.col("sessions") == 700) & (pl.col("metric") == "cndcg@5"))
     assert last["value"].to_list() == [trace.cndcg[5]]
-    assert frame.filter(pl.col("metric") == "unfairness")["value"].to_list() == trace.unfairness_at.tolist()
-    assert frame["k"].null_count() == 14
+    for text, values in trace.values.items():
+        assert frame.filter(pl.col("metric") == text)["value"].to_list() == values.tolist()
 
 
-def test_its_queries(trace):
+def test_the_table_of_queries(trace):
     queries = trace.queries()
     assert queries.height == 8
-    assert queries["sessions"].sum() == 700
-    assert queries["unfairness"].to_list() == trace.query_unfairness.tolist()
-    assert queries["ndcg@5"].to_list() == trace.query_ndcg[:, 4].tolist()
+    assert queries["sessions"].sum() == queries["visits"].sum() == 700
+    assert queries["items"].to_list() == trace.data.sizes.tolist()
+    for text in ("unfairness", "ndcg@5", "gini", "group_unfairness"):
+        assert queries[text].to_list() == trace.query_values[text].tolist()
+    assert not [name for name in queries.columns if name.startswith("cndcg@")]  # a query has no cumulative value
+
+
+def test_the_table_of_items(trace):
+    items, state, data = trace.items(), trace.state, trace.data
+    shown = [f"shown@{j}" for j in range(1, 6)]
+    assert items.columns == [
+        "query", "item", "group", "grade", "relevance", "estimate", "uncertainty", "exposure", "clicks", *shown,
+    ]  # fmt: skip
+    assert items["query"].to_list() == [data.query_id(q) for q in range(8) for _ in range(data.sizes[q])]
+    assert items["item"].to_list()[: data.sizes[0]] == [str(i) for i in range(data.sizes[0])]
+    assert items["relevance"].to_list() == data.R.tolist()
+    assert items["exposure"].to_list() == [naive.exposure(row, state.p) for row in state.F]
+    assert items["estimate"].to_list() == naive.estimate(state.C, state.E).tolist()
+    assert items["uncertainty"].to_list() == naive.uncertainty(state.E).tolist()
+    assert items["clicks"].to_list() == state.C.tolist()
+    assert items.select(shown).to_numpy().tolist() == state.F.tolist()
+    assert items["group"].to_list()[:3] == ["item 0 of query 0", "shop 1", "shop 2"]
 
 
 def test_provenance_is_enough_to_run_it_again(trace):
     about = trace.provenance
-    assert about["data"]["fingerprint"] == mf.synthetic("mq2008-like", seed=0).take(range(8)).fingerprint
+    assert about["data"]["fingerprint"] == trace.data.fingerprint
     again = mf.simulate(
-        mf.synthetic("mq2008-like").take(range(8)), about["policy"], mf.Setting(**about["setting"]), seed=about["seed"]
+        trace.data, about["policy"], mf.Setting(**about["setting"]), seed=about["seed"], checkpoints=trace.checkpoints
     )
-    assert again.unfairness == trace.unfairness
+    assert same(again, trace)
     assert set(about["versions"]) == {"python", "mcfair", "numpy", "numba"}
 
 
-def test_saved_and_loaded_it_is_the_same(trace, tmp_path):
+def test_a_trace_is_loaded_as_it_was_saved(trace, tmp_path):
     folder = trace.save(tmp_path / "a" / "run")
     assert {path.name for path in folder.iterdir()} == {
         "run.json", "metrics.parquet", "queries.parquet", "state.parquet", "sessions.parquet",
     }  # fmt: skip
     assert json.loads((folder / "run.json").read_text()) == trace.provenance
     loaded = mf.Trace.load(folder)
-    for name in ("checkpoints", "unfairness_at", "relative_unfairness_at", "cndcg_at", "ndcg_at", "query_unfairness",
-                 "query_ndcg", "query_judged", "query_sessions", "lists", "clicks", "arrivals"):  # fmt: skip
+    for name in ("checkpoints", "query_judged", "query_sessions", "lists", "clicks", "arrivals"):
         assert np.array_equal(getattr(loaded, name), getattr(trace, name)), name
+    assert list(loaded.values) == list(trace.values)
+    for text, values in trace.values.items():
+        assert np.array_equal(loaded.values[text], values), text
+    kept = [text for text in trace.query_values if not text.startswith("cndcg@")]
+    assert sorted(loaded.query_values) == sorted(kept)
+    for text in kept:
+        assert np.array_equal(loaded.query_values[text], trace.query_values[text], equal_nan=True), text
     for name in ("offsets", "p", "F", "C", "visits", "E"):
         assert np.array_equal(getattr(loaded.state, name), getattr(trace.state, name)), name
-    assert loaded.query_ids == trace.query_ids
+    for name in ("offsets", "y", "R"):
+        assert np.array_equal(getattr(loaded.data, name), getattr(trace.data, name)), name
+    assert loaded.data.fingerprint == trace.data.fingerprint
+    assert loaded.queries().equals(trace.queries())
+    assert loaded.items().equals(trace.items())
     assert loaded.frame().equals(trace.frame())
 
 
@@ -82,7 +128,7 @@ def test_without_record_there_are_no_sessions(tmp_path):
     assert not (tmp_path / "run" / "sessions.parquet").exists()
 
 
-def test_nothing_is_overwritten_and_nothing_half_written(trace, tmp_path):
+def test_a_folder_is_never_overwritten_nor_written_in_part(trace, tmp_path):
     (tmp_path / "run").mkdir()
     with pytest.raises(TraceError, match="exists already"):
         trace.save(tmp_path / "run")

@@ -277,7 +277,7 @@ def play(
                     age = stream.tick_ends[m] - 1 - stream.ticks[at]
                     weight = stream.weights[age] if age < stream.weights.shape[0] else 0.0
                     add_ndcg(pi, truth, p, ideal, weight, ndcg, cndcg)
-                observe_list(pi, view)
+                observe_list(pi, F, p, E)
                 if config.online:
                     user = Draws(config.seed, FOR_CLICKS, place, visit)
                     click(pi, truth, config.users_p, config.click_theta, user, hits[:k])
