@@ -84,7 +84,7 @@ def test_a_part_is_copied_with_changes():
         (lambda: mf.MCFair(alfa=1), r"unknown parameter of MCFair 'alfa'; did you mean 'alpha'\?"),
         (lambda: mf.FairK(ties="lowest"), "available: index, random, least-exposed"),
         (lambda: mf.parse_policy("MCFiar"), r"unknown policy 'MCFiar'; did you mean 'MCFair'\? available: .*TopK"),
-        (lambda: mf.parse_policy("MCFair(1.0)"), r"every parameter needs its name, as in MCFair\(alpha=1\)"),
+        (lambda: mf.parse_policy("MCFair(1.0)"), r"every parameter needs its name, as in MCFair\(alpha=\.\.\.\)"),
         (lambda: mf.parse_policy("MCFair(alpha=)"), r"cannot parse policy 'MCFair\(alpha=\)'"),
         (lambda: mf.parse_policy("MCFair(**x)"), "every parameter needs its name"),
         (lambda: mf.parse_policy("1 + 1"), "expected Name or Name"),
@@ -235,7 +235,7 @@ def test_parameters_are_described():
         "weight = required  (a number from 0 to 1)",
         "power = 2  (int)",
         "side = 'left'  (left | right)",
-        "limit = None",
+        "limit = None  (float, or None)",
     ]
     assert described_parameters(Eager) == ["least = 0.3  (a number from 0 to 1)"]
     assert described_parameters(mf.MCFair)[1] == "beta = 'auto'  (a finite number of at least 0)"
@@ -365,3 +365,42 @@ def test_installed_packages_are_not_imported_before_a_name_is_looked_for(install
         env={"PYTHONPATH": os.pathsep.join([str(installed), *sys.path]), "HOME": str(installed)},
     )
     assert (done.returncode, done.stdout) == (0, "OutsidePolicy()\n"), done.stderr
+
+
+def test_a_parameter_given_twice_is_refused():
+    with pytest.raises(mf.PolicyError, match="alpha occurs twice"):
+        mf.parse_policy("MCFair(alpha=1, alpha=2)")
+
+
+def test_plain_parts_may_have_parameters_that_are_not_numbers():
+    class Boosted(mf.Policy):
+        boosts: tuple[float, ...] = (1.0, 2.0)
+        name_of_it: str = "x"
+
+        def score(self, q, rng):
+            return q.R * self.boosts[0]
+
+    assert mf.simulate(mf.Dataset(offsets=[0, 3], y=[2, 1, 0]), Boosted(), steps=5).ndcg[1] == 1.0
+
+
+FAILING = {
+    "clicks": type("Torn", (mf.ClickModel,), {"clicks": lambda self, *_: 1 / 0}),
+    "estimator": type("Broken", (mf.Estimator,), {"estimate": lambda self, *_: 1 / 0}),
+    "metrics": type("Off", (mf.Metric,), {"value": lambda self, *_: 1 / 0}),
+}
+
+
+@pytest.mark.parametrize("option", FAILING)
+def test_plain_parts_that_fail_are_named(option):
+    part = FAILING[option]()
+    options = {option: [part] if option == "metrics" else part}
+    with pytest.raises(mf.PartError, match="failed: ZeroDivisionError"):
+        mf.simulate(mf.Dataset(offsets=[0, 3], y=[2, 1, 0]), "TopK", "online", steps=5, **options)
+
+
+def test_a_kernel_with_the_wrong_number_of_arguments_is_refused_in_one_line():
+    class Short(mf.ClickModel):
+        kernel = mf.kernel(lambda pi, truth: None)
+
+    with pytest.raises(mf.PartError, match="it takes 2 arguments, but its kind is called with 6"):
+        mf.simulate(mf.Dataset(offsets=[0, 3], y=[2, 1, 0]), "TopK", "online", steps=5, clicks=Short())

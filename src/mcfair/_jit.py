@@ -212,7 +212,7 @@ def compile_kernel(
 
     try:
         return kernel.compile(*examples)
-    except NumbaError as failure:
+    except (NumbaError, TypeError) as failure:
         raise error(f"the kernel of {owner} does not compile: {explained(str(failure), examples)}") from None
 
 
@@ -226,6 +226,9 @@ def explained(message: str, examples: tuple[Any, ...]) -> str:
         fields = next((each for name, each in named.items() if attribute[2].startswith(name)), None)
         if fields:
             return f"{unknown(f'attribute of {attribute[2]}', attribute[1], fields)}{where}"
+    mismatch = re.search(r"Signature mismatch: (\d+) argument types given, but function takes (\d+)", message)
+    if mismatch:
+        return f"it takes {mismatch[2]} arguments, but its kind is called with {mismatch[1]}"
     lines = [each.strip() for each in message.splitlines() if each.strip()]
     useful = [
         each for each in lines if re.match(r"(NameError|Untyped global name|No implementation|Invalid use)", each)

@@ -13,6 +13,7 @@ import functools
 import inspect
 import itertools
 import re
+import warnings
 from collections.abc import Callable
 from types import UnionType
 from typing import (
@@ -33,7 +34,7 @@ import numpy as np
 
 from ._jit import AnyKernel, Kernel, compile_kernel
 from .arrays import FloatArray
-from .errors import MCFairError, PartError, checked, choices, unknown
+from .errors import MCFairError, MCFairWarning, PartError, checked, choices, unknown
 
 __all__ = [
     "NonNegative",
@@ -61,7 +62,7 @@ class Kind:
 
     Parameters
     ----------
-    name, plural
+    name, plural, article
         What messages call one and several of them; the plural also names the command that lists them and the
         entry-point group `mcfair.PLURAL`.
     methods
@@ -74,6 +75,7 @@ class Kind:
     plural: str
     methods: tuple[str, ...]
     error: type[MCFairError] = PartError
+    article: str = "a"
     registry: dict[str, type[Part]] = dataclasses.field(default_factory=dict, compare=False)
 
 
@@ -143,9 +145,31 @@ class Part:
 
     @property
     def theta(self) -> FloatArray:
-        """The parameters as a kernel reads them: floats in the order of declaration, nan for None."""
+        """The parameters as a kernel reads them: floats in the order of declaration.
+
+        What is not a number is nan; a part that has such parameters overrides this property if its kernel needs them.
+        """
         values = [as_number(hint, getattr(self, name)) for name, hint in parameter_types(type(self)).items()]
         return np.array(values or [0.0])
+
+    def attempt(self, method: Callable[..., Any], *args: Any) -> Any:
+        """Call code of the part's own, which may fail in any way.
+
+        Raises
+        ------
+        MCFairError
+            The kind's own error, in one line, if it fails.
+        """
+        try:
+            return method(*args)
+        except MCFairError:
+            raise
+        except AttributeError as error:
+            fields = getattr(error.obj, "_fields", None)
+            reason = unknown("attribute of a view", str(error.name), fields) if fields else f"AttributeError: {error}"
+            raise self.kind.error(f"{self!r} failed: {reason}") from error
+        except Exception as error:
+            raise self.kind.error(f"{self!r} failed: {type(error).__name__}: {error}") from error
 
     def compiled(self, *examples: Any) -> tuple[Any, Callable[..., Any]]:
         """Compile the kernel for arguments of the types of these examples; see `Kernel.compile`.
@@ -167,7 +191,7 @@ def as_number(hint: Any, value: Any) -> float:
     options = choices(hint)
     if value in options:
         return float(options.index(value))
-    return float("nan") if value is None else float(value)
+    return float(value) if isinstance(value, int | float) else float("nan")
 
 
 def refuse_unknown_parameters(cls: type[Part]) -> None:
@@ -264,7 +288,11 @@ def registered(base: type[AnyPart]) -> dict[str, type[AnyPart]]:
     registry = base.kind.registry
     for entry in entry_points(group=f"mcfair.{base.kind.plural}"):
         if entry.name not in registry:
-            register(entry.load())
+            try:
+                register(entry.load())
+            except Exception as error:  # somebody else's package must not break the use of the others
+                message = f"the {base.kind.name} {entry.name} of an installed package cannot be loaded"
+                warnings.warn(f"{message}: {type(error).__name__}: {error}", MCFairWarning, stacklevel=2)
     return dict(registry)  # type: ignore[arg-type]  # a registry holds parts of its own kind only
 
 
@@ -293,7 +321,7 @@ def as_part(base: type[AnyPart], value: Any) -> AnyPart:
         return value
     if isinstance(value, str):
         return parse_part(base, value)
-    raise base.kind.error(f"expected a {base.kind.name} or its text, got {value!r}")
+    raise base.kind.error(f"expected {base.kind.article} {base.kind.name} or its text, got {shortened(value)}")
 
 
 def parse_call(base: type[AnyPart], text: str) -> tuple[type[AnyPart], dict[str, Any]]:
@@ -307,15 +335,28 @@ def parse_call(base: type[AnyPart], text: str) -> tuple[type[AnyPart], dict[str,
         tree = None
     call = ast.Call(func=tree, args=[], keywords=[]) if isinstance(tree, ast.Name) else tree
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-        raise kind.error(f"cannot parse {kind.name} {text!r}: expected Name or Name(parameter=value, ...)")
+        raise kind.error(f"cannot parse {kind.name} {shortened(text)}: expected Name or Name(parameter=value, ...)")
     name = call.func.id
     known = registered(base) if name not in kind.registry else kind.registry
     if name not in known:
-        raise kind.error(unknown(kind.name, name, known))
-    if call.args or any(keyword.arg is None for keyword in call.keywords):
-        raise kind.error(f"cannot parse {kind.name} {text!r}: every parameter needs its name, as in {name}(alpha=1)")
+        raise kind.error(unknown(kind.name, name[:80], known))
     cls: Any = known[name]
-    return cls, {str(each.arg): literal(each.value, source) for each in call.keywords}
+    if call.args or any(keyword.arg is None for keyword in call.keywords):
+        first = next(iter(parameter_types(cls)), None)
+        hint = f", as in {name}({first}=...)" if first else f"; {name} has none"
+        raise kind.error(f"cannot parse {kind.name} {shortened(text)}: every parameter needs its name{hint}")
+    values: dict[str, Any] = {}
+    for each in call.keywords:
+        if each.arg in values:
+            raise kind.error(f"cannot parse {kind.name} {shortened(text)}: {each.arg} occurs twice")
+        values[str(each.arg)] = literal(each.value, source)
+    return cls, values
+
+
+def shortened(value: Any, most: int = 80) -> str:
+    """Return a value quoted, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def literal(node: ast.expr, text: str) -> Any:

@@ -1,6 +1,7 @@
 """A ranker with an attached event loop: the same guarantees, although two threads share the engine."""
 
 import asyncio
+import itertools
 import sqlite3
 import threading
 import time
@@ -120,7 +121,8 @@ def test_loop_executes_small_operations_and_writer_large_ones_in_order(in_loop, 
         await ranker.submit_async(Engine.rank, ranking(n=5_000))
         return where
 
-    assert in_loop(work) == ["MainThread", "mcfair-writer"] * 2
+    # maintenance, which the writer does every few seconds, may add to the writer's own
+    assert [name for name, _ in itertools.groupby(in_loop(work))] == ["MainThread", "mcfair-writer"] * 2
 
 
 def test_other_threads_can_submit_while_a_loop_is_attached(in_loop):

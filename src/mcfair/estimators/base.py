@@ -18,7 +18,7 @@ ESTIMATE = (0, 0.0, np.zeros(1, np.int32), np.zeros(1), np.zeros(1), np.zeros(2)
 ESTIMATE_SIGNATURE = Signature(*ESTIMATE)
 
 
-class Estimator(Part, kind=Kind(name="estimator", plural="estimators", methods=("estimate",))):
+class Estimator(Part, kind=Kind(name="estimator", plural="estimators", methods=("estimate",), article="an")):
     """Base of relevance estimators: subclass it, annotate the parameters, and define `estimate` or a kernel.
 
     The kernel is a function of `(C, E, F, p, theta, out)` for one item: its clicks C, its exposure E, how often it
@@ -81,9 +81,9 @@ class Estimator(Part, kind=Kind(name="estimator", plural="estimators", methods=(
         self, C: int, E: float, F: CountArray, p: FloatArray, theta: FloatArray, out: FloatArray
     ) -> None:
         """Write what `estimate` returns, as a kernel would."""
-        values = np.asarray(self.estimate(int(C), float(E), F, p), dtype=np.float64)
-        if values.shape != (2,) or np.isnan(values).any():
-            raise PartError(f"{self!r} returned {values.tolist()}, expected an estimate and its uncertainty")
+        values = self.attempt(self.estimate, int(C), float(E), F, p)
+        if np.shape(values) != (2,) or np.isnan(values).any():
+            raise PartError(f"{self!r} returned {values!r}, expected an estimate and its uncertainty")
         out[:] = values
 
 

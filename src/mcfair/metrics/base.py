@@ -81,7 +81,10 @@ class Metric(Part, kind=Kind(name="metric", plural="metrics", methods=("value",)
 
     def plain_value(self, *arguments: Any) -> float:
         """Return what `value` returns, called as a kernel with the parameters last."""
-        return float(self.value(*arguments[:-1]))
+        value = self.attempt(self.value, *arguments[:-1])
+        if not isinstance(value, int | float | np.floating | np.integer):
+            raise self.kind.error(f"{self!r} returned {value!r}, expected a number")
+        return float(value)
 
 
 def parse_metric(text: str) -> Metric:

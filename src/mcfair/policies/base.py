@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from ..arrays import FloatArray, IntArray
 from ..data.dataset import Dataset
-from ..errors import MCFairError, PolicyError, unknown
+from ..errors import PolicyError
 from ..parts import Kind, Part, as_part, parse_part, parse_parts
 from ..random import Draws
 from ..state import Query, State
@@ -159,19 +159,6 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
         if pi.shape != out.shape or not np.issubdtype(pi.dtype, np.integer):
             raise PolicyError(f"{self!r} returned {pi!r}, expected a list of {out.size} positions")
         out[:] = pi
-
-    def attempt(self, method: Callable[..., Any], *args: Any) -> Any:
-        """Call code of the policy's own, which may fail in any way."""
-        try:
-            return method(*args)
-        except MCFairError:
-            raise
-        except AttributeError as error:
-            fields = getattr(error.obj, "_fields", None)
-            reason = unknown("attribute of a view", str(error.name), fields) if fields else f"AttributeError: {error}"
-            raise PolicyError(f"{self!r} failed: {reason}") from error
-        except Exception as error:
-            raise PolicyError(f"{self!r} failed: {type(error).__name__}: {error}") from error
 
 
 def parse_policy(text: str) -> Policy:

@@ -30,7 +30,6 @@ __all__ = [
     "Stream",
     "group_sessions",
     "play",
-    "play_as_paper",
 ]
 
 FOR_POLICY, FOR_TIES, FOR_CLICKS = np.uint64(POLICY), np.uint64(TIES), np.uint64(CLICKS)
@@ -199,8 +198,8 @@ def group_sessions(queries: CountArray, starts: IntArray, when: CountArray) -> N
 # query. Its arguments are what a run consists of; each is documented by its class above.
 @kernel(driver=True)
 def play(
-    click: Callable[..., None],
-    estimate: Callable[..., None],
+    click: Callable[..., None] | None,
+    estimate: Callable[..., None] | None,
     score: Callable[..., None],
     rank: Callable[..., None],
     memory: FloatArray,
@@ -221,6 +220,9 @@ def play(
 
     Returns the verdict on the policy, and for which query; everything before is counted. If the list of that
     session is then written to `scratch.pi`, `answer`, the query and the time, makes the call continue from there.
+
+    Without a click model and an estimator, the kernels of the paper's are inlined: calls through pointers would make an
+    online session a third slower. Which of the two is known when the loop is compiled.
     """
     p, ends, when = config.p, stream.ends, stream.when
     clock, ndcg, cndcg, hits = scratch.visits, scratch.ndcg, scratch.cndcg, scratch.hits
@@ -235,7 +237,11 @@ def play(
             R, E, scores, pi = scratch.R[:n], scratch.E[:n], scratch.scores[:n], scratch.pi[:k]
             groups = table.groups[low:high]
             view = Query(R, scratch.uncertainty[:n], E, F, p, clock, groups, config.prior_strength, memory[q])
-            fill_view(estimate, config.estimate_theta, config.online, table.seen[low:high], C, view, scratch.estimate)
+            given = table.seen[low:high]
+            if estimate is None:
+                fill_view(ips_estimate, config.estimate_theta, config.online, given, C, view, scratch.estimate)
+            else:
+                fill_view(estimate, config.estimate_theta, config.online, given, C, view, scratch.estimate)
             place, visits = np.uint64(table.places[q]), counts.visits[q]
             since = answer_time if q == answered else span[0]
             m = 0
@@ -280,8 +286,14 @@ def play(
                 observe_list(pi, F, p, E)
                 if config.online:
                     user = Draws(config.seed, FOR_CLICKS, place, visit)
-                    click(pi, truth, config.users_p, config.click_theta, user, hits[:k])
-                    observe_clicks(estimate, config.estimate_theta, pi, hits, C, view, scratch.estimate)
+                    if click is None:
+                        position_based_clicks(pi, truth, config.users_p, config.click_theta, user, hits[:k])
+                    else:
+                        click(pi, truth, config.users_p, config.click_theta, user, hits[:k])
+                    if estimate is None:
+                        observe_clicks(ips_estimate, config.estimate_theta, pi, hits, C, view, scratch.estimate)
+                    else:
+                        observe_clicks(estimate, config.estimate_theta, pi, hits, C, view, scratch.estimate)
                 if log.lists.shape[0] > 0:
                     for j in range(k):
                         log.lists[t, j] = pi[j]
@@ -297,44 +309,3 @@ def play(
             counts.visits[q] = visits
             counts.played[q] = at - stream.starts[q]
     return OK, -1
-
-
-# Its arguments are those of `play`.
-@kernel(driver=True)
-def play_as_paper(
-    score: Callable[..., None],
-    rank: Callable[..., None],
-    memory: FloatArray,
-    config: RunConfig,
-    table: QueryTable,
-    stream: Stream,
-    counts: Counts,
-    accumulators: Accumulators,
-    snapshots: Snapshots,
-    log: Log,
-    scratch: Scratch,
-    bounds: IntArray,
-    blocks: tuple[int, int],
-    span: tuple[int, int],
-    answer: tuple[int, int],
-) -> tuple[int, int]:
-    """Play with the paper's users and estimator: inlined, they are a third faster than calls through pointers."""
-    return play(
-        position_based_clicks,
-        ips_estimate,
-        score,
-        rank,
-        memory,
-        config,
-        table,
-        stream,
-        counts,
-        accumulators,
-        snapshots,
-        log,
-        scratch,
-        bounds,
-        blocks,
-        span,
-        answer,
-    )

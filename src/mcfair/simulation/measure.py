@@ -8,8 +8,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .._jit import INTERPRET, AnyKernel, Kernel, kernel
+from .._jit import INTERPRET, AnyKernel, Kernel, compile_kernel, kernel
 from ..arrays import CountArray, FloatArray, IntArray
+from ..errors import PartError
 from ..metrics.base import LIST_VALUE, QUERY_VALUE, Metric
 from .loop import QueryTable, Snapshots, Stream
 
@@ -26,6 +27,7 @@ def fill_query_values(
     blocks: tuple[int, int],
     totals: FloatArray,
     counted: IntArray,
+    left_out: IntArray,
     latest: FloatArray,
 ) -> None:
     """Add the value of every judged, visited query with a relevant item to its block, at each checkpoint.
@@ -45,6 +47,8 @@ def fill_query_values(
                     if x == x:
                         totals[block, m] += x
                         counted[block, m] += 1
+                    else:
+                        left_out[block, m] += 1
 
 
 @kernel(driver=True)
@@ -59,6 +63,7 @@ def fill_list_values(
     pi: IntArray,
     totals: FloatArray,
     counted: IntArray,
+    left_out: IntArray,
     latest: FloatArray,
 ) -> None:
     """Add the value of every list of the judged queries to the next checkpoint; `latest` keeps their means."""
@@ -80,6 +85,8 @@ def fill_list_values(
                         counted[block, m] += 1
                         total += x
                         size += 1
+                    else:
+                        left_out[block, m] += 1
             if size > 0:
                 latest[q] = total / size
 
@@ -89,15 +96,16 @@ class Sums:
 
     def __init__(self, metric: Metric, blocks: int, marks: int, queries: int) -> None:
         self.metric = metric
-        self.totals, self.counted = np.zeros((blocks, marks)), np.zeros((blocks, marks), np.int64)
+        self.totals = np.zeros((blocks, marks))
+        self.counted, self.left_out = np.zeros((blocks, marks), np.int64), np.zeros((blocks, marks), np.int64)
         self.latest = np.full(queries, np.nan)
 
     def means(self) -> FloatArray:
-        """Return the mean at each checkpoint: over queries, or for lists over all sessions so far."""
-        totals, counted = self.totals.sum(axis=0), self.counted.sum(axis=0)
+        """Return the mean at each checkpoint: over queries, or lists over all sessions so far; nan if all were nan."""
+        totals, counted, left_out = (each.sum(axis=0) for each in (self.totals, self.counted, self.left_out))
         if self.metric.per_list:
-            totals, counted = np.cumsum(totals), np.cumsum(counted)
-        return np.asarray(totals / np.maximum(counted, 1))
+            totals, counted, left_out = np.cumsum(totals), np.cumsum(counted), np.cumsum(left_out)
+        return np.where((counted == 0) & (left_out > 0), np.nan, totals / np.maximum(counted, 1))
 
 
 # A kernel is inlined into its driver, because a function argument takes Numba a tenth of a millisecond to prepare.
@@ -114,9 +122,10 @@ def query_driver(value: AnyKernel) -> AnyKernel:
         blocks: tuple[int, int],
         totals: FloatArray,
         counted: IntArray,
+        left_out: IntArray,
         latest: FloatArray,
     ) -> None:
-        fill_query_values(value, theta, table, snapshots, bounds, blocks, totals, counted, latest)
+        fill_query_values(value, theta, table, snapshots, bounds, blocks, totals, counted, left_out, latest)
 
     return Kernel(driver, cached=value.cached, allocates=value.allocates)
 
@@ -134,9 +143,10 @@ def list_driver(value: AnyKernel) -> AnyKernel:
         pi: IntArray,
         totals: FloatArray,
         counted: IntArray,
+        left_out: IntArray,
         latest: FloatArray,
     ) -> None:
-        fill_list_values(value, theta, table, stream, p, lists, bounds, pi, totals, counted, latest)
+        fill_list_values(value, theta, table, stream, p, lists, bounds, pi, totals, counted, left_out, latest)
 
     return Kernel(driver, cached=value.cached, allocates=value.allocates)
 
@@ -148,12 +158,13 @@ DRIVERS: WeakKeyDictionary[AnyKernel, Callable[..., None]] = WeakKeyDictionary()
 def measure(sums: Sums, *arguments: Any) -> None:
     """Add the values of a metric over what it is given: of queries at checkpoints, or of lists."""
     metric, kernel = sums.metric, sums.metric.kernel
-    every = metric.theta, *arguments, sums.totals, sums.counted, sums.latest
+    every = metric.theta, *arguments, sums.totals, sums.counted, sums.left_out, sums.latest
     if kernel is None or INTERPRET:
         driver = fill_list_values if metric.per_list else fill_query_values
         driver.interpreted(metric.plain_value if kernel is None else kernel.interpreted, *every)
         return
     if kernel not in DRIVERS:
         metric.compiled(*(LIST_VALUE if metric.per_list else QUERY_VALUE))  # alone first, for a clear error
-        DRIVERS[kernel] = (list_driver if metric.per_list else query_driver)(kernel).compile(*every)[1]
+        driver = (list_driver if metric.per_list else query_driver)(kernel)
+        DRIVERS[kernel] = compile_kernel(driver, f"metric {metric!r}", PartError, *every)[1]
     DRIVERS[kernel](*every)

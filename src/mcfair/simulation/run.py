@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .._jit import INTERPRET, AnyKernel, Signature, compile_seconds
+from .._jit import INTERPRET, compile_seconds
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..data.dataset import Dataset
 from ..errors import PolicyError
@@ -51,7 +51,6 @@ from .loop import (
     Stream,
     group_sessions,
     play,
-    play_as_paper,
 )
 from .measure import Sums, measure
 from .setting import Setting
@@ -239,9 +238,9 @@ class Run:
         functions = policy_functions(self.policy)
         as_paper = clicks.kernel is position_based_clicks and estimator.kernel is ips_estimate
         if as_paper or not self.config.online:  # users do not matter if relevance is given
-            return partial(compiled_play(play_as_paper, (), examples), *functions), True
+            return partial(compiled_play((None, None), examples), None, None, *functions), True
         users = clicks.compiled(*CLICK)[0], estimator.compiled(*ESTIMATE)[0]
-        loop = compiled_play(play, (CLICK_SIGNATURE, ESTIMATE_SIGNATURE), examples)
+        loop = compiled_play((CLICK_SIGNATURE, ESTIMATE_SIGNATURE), examples)
         return partial(loop, *users, *functions), True
 
     def _call(
@@ -356,17 +355,16 @@ class Run:
         )
 
 
-COMPILED: dict[AnyKernel, Callable[..., tuple[int, int]]] = {}
+COMPILED: dict[Any, Callable[..., tuple[int, int]]] = {}
+"""The compiled loop by what its users are; the types of its other arguments are the same in every run."""
 
 
-def compiled_play(
-    loop: AnyKernel, users: tuple[Signature, ...], examples: tuple[Any, ...]
-) -> Callable[..., tuple[int, int]]:
-    """Return a loop compiled; the types of its arguments are the same in every run."""
-    if loop not in COMPILED:
+def compiled_play(users: tuple[Any, Any], examples: tuple[Any, ...]) -> Callable[..., tuple[int, int]]:
+    """Return the loop, compiled for any click model and estimator by their signatures, or for the paper's by None."""
+    if users not in COMPILED:
         functions = *users, SCORE_SIGNATURE, RANK_SIGNATURE
-        _, COMPILED[loop] = loop.compile(*functions, *examples, (0, 0), (0, 0), NO_ANSWER)
-    return COMPILED[loop]
+        _, COMPILED[users] = play.compile(*functions, *examples, (0, 0), (0, 0), NO_ANSWER)
+    return COMPILED[users]
 
 
 @cache
