@@ -238,7 +238,7 @@ def test_parameters_are_described():
         "limit = None  (float, or None)",
     ]
     assert described_parameters(Eager) == ["least = 0.3  (a number from 0 to 1)"]
-    assert described_parameters(mf.MCFair)[1] == "beta = 'auto'  (a finite number of at least 0)"
+    assert described_parameters(mf.MCFair)[1] == "beta = 'auto'  (a finite number of at least 0, or auto)"
 
 
 @every_kind
