@@ -1,7 +1,9 @@
 """The parts of the house style that a machine can check; CONTRIBUTING.md has the rest."""
 
 import ast
+import doctest
 import importlib
+import inspect
 import pkgutil
 import re
 from collections import Counter
@@ -146,3 +148,61 @@ def test_nothing_tests_for_the_name_of_a_part_or_of_a_dataset():
                 texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
                 wrong = [text for text in texts if isinstance(text, str) and text in names]
                 assert not wrong, f"{named(path)}:{node.lineno}: {wrong}"
+
+
+# --- documentation of public names -----------------------------------------------------------------------------------
+
+DOCUMENTED = [
+    name for name in mf.__all__ if not (inspect.isclass(each := getattr(mf, name)) and issubclass(each, Exception))
+]
+"""Every public name but the exceptions, which are described by their sentence."""
+
+RAISING_NOTHING = {"cndcg", "kernel", "ndcg", "uniform"}
+"""Public functions that raise no error of this package."""
+
+
+def public(name):
+    """A public class, or the plain function behind a public function or kernel."""
+    value = getattr(mf, name)
+    return inspect.unwrap(value.interpreted if isinstance(value, mf.Kernel) else value)
+
+
+def sections(value):
+    """The sections of a numpydoc docstring by title, each as its lines."""
+    parts = re.split(r"^(\w[\w ]*)\n-{3,}\n", inspect.getdoc(value) or "", flags=re.MULTILINE)
+    return dict(zip(parts[1::2], (text.splitlines() for text in parts[2::2]), strict=True))
+
+
+def described(lines):
+    """The names that a section describes: `a, b : type` at the margin describes a and b."""
+    heads = [line.partition(" : ")[0] for line in lines if line and not line.startswith(" ")]
+    return {name.strip().lstrip("*") for head in heads for name in head.split(",")}
+
+
+def parameters(value):
+    """The parameters of a function or constructor; those that a class inherits are described by its base."""
+    names = set(inspect.signature(value).parameters)
+    for base in value.__bases__ if inspect.isclass(value) else ():
+        if base.__module__.startswith("mcfair."):
+            names -= set(inspect.signature(base).parameters)
+    return names
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_public_names_are_documented(name):
+    value = public(name)
+    found = sections(value)
+    missing = parameters(value) - described(found.get("Parameters", []) + found.get("Attributes", []))
+    assert not missing, f"no description of {sorted(missing)}"
+    assert any(line.startswith(">>> ") for line in found.get("Examples", [])), "no example"
+    if inspect.isfunction(value):
+        assert "Returns" in found or value.__annotations__["return"] == "None", "no section Returns"
+        assert ("Raises" in found) != (name in RAISING_NOTHING), "section Raises"
+
+
+@pytest.mark.parametrize("name", [name for name in DOCUMENTED if isinstance(getattr(mf, name), mf.Kernel)])
+def test_examples_of_kernels_run(name):
+    """Kernels are no functions to pytest, which therefore does not collect their examples."""
+    function = public(name)
+    (examples,) = doctest.DocTestFinder().find(function, name, globs=dict(function.__globals__))
+    assert doctest.DocTestRunner().run(examples).failed == 0

@@ -93,6 +93,18 @@ class Kernel(Generic[Arguments, Result]):
     driver
         Whether it takes functions as arguments. A driver is compiled for kernels by `compile`; a plain call runs it
         interpreted, because its functions may be plain Python.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def largest(x):
+    ...     best = x[0]
+    ...     for i in range(1, x.shape[0]):
+    ...         best = max(best, x[i])
+    ...     return best
+    >>> fast = Kernel(largest)
+    >>> float(fast(np.array([1.0, 3.0, 2.0]))), fast.interpreted is largest
+    (3.0, True)
     """
 
     def __init__(
@@ -116,7 +128,7 @@ class Kernel(Generic[Arguments, Result]):
     def __reduce__(self) -> Any:
         cloudpickle = sys.modules.get("cloudpickle")
         travelling = cloudpickle.list_registry_pickle_by_value() if cloudpickle else ()
-        if self.__module__ in ("__main__", *travelling):  # where it goes has no such module: the function must travel
+        if self.__module__ in ("__main__", *travelling):  # the receiver has no such module: the function must travel
             return partial(Kernel, inline=self.inline, allocates=self.allocates, driver=self.driver), (
                 self.interpreted,
             )
@@ -139,7 +151,7 @@ class Kernel(Generic[Arguments, Result]):
 
     @property
     def _numba_type_(self) -> Any:
-        # Numba asks any object for this attribute: with it, kernels can call kernels.
+        # Numba looks up this attribute on any object: with it, kernels can call kernels.
         return self.compiled._numba_type_
 
     def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -152,6 +164,11 @@ class Kernel(Generic[Arguments, Result]):
         """Fix the argument types for calls from Python, which then bypass Numba's dispatcher.
 
         The dispatcher inspects the type of every argument at every call, which takes longer than to rank many items.
+
+        Parameters
+        ----------
+        *examples
+            A value of each argument.
         """
         self.examples = examples
 
@@ -164,8 +181,13 @@ class Kernel(Generic[Arguments, Result]):
     def compile(self, *examples: Any) -> tuple[Any, Callable[..., Any]]:
         """Compile, or load from the cache, for arguments of the types of these examples.
 
-        An example that is a `Signature` stands for a function argument: any kernel compiled for that signature can be
+        An example that is a `Signature` marks a function argument: any kernel compiled for that signature can be
         passed there, and this one is not compiled again for each of them.
+
+        Parameters
+        ----------
+        *examples
+            A value of each argument.
 
         Returns
         -------
@@ -207,7 +229,7 @@ class Signature:
 def compile_kernel(
     kernel: AnyKernel, owner: str, error: type[MCFairError], *examples: Any
 ) -> tuple[Any, Callable[..., Any]]:
-    """Compile a kernel; see `Kernel.compile`. If it does not compile, raise an error of one line that says why."""
+    """Compile a kernel; see `Kernel.compile`. If it does not compile, raise an error with the reason in one line."""
     from numba.core.errors import NumbaError
 
     try:
@@ -258,7 +280,17 @@ def kernel(
 def kernel(function: Callable[..., Any] | None = None, /, **options: bool) -> Any:
     """Decorate a function as a kernel: compiled when first called, or as a part of the kernels that call it.
 
-    See `Kernel` for the options.
+    Parameters
+    ----------
+    function
+        The plain function.
+    **options
+        `inline`, `allocates` and `driver`, see `Kernel`: `@kernel(allocates=True)`.
+
+    Returns
+    -------
+    Kernel
+        With options, a decorator that returns one.
 
     Examples
     --------

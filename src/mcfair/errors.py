@@ -1,4 +1,4 @@
-"""Exceptions and warnings of this package: each says what was wrong, what was got and what is allowed."""
+"""Exceptions and warnings of this package; their messages state what was wrong, what was got and what is allowed."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def checked(what: str, hint: Any, value: Any, error: type[MCFairError]) -> Any:
     hint
         Its annotation: a type, an `Annotated` type with bounds, a choice among words, or a union of these.
     error
-        Exception to raise if the value is not allowed; the message says what is.
+        Exception to raise if the value is not allowed; the message states what is.
 
     Examples
     --------

@@ -96,6 +96,13 @@ class Part:
     kernel
         The compiled form: a function marked with `mcfair.kernel`, or one compiled by Numba. `theta` holds the
         parameters in the order of their declaration as floats; a choice among words is its index among them.
+
+    Examples
+    --------
+    >>> import mcfair as mf
+    >>> part = mf.Cascade(stop=1)
+    >>> part, isinstance(part, Part), mf.parse_click_model(repr(part)) == part
+    (Cascade(stop=1.0), True, True)
     """
 
     kind: ClassVar[Kind]
@@ -277,6 +284,16 @@ def registered(base: type[AnyPart]) -> dict[str, type[AnyPart]]:
     base
         `Policy`, `ClickModel`, `Estimator` or `Metric`.
 
+    Returns
+    -------
+    dict
+        The classes by name.
+
+    Raises
+    ------
+    PartError
+        If an installed package offers something that cannot be registered.
+
     Examples
     --------
     >>> import mcfair as mf
@@ -302,14 +319,14 @@ def registered(base: type[AnyPart]) -> dict[str, type[AnyPart]]:
 def parse_part(base: type[AnyPart], text: str) -> AnyPart:
     """Parse a part of one kind from its text, as its repr writes it.
 
-    A bare name takes every default, words need no quotes, and `name@5` stands for `name(k=5)`.
+    A bare name means every default, words need no quotes, and `name@5` is short for `name(k=5)`.
     """
     cls, values = parse_call(base, text)
     return cls(**values)
 
 
 def parse_parts(base: type[AnyPart], text: str) -> list[AnyPart]:
-    """Parse a family of parts: a list of values stands for one part each, the last parameter changing fastest."""
+    """Parse a family of parts: a list of values is one part for each value, the last parameter changing fastest."""
     cls, values = parse_call(base, text)
     options = [value if isinstance(value, list) else [value] for value in values.values()]
     return [cls(**dict(zip(values, chosen, strict=True))) for chosen in itertools.product(*options)]

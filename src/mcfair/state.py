@@ -1,4 +1,4 @@
-"""What was observed, and the view of one query that a policy ranks from."""
+"""The observations of a run, and the view of one query that a policy ranks from."""
 
 from __future__ import annotations
 
@@ -40,6 +40,24 @@ class Query(NamedTuple):
         Exposure that the estimator's prior is worth; 0 is the paper.
     memory
         What the policy's `prepare` returned for this query; a float array for a kernel.
+
+    Examples
+    --------
+    >>> import mcfair as mf
+    >>> from mcfair.random import POLICY, draws
+    >>> q = Query(
+    ...     R=np.array([0.2, 0.9, 0.4]),
+    ...     uncertainty=np.zeros(3),
+    ...     E=np.zeros(3),
+    ...     F=np.zeros((3, 2), np.int32),
+    ...     p=np.array([1.0, 0.5]),
+    ...     visits=np.array(0),
+    ...     groups=np.arange(3),
+    ...     prior_strength=0.0,
+    ...     memory=np.zeros(0),
+    ... )
+    >>> mf.TopK().rank(q, draws(seed=0, purpose=POLICY)).tolist()
+    [1, 2]
     """
 
     R: FloatArray
@@ -62,7 +80,7 @@ class Query(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class State:
-    """What was observed over all queries: whole numbers only, so that it is exact and independent of order.
+    """The observations of all queries: whole numbers only, so that they are exact and independent of order.
 
     Parameters
     ----------
@@ -76,6 +94,16 @@ class State:
         Clicks.
     visits : (queries,) int array
         Sessions of each query.
+
+    Examples
+    --------
+    >>> import mcfair as mf
+    >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
+    >>> state = mf.simulate(data, "TopK", "online", steps=10, k_s=2).state
+    >>> state.F.tolist(), state.C.tolist()
+    ([[10, 0], [0, 10], [0, 0]], [10, 0, 0])
+    >>> state.E.round(2).tolist(), state.estimate().tolist()
+    ([10.0, 6.31, 0.0], [1.0, 0.0, 0.0])
     """
 
     offsets: IntArray
@@ -86,7 +114,19 @@ class State:
 
     @classmethod
     def empty(cls, data: Dataset, p: FloatArray) -> State:
-        """Return the state before the first session."""
+        """Return the state before the first session.
+
+        Parameters
+        ----------
+        data
+            The queries.
+        p : (k_s,) float array
+            Examination probability of each rank.
+
+        Returns
+        -------
+        State
+        """
         return cls(
             offsets=data.offsets,
             p=p,
@@ -96,7 +136,24 @@ class State:
         )
 
     def copy(self, data: Dataset, p: FloatArray) -> State:
-        """Return a copy to continue from with this data and examination; refuse data of another shape."""
+        """Return a copy to continue from.
+
+        Parameters
+        ----------
+        data
+            The same queries and items.
+        p : (k_s,) float array
+            Examination probability of each rank, which may differ from that before.
+
+        Returns
+        -------
+        State
+
+        Raises
+        ------
+        SettingError
+            If the state has other queries, items or ranks.
+        """
         if not np.array_equal(self.offsets, data.offsets):
             raise SettingError(
                 f"the state to continue from has {self.visits.size} queries and {self.C.size} items, which are not "
@@ -120,12 +177,16 @@ class State:
         return int(self.visits.sum())
 
     def estimate(self, estimator: Estimator | None = None) -> FloatArray:
-        """Return the relevance that an estimator computes from the clicks, shape (items,).
+        """Return the relevance that an estimator computes from the clicks.
 
         Parameters
         ----------
         estimator
             By default `IPS()`, the paper's (Eq. 25).
+
+        Returns
+        -------
+        (items,) float array
         """
         return (estimator or IPS()).estimates(self.C, self.E, self.F, self.p)[0]
 

@@ -79,7 +79,7 @@ def check_part(part: Part) -> None:
     Raises
     ------
     AssertionError
-        If the part breaks the contract; the message says how.
+        If the part breaks the contract; the message states how.
 
     Examples
     --------

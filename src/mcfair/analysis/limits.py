@@ -197,6 +197,15 @@ class Floor:
         Whether exposure in proportion to relevance can be reached, so that the floor is 0.
     E : (items,) array
         The fairest exposure; there is only one, unless no item is relevant.
+
+    Examples
+    --------
+    The only relevant item cannot have all the exposure, because another one is shown at rank 2:
+
+    >>> data = Dataset(offsets=[0, 3], y=[0, 0, 0], R=[1.0, 0.0, 0.0])
+    >>> floor = fairness_floor(data, visits=[10], p=[1.0, 0.5])
+    >>> floor.reachable.tolist(), floor.E.round(6).tolist()
+    ([False], [10.0, 2.5, 2.5])
     """
 
     unfairness: float
@@ -284,6 +293,13 @@ class Frontier:
         Mean NDCG@k_s over all sessions, k_s being the length of p.
     query_unfairness, query_ndcg : (points, queries) arrays
         The same for each query; NDCG is nan for a query that was never visited.
+
+    Examples
+    --------
+    >>> data = Dataset(offsets=[0, 3], y=[0, 0, 0], R=[0.8, 0.4, 0.4])
+    >>> curve = frontier(data, visits=[10], p=[1.0, 0.5], points=3)
+    >>> round(curve.unfairness_at(ndcg=0.95), 3), round(curve.ndcg_at(unfairness=0.667), 3)
+    (0.667, 0.95)
     """
 
     lambdas: FloatArray

@@ -158,6 +158,13 @@ class Tuning:
         All values tried, in order.
     target, metric : str
         The target, and the metric that it bounds.
+
+    Examples
+    --------
+    >>> data = Dataset(offsets=[0, 3], y=[2, 1, 0])
+    >>> found = tune(data, "MCFair(beta=0)", "unfairness <= 1.5 * floor", steps=50, k_s=2, seeds=1)
+    >>> found.met, found.value, found.figures["unfairness"] <= 1.5 * found.floor
+    (True, 0.341, True)
     """
 
     policy: Policy

@@ -52,7 +52,7 @@ def list_metrics(plugins: PluginOptions) -> None:
 
 
 def list_datasets() -> None:
-    """List the data that --data knows by name, and where it was found."""
+    """List the datasets that --data accepts by name, and where each was found."""
     from rich.table import Table
 
     from ..data.catalogue import available

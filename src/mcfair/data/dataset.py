@@ -26,7 +26,7 @@ __all__ = ["Dataset"]
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False, kw_only=True)
 class Dataset:
-    """Queries and their candidate items; item i of query q stands at position `offsets[q] + i` of every item array.
+    """Queries and their candidate items; item i of query q is at position `offsets[q] + i` of every item array.
 
     Parameters
     ----------
@@ -35,8 +35,7 @@ class Dataset:
     y : (items,) int array
         Relevance grades, whole numbers from 0 to y_max.
     R : (items,) float array, optional
-        True relevance in [0, 1], which users click by and metrics evaluate by. Computed from the grades with ε = 0.1 if
-        left out.
+        True relevance in [0, 1], by which users click and metrics judge; if left out, that of the grades with ε = 0.1.
     y_max : int, optional
         The highest grade there can be; kept by `select`. The highest grade in `y` if left out.
     scores : (items,) float array, optional
@@ -176,8 +175,7 @@ class Dataset:
     ) -> Dataset:
         """Build a dataset from a pandas, Polars or Arrow table with one row for each item of each query.
 
-        The rows of a query need not be adjacent: queries come in the order of their first rows, items in the order of
-        their rows.
+        Rows of a query need not be adjacent: queries are in the order of their first rows, items in that of their rows.
 
         Parameters
         ----------
@@ -305,6 +303,10 @@ class Dataset:
     def pool(self) -> tuple[Dataset, BoolArray]:
         """Return the queries that sessions are drawn from, and which of them are evaluated.
 
+        Returns
+        -------
+        Dataset, (queries,) bool array
+
         Examples
         --------
         >>> queries, evaluated = Dataset(offsets=[0, 2], y=[0, 1]).pool()
@@ -314,7 +316,7 @@ class Dataset:
         return self, np.ones(self.queries, bool)
 
     def with_relevance(self, epsilon: float) -> Dataset:
-        """Return the same data with R computed from the grades with another ε."""
+        """Return the same data with R computed from the grades with another ε, see `relevance`."""
         return self._replace(R=relevance(self.y, self.y_max, epsilon), fingerprint="")
 
     def with_groups(self, groups: Sequence[Any]) -> Dataset:

@@ -73,7 +73,7 @@ class Loading:
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False, kw_only=True)
 class Fold(Dataset):
-    """The test part of a LETOR fold, which also gives access to the other parts; `load_fold` reads it.
+    r"""The test part of a LETOR fold, with access to the other parts; `load_fold` reads it.
 
     Selections and other changes of a fold return plain datasets, without the other parts.
 
@@ -90,6 +90,16 @@ class Fold(Dataset):
     ----------------
     offsets, y, ...
         The test part, see `Dataset`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for part, rows in (("test", "2 qid:7 1:0.5\n0 qid:7 1:0.1\n"), ("vali", "1 qid:8 1:0.3\n")):
+    ...         _ = (Path(folder) / f"{part}.txt").write_text(rows)
+    ...     fold = load_fold(folder)
+    ...     sorted(fold.files), fold.query_ids, fold.validation.query_ids
+    (['test', 'validation'], ['7'], ['8'])
     """
 
     folder: Path
@@ -120,6 +130,10 @@ class Fold(Dataset):
 
     def pool(self) -> tuple[Dataset, BoolArray]:
         """Return the queries that sessions are drawn from under the fold's protocol, and which of them are evaluated.
+
+        Returns
+        -------
+        Dataset, (queries,) bool array
 
         Raises
         ------

@@ -13,7 +13,7 @@ __all__ = ["EPSILON", "HIGHEST_GRADE", "GradeArray", "checked_grades", "checked_
 HIGHEST_GRADE = 1000  # 2**grade must be finite
 
 EPSILON = 0.1
-"""Relevance of an item of grade 0 unless something else is said."""
+"""Default relevance of an item of grade 0."""
 
 GradeArray = npt.NDArray[np.int16]
 

@@ -56,7 +56,7 @@ def is_end(byte: int) -> bool:
 
 @kernel
 def begins(text: ByteArray, i: int, word: ByteArray) -> bool:
-    """Return whether a word stands at i."""
+    """Return whether a word begins at i."""
     for j in range(word.shape[0]):  # noqa: SIM110  # Numba compiles no generators in `all`
         if text[i + j] != word[j]:
             return False

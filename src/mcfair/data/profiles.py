@@ -67,7 +67,7 @@ PROFILES = {
 
 
 def synthetic(name: str, seed: int = 0) -> Dataset:
-    """Draw a built-in synthetic dataset; the same name and seed give the same data in every release.
+    """Draw a built-in synthetic dataset; the same name and seed yield the same data in every release.
 
     Features lie in [0, 1]. They are noisy versions of the grade: the first one is the most informative, and the last
     quarter does not depend on the grade.

@@ -23,7 +23,7 @@ class Protocol:
         Name of a shipped protocol, "" for none.
     min_items, max_items : int
         Bounds on the number of items of a query; `max_items` may be None. A dataset carries the bounds that were used,
-        which differ from those in `PROTOCOLS` where the catalogue or the caller says so.
+        which differ from those in `PROTOCOLS` where the catalogue or the caller sets others.
     relevant_only : bool
         Whether test queries without a relevant item are left out.
     drop_last : bool

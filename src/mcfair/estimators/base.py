@@ -45,6 +45,16 @@ class Estimator(Part, kind=Kind(name="estimator", plural="estimators", methods=(
             How often the item was shown at each rank.
         p : (k_s,) array
             Examination probability of each rank.
+
+        Returns
+        -------
+        (float, float)
+            The estimate and its uncertainty, a variance or a bound of it.
+
+        Raises
+        ------
+        PartError
+            If the estimator defines neither `estimate` nor a kernel.
         """
         if self.kernel is None:
             raise PartError(f"estimator {self.name()} defines neither estimate nor a kernel")
@@ -58,14 +68,23 @@ class Estimator(Part, kind=Kind(name="estimator", plural="estimators", methods=(
         return 0.0
 
     def estimates(self, C: CountArray, E: FloatArray, F: CountArray, p: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the estimates of several items and their uncertainties, shapes (items,).
+        """Return the estimates of several items and their uncertainties.
 
         Parameters
         ----------
         C : (items,) int array
+            Clicks.
         E : (items,) array
+            Exposure.
         F : (items, k_s) int array
+            How often each item was shown at each rank.
         p : (k_s,) array
+            Examination probability of each rank.
+
+        Returns
+        -------
+        (items,) array, (items,) array
+            The estimates and their uncertainties.
         """
         R, uncertainty = np.empty(C.size), np.empty(C.size)
         clicks, counts = np.ascontiguousarray(C, dtype=np.int32), np.ascontiguousarray(F, dtype=np.int32)
@@ -113,6 +132,10 @@ def parse_estimator(text: str) -> Estimator:
     ----------
     text
         A name, or a name with parameters, as the repr of an estimator writes it.
+
+    Returns
+    -------
+    Estimator
 
     Raises
     ------

@@ -34,13 +34,21 @@ class Series(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     Parameters
     ----------
     policies
-        Texts of policies; a list of values in one stands for a policy each: "MCFair(alpha=[0, 1, 10], beta=0)".
+        Texts of policies; a list of values in one is a policy for each value: "MCFair(alpha=[0, 1, 10], beta=0)".
     label
         Name of the series in tables and figures; by default the name of its policies.
     mode
         Run it in this mode only.
-    paper, note
-        Figures of the paper, and why they differ.
+    paper
+        Figures of the paper to compare with.
+    note
+        Why they differ.
+
+    Examples
+    --------
+    >>> series = Series(policies=("MCFair(alpha=[0.1, 1])", "TopK"), label="ours")
+    >>> series.name, [policy.label for policy in series.points]
+    ('ours', ['MCFair(alpha=0.1)', 'MCFair', 'TopK'])
     """
 
     policies: tuple[str, ...]
@@ -227,6 +235,20 @@ def shipped_experiments() -> list[str]:
 def shipped_experiment(name: str) -> Experiment:
     """Read one of the paper's experiments, which ship with the package.
 
+    Parameters
+    ----------
+    name
+        "table1", "fig2", "fig3", "fig4" or "fig5".
+
+    Returns
+    -------
+    Experiment
+
+    Raises
+    ------
+    SettingError
+        If no shipped experiment has this name.
+
     Examples
     --------
     >>> shipped_experiment("table1").data
@@ -239,17 +261,31 @@ def shipped_experiment(name: str) -> Experiment:
 
 
 def read_experiment(path: str | Path) -> Experiment:
-    """Read an experiment from a TOML file.
+    r"""Read an experiment from a TOML file.
 
     Parameters
     ----------
     path
         The file. Paths of data in it are relative to the current directory or, if there is nothing, to the file.
 
+    Returns
+    -------
+    Experiment
+
     Raises
     ------
     SettingError
-        If the file cannot be read or something in it is wrong.
+        If the file cannot be read or something in it is wrong; the message names the line.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "mine.toml"
+    ...     _ = file.write_text('seeds = 2\n[[series]]\npolicies = ["TopK", "MCFair"]')
+    ...     experiment = read_experiment(file)
+    >>> experiment.name, experiment.seeds, experiment.data
+    ('mine', 2, ('mq2008-like',))
     """
     source = Path(path)
     try:

@@ -72,7 +72,7 @@ def run_on_processes(tasks: Sequence[Task], data: Mapping[str, Dataset], jobs: i
 
 
 def result_of(future: Future[Trace]) -> Trace:
-    """Return the result of a task, or raise an error that says that its worker died."""
+    """Return the result of a task, or raise an error if its worker process died."""
     try:
         return future.result()
     except BrokenProcessPool:

@@ -112,7 +112,7 @@ def own_hints(cls: type) -> dict[str, Any]:
     declared = inspect.get_annotations(cls)
     try:
         hints = typing.get_type_hints(cls, include_extras=True)
-    except Exception:  # names that only a type checker knows
+    except Exception:  # names that exist for type checkers only
         return dict(declared)
     return {name: hints.get(name) for name in declared}
 

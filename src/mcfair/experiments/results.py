@@ -51,6 +51,26 @@ class Results:
         Seconds per 1,000 lists, measured serially: data, mode, setting, policy, seconds.
     about
         How the runs were made: versions, machine, command.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import mcfair as mf
+    >>> toy = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
+    >>> mine = mf.Experiment(
+    ...     name="mine",
+    ...     data=("toy",),
+    ...     settings=({"steps": 20, "k_s": 2},),
+    ...     k_c=(2,),
+    ...     seeds=2,
+    ...     series=(mf.Series(policies=("TopK", "MCFair")),),
+    ... )
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     results = mf.run_experiments([mine], folder, data={"toy": toy})
+    >>> results.runs.select("seed", "sessions").rows()
+    [(0, 20), (1, 20), (0, 20), (1, 20)]
+    >>> results.summary()["unfairness"].round(2).to_list()
+    [8.97, 1.19]
     """
 
     experiments: tuple[Experiment, ...]
@@ -72,8 +92,11 @@ class Results:
     def summary(self) -> pl.DataFrame:
         """Return mean and standard deviation over seeds of the figures, one row per data, setting and policy.
 
-        Columns are data, mode, setting, policy, seeds, and for every metric its name and the name with " std", the
-        standard deviation of the population.
+        Returns
+        -------
+        polars.DataFrame
+            Columns data, mode, setting, policy, seeds, and for every metric its name and the name with " std", the
+            standard deviation of the population.
         """
         import polars as pl
 
@@ -88,18 +111,31 @@ class Results:
         )
 
     def of(self, data: str, setting: Setting, policy: Policy) -> pl.DataFrame:
-        """Select the runs of one policy on one dataset in one setting, a row per seed."""
+        """Select the runs of one policy on one dataset in one setting.
+
+        Parameters
+        ----------
+        data
+            Name of the dataset, as `Experiment.data` spells it.
+        setting, policy
+            One of the experiment's `conditions`, and one of the points of its series.
+
+        Returns
+        -------
+        polars.DataFrame
+            The rows of `runs`, one per seed.
+        """
         import polars as pl
 
         here = (pl.col("data") == data) & (pl.col("setting") == setting_key(setting))
         return self.runs.filter(here & (pl.col("policy") == repr(policy))).sort("seed")
 
     def floors(self, data: str, setting: Setting) -> list[float]:
-        """Return the fairness floor of each seed."""
+        """Return the fairness floor of each seed; the parameters are those of `of`."""
         return self.limits.filter(data=data, setting=setting_key(setting)).sort("seed")["floor"].to_list()
 
     def seconds(self, data: str, setting: Setting, policy: Policy) -> float | None:
-        """Return the seconds per 1,000 lists of a policy, or None if they were not measured."""
+        """Return the seconds per 1,000 lists of a policy, or None if they were not measured; parameters as for `of`."""
         rows = self.times.filter(data=data, setting=setting_key(setting), policy=repr(policy))
         return float(rows["seconds"][0]) if rows.height else None
 

@@ -86,7 +86,7 @@ def parts_of(value: Any) -> Iterator[Any]:
 
 
 def is_users(cls: type) -> bool:
-    """Return whether a class is not part of this package, whatever it says of its module."""
+    """Return whether a class is not part of this package, whatever its `__module__` is."""
     return not is_ours(cls.__module__) or lookup(cls.__module__, cls.__qualname__) is not cls
 
 

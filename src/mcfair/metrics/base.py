@@ -74,6 +74,16 @@ class Metric(Part, kind=Kind(name="metric", plural="metrics", methods=("value",)
         ----------
         *args
             `E, R, groups, visits` of one query, or with `per_list` `pi, R, p` of one list.
+
+        Returns
+        -------
+        float
+            The value; nan if the query does not count.
+
+        Raises
+        ------
+        PartError
+            If the metric defines neither `value` nor a kernel.
         """
         if self.kernel is None:
             raise self.kind.error(f"metric {self.name()} defines neither value nor a kernel")
@@ -94,6 +104,10 @@ def parse_metric(text: str) -> Metric:
     ----------
     text
         A name such as "gini", with a cutoff such as "ndcg@5", or with parameters.
+
+    Returns
+    -------
+    Metric
 
     Raises
     ------

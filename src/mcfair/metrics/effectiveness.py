@@ -19,7 +19,25 @@ __all__ = ["CNDCG", "NDCG", "Effectiveness", "cndcg", "ideal_dcg", "ndcg"]
 
 
 def ideal_dcg(R: npt.ArrayLike, p: npt.ArrayLike, offsets: npt.ArrayLike | None = None) -> FloatArray:
-    """Return DCG@1..k of the best list of each query, the denominator of Eq. 5, shape (queries, k) for k = len(p).
+    """Return DCG@1..k of the best list of each query, the denominator of Eq. 5.
+
+    Parameters
+    ----------
+    R : (items,) array
+        True relevance.
+    p : (k,) array
+        Examination probability of each rank.
+    offsets : (queries + 1,) array, optional
+        Where each query's items begin; one query if left out.
+
+    Returns
+    -------
+    (queries, k) array
+
+    Raises
+    ------
+    DataError
+        If R does not have one number for each item that `offsets` counts.
 
     Examples
     --------
@@ -75,6 +93,12 @@ def cndcg(values: npt.ArrayLike, gamma: float = 0.995) -> FloatArray:
     ----------
     values : (sessions,) or (sessions, k) array
         NDCG of each session in order of time.
+    gamma
+        Discount γ of the sessions before.
+
+    Returns
+    -------
+    Array of the same shape
 
     Examples
     --------
@@ -119,6 +143,11 @@ class NDCG(Metric):
     ----------
     k
         Cutoff: ranks that count.
+
+    Examples
+    --------
+    >>> NDCG(k=2).value(np.array([1, 0]), R=np.array([1.0, 0.5]), p=np.array([1.0, 0.5]))
+    0.8
     """
 
     k: Cutoff = 5
@@ -132,7 +161,26 @@ class NDCG(Metric):
         return f"NDCG@{self.k}"
 
     def value(self, pi: IntArray, R: FloatArray, p: FloatArray) -> float:
-        """Return NDCG@k of one list."""
+        """Return NDCG@k of one list.
+
+        Parameters
+        ----------
+        pi : (k or fewer,) int array
+            The list: positions in R, best first.
+        R : (n,) array
+            True relevance of the query's items.
+        p : (k_s,) array
+            Examination probability of each rank.
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        SettingError
+            If the cutoff is beyond the last rank.
+        """
         return float(ndcg(pi, R, p)[self.column(p.size)])
 
     def column(self, ranks: int) -> int:
@@ -155,6 +203,15 @@ class CNDCG(NDCG):
     ----------
     k
         Cutoff: ranks that count.
+
+    Examples
+    --------
+    Three ideal lists are worth 1 + γ + γ²:
+
+    >>> import mcfair as mf
+    >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
+    >>> mf.simulate(data, "TopK", steps=3, gamma=0.5).figures["cndcg@1"]
+    1.75
     """
 
     @property
@@ -163,6 +220,6 @@ class CNDCG(NDCG):
         return f"cNDCG@{self.k}"
 
     def from_effectiveness(self, sums: Effectiveness) -> tuple[FloatArray, FloatArray]:
-        """Return the values at checkpoints; a single query has no cumulative value, so its mean NDCG stands there."""
+        """Return the values at checkpoints; a single query has no cumulative value, so its mean NDCG is returned."""
         column = self.column(sums.cndcg.shape[1])
         return sums.cndcg[:, column].copy(), sums.query_ndcg[:, column].copy()

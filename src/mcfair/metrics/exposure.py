@@ -144,7 +144,18 @@ def unfairness_value(E: FloatArray, R: FloatArray, groups: IntArray, visits: int
 
 @register
 class Unfairness(Metric):
-    """Mean squared disparity of exposure per relevance over pairs of items (Eq. 8); it grows with visits squared."""
+    """Mean squared disparity of exposure per relevance over pairs of items (Eq. 8); it grows with visits squared.
+
+    Examples
+    --------
+    Two items of equal relevance, one of which has all the exposure; then exposure in proportion to relevance:
+
+    >>> items = np.arange(2)
+    >>> Unfairness().value(np.array([1.0, 0.0]), np.array([1.0, 1.0]), items, 1)
+    1.0
+    >>> Unfairness().value(np.array([2.0, 1.0]), np.array([1.0, 0.5]), items, 2)
+    0.0
+    """
 
     kernel = unfairness_value
 
@@ -157,7 +168,15 @@ def relative_unfairness_value(E: FloatArray, R: FloatArray, groups: IntArray, vi
 
 @register
 class RelativeUnfairness(Metric):
-    """Unfairness of each query divided by its visits squared, so that it does not grow with time."""
+    """Unfairness of each query divided by its visits squared, so that it does not grow with time.
+
+    Examples
+    --------
+    The unfairness of these ten visits is 100, and that of one such visit 1:
+
+    >>> RelativeUnfairness().value(np.array([10.0, 0.0]), np.array([1.0, 1.0]), np.arange(2), 10)
+    1.0
+    """
 
     kernel = relative_unfairness_value
 
@@ -176,7 +195,16 @@ def gini_value(E: FloatArray, R: FloatArray, groups: IntArray, visits: int, thet
 
 @register
 class Gini(Metric):
-    """Gini coefficient of exposure among the items of a query: 0 if all have the same, towards 1 if one has all."""
+    """Gini coefficient of exposure among the items of a query: 0 if all have the same, towards 1 if one has all.
+
+    Examples
+    --------
+    >>> R, items = np.ones(4), np.arange(4)
+    >>> Gini().value(np.array([1.0, 1.0, 1.0, 1.0]), R, items, 1)
+    0.0
+    >>> Gini().value(np.array([4.0, 0.0, 0.0, 0.0]), R, items, 1)
+    0.75
+    """
 
     kernel = gini_value
 

@@ -32,6 +32,14 @@ class GroupUnfairness(Metric):
 
     Queries whose items belong to one group are left out. Without groups in the data each item is a group, and this is
     the unfairness of items.
+
+    Examples
+    --------
+    The first two items belong to one group. Both groups have the same exposure and the same relevance:
+
+    >>> E, R, groups = np.array([2.0, 0.0, 2.0]), np.array([1.0, 1.0, 2.0]), np.array([0, 0, 1])
+    >>> GroupUnfairness().value(E, R, groups, 2)
+    0.0
     """
 
     kernel = group_unfairness_value

@@ -25,14 +25,14 @@ Mode = Literal["post-processing", "online"]
 class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score", "rank"), error=PolicyError)):
     """Base of ranking policies: subclass it, annotate the parameters, and define `score`, `rank` or a kernel.
 
-    A policy holds no state of a run: what it must remember is made by `prepare` and handed back in the view.
+    A policy holds no state of a run: what it keeps between sessions is built by `prepare` and passed in the view.
 
     Attributes
     ----------
     kernel
         The compiled form of `score` or `rank`: a function of `(q, theta, rng, out)`, see `Part`.
     ranks
-        Whether the kernel writes a list, as `rank` returns it, instead of scores. It may hand a session over to
+        Whether the kernel writes a list, as `rank` returns it, instead of scores. It may leave a session to
         `solve` by writing -1 to `out[0]`.
     fits
         How often in a run `prepare` is called, at evenly spaced moments beginning with the start.
@@ -69,7 +69,7 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
         super().__init_subclass__(**kwargs)
 
     def score(self, q: Query, rng: Draws) -> FloatArray:
-        """Return one number per item, the highest ranked first, shape (n,); by default what the kernel writes.
+        """Return one number per item, the highest ranked first; by default what the kernel writes.
 
         Parameters
         ----------
@@ -77,6 +77,15 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
             The view of the query.
         rng
             Draws of this session: `uniform(rng, slot)`. They are the same in simulator, library and service.
+
+        Returns
+        -------
+        (n,) float array
+
+        Raises
+        ------
+        PolicyError
+            If the policy does not rank by a score.
         """
         if self.kernel is None or self.ranks:
             raise PolicyError(f"{self.name()} does not rank by a score")
@@ -85,7 +94,7 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
         return out
 
     def rank(self, q: Query, rng: Draws) -> IntArray:
-        """Return the list for one session: min(k_s, n) distinct positions in the item order of the view.
+        """Return the list for one session; by default the items of the highest scores.
 
         Parameters
         ----------
@@ -93,24 +102,63 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
             The view of the query.
         rng
             Draws of this session.
+
+        Returns
+        -------
+        (min(k_s, n),) int array
+            Distinct positions in the item order of the view, best first.
+
+        Raises
+        ------
+        PolicyError
+            If the policy fails or returns something that is not a ranking.
         """
         return choose(self, q, rng).pi
 
     def solve(self, q: Query, rng: Draws) -> IntArray:
-        """Return the list for a session that the kernel handed over, as `rank` would; see `ranks`."""
+        """Return the list for a session that the kernel leaves to Python; see `ranks`.
+
+        Parameters
+        ----------
+        q
+            The view of the query.
+        rng
+            Draws of this session.
+
+        Returns
+        -------
+        (min(k_s, n),) int array
+            As `rank` returns it.
+
+        Raises
+        ------
+        PolicyError
+            If the policy does not define it.
+        """
         raise PolicyError(f"the kernel of {self!r} handed a session over, but {self.name()} defines no solve")
 
     def terms(self, q: Query) -> dict[str, FloatArray]:
-        """Return the summands of the score by name, each of shape (n,), for explanations; empty without them."""
+        """Return the terms whose sum is the score, to explain a ranking.
+
+        Parameters
+        ----------
+        q
+            The view of the query.
+
+        Returns
+        -------
+        dict of (n,) float arrays
+            The terms by name; empty if the score is not a sum, or there is no score.
+        """
         return {}
 
     def prepare(self, data: Dataset, state: State, rng: Draws) -> Sequence[Any] | FloatArray | None:
-        """Return what the policy must remember: one entry per query, handed back as `q.memory`.
+        """Return what the policy keeps between sessions: one entry per query, which views hold as `q.memory`.
 
         Parameters
         ----------
         data
-            The queries. `data.scores` is the relevance known at this moment, true or estimated; R and y are hidden.
+            The queries. `data.scores` is the relevance at this moment, given or estimated; R and y are hidden.
         state
             What was observed so far.
         rng
@@ -130,7 +178,18 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
         return BY_INDEX if self.ranks else TIE_RULES[getattr(self, "ties", "index")]
 
     def in_mode(self, mode: Mode) -> Self:
-        """Return the policy with every parameter that is "auto" replaced by its value in a mode."""
+        """Return the policy with every parameter that is "auto" replaced by its value in a mode.
+
+        Parameters
+        ----------
+        mode
+            "post-processing" or "online".
+
+        Returns
+        -------
+        Policy
+            The policy itself if no parameter is "auto".
+        """
         values = {name: table[mode] for name, table in self.auto.items() if getattr(self, name) == "auto"}
         return dataclasses.replace(self, **values) if values else self
 
@@ -148,7 +207,7 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
         self.write_positions(self.attempt(self.rank, q.read_only(), rng), out)
 
     def write_solution(self, q: Query, rng: Draws, out: IntArray) -> None:
-        """Write what `solve` returns for a session that the kernel handed over."""
+        """Write what `solve` returns for a session that the kernel left to Python."""
         self.write_positions(self.attempt(self.solve, q.read_only(), rng), out)
         if not is_list(out, q.R.size):
             raise PolicyError(f"{self!r} returned a list whose entries are not distinct items")
@@ -162,12 +221,16 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
 
 
 def parse_policy(text: str) -> Policy:
-    """Parse a policy from its text, as its repr writes it; a bare name takes every default, words need no quotes.
+    """Parse a policy from its text, as its repr writes it; a bare name means every default, words need no quotes.
 
     Parameters
     ----------
     text
         Such as "MCFair" or "MCFair(alpha=10, scale=mean)".
+
+    Returns
+    -------
+    Policy
 
     Raises
     ------
@@ -183,12 +246,16 @@ def parse_policy(text: str) -> Policy:
 
 
 def parse_policies(text: str) -> list[Policy]:
-    """Parse a family of policies: a list of values stands for one policy each, the last parameter changing fastest.
+    """Parse a family of policies: a list of values is one policy for each value, the last parameter changing fastest.
 
     Parameters
     ----------
     text
         Such as "MCFair(alpha=[0, 1, 10], beta=100)".
+
+    Returns
+    -------
+    list of Policy
 
     Raises
     ------

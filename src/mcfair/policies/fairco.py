@@ -54,6 +54,15 @@ class FairCo(WeightedSum):
         Smallest squared exposure in MC = 1/E², so that MC is at most 1/mc_floor.
     ties
         Order of items of equal score.
+
+    Examples
+    --------
+    The third item is shown as soon as its lag outweighs its lower relevance:
+
+    >>> import mcfair as mf
+    >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
+    >>> mf.simulate(data, FairCo(alpha=0.1), steps=4, k_s=2, record=True).lists.tolist()
+    [[0, 1], [0, 1], [0, 2], [0, 1]]
     """
 
     alpha: NonNegative = 1.0

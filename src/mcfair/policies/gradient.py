@@ -31,7 +31,7 @@ MAX, RAW, MEAN = range(3)  # the order of Scale
 
 @kernel
 def gradient_weight(E: FloatArray, R: FloatArray, er: float, rr: float, visits: int, scale: float) -> float:
-    """Return w such that `w (R(d) er - E(d) rr)` is B(d) of Eq. 16, divided as `scale` says."""
+    """Return w such that `w (R(d) er - E(d) rr)` is B(d) of Eq. 16, divided according to `scale`."""
     n = E.shape[0]
     factor = 4.0 / (n * (n - 1.0)) if n > 1 else 0.0
     divisor = 1.0
@@ -136,6 +136,15 @@ class TopK(WeightedSum):
         Smallest squared exposure in MC = 1/E², so that MC is at most 1/mc_floor.
     ties
         Order of items of equal score.
+
+    Examples
+    --------
+    Four lists for one query, whose first item is the most relevant:
+
+    >>> import mcfair as mf
+    >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
+    >>> mf.simulate(data, TopK(), steps=4, k_s=2, record=True).lists.tolist()
+    [[0, 1], [0, 1], [0, 1], [0, 1]]
     """
 
     beta: NonNegative = 0.0
@@ -165,6 +174,15 @@ class FairK(WeightedSum):
         Smallest squared exposure in MC = 1/E², so that MC is at most 1/mc_floor.
     ties
         Order of items of equal score.
+
+    Examples
+    --------
+    The third item is shown as soon as its exposure lags behind its relevance:
+
+    >>> import mcfair as mf
+    >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
+    >>> mf.simulate(data, FairK(), steps=4, k_s=2, record=True).lists.tolist()
+    [[0, 1], [2, 0], [0, 1], [0, 1]]
     """
 
     beta: NonNegative = 0.0
@@ -191,6 +209,15 @@ class ExploreK(WeightedSum):
         Smallest squared exposure in MC = 1/E², so that MC is at most 1/mc_floor.
     ties
         Order of items of equal score.
+
+    Examples
+    --------
+    Relevance does not matter; every list begins with the item that has the least exposure:
+
+    >>> import mcfair as mf
+    >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
+    >>> mf.simulate(data, ExploreK(), steps=4, k_s=2, record=True).lists.tolist()
+    [[0, 1], [2, 1], [0, 2], [1, 2]]
     """
 
     mc_floor: NonNegative = 0.1
@@ -270,7 +297,17 @@ def randomk_rank(q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> None
 
 @register
 class RandomK(Policy):
-    """Rank at random, every list equally likely."""
+    """Rank at random, every list equally likely.
+
+    Examples
+    --------
+    The lists are a function of the seed:
+
+    >>> import mcfair as mf
+    >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
+    >>> mf.simulate(data, RandomK(), steps=4, k_s=2, record=True).lists.tolist()
+    [[0, 2], [0, 1], [0, 2], [1, 2]]
+    """
 
     kernel = randomk_rank
     style = ("#000000", "*")

@@ -64,7 +64,7 @@ def placement(R: FloatArray, p: FloatArray, alpha: float) -> FloatArray:
         (np.tile(rank, classes), cell, np.repeat(count, k)),  # the items at each rank are one
         (k + np.repeat(c, k), cell, np.tile(p, classes)),  # what the ranks of class c are worth is e_c times merit
         (k + c, cells + c, -merit),
-        (k + classes + np.repeat(c, k), cell, np.ones(cells)),  # no item stands at more than one rank
+        (k + classes + np.repeat(c, k), cell, np.ones(cells)),  # no item is at more than one rank
         (k + 2 * classes + pair, cells + a, np.ones(pairs)),  # e_a - e_b ≤ ξ_ab
         (k + 2 * classes + pair, cells + b, -np.ones(pairs)),
         (k + 2 * classes + pair, cells + classes + pair, -np.ones(pairs)),
@@ -279,7 +279,7 @@ def deliver(mixture: Mixture, delivery: float, visits: int, rng: Draws, out: Int
 
 @kernel
 def lp_rank(q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> None:
-    """Write a list of the mixture; hand the session over if there is no mixture or it is out of date."""
+    """Write a list of the mixture; leave the session to `solve` if there is no mixture or it is out of date."""
     refresh, delivery = theta[1], theta[2]
     n, visits = q.R.shape[0], q.visits[()]
     out[0] = FALLBACK
@@ -308,6 +308,15 @@ class LP(Policy):
         Visits of a query after which its mixture is updated.
     delivery
         "iid" samples every list by its weight; "balanced" shows the list furthest behind its weight.
+
+    Examples
+    --------
+    Two lists make up the mixture, and each is shown in proportion to its weight:
+
+    >>> import mcfair as mf
+    >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
+    >>> mf.simulate(data, LP(delivery="balanced"), steps=4, k_s=2, record=True).lists.tolist()
+    [[0, 1], [0, 1], [0, 2], [0, 1]]
     """
 
     alpha: Annotated[float, msgspec.Meta(ge=0.0, le=1000.0, description="a number from 0 to 1000")] = 1000.0
@@ -320,7 +329,7 @@ class LP(Policy):
     cost = 200.0
 
     def prepare(self, data: Dataset, state: State, rng: Draws) -> FloatArray:
-        """Return room for the mixture of each query."""
+        """Allocate the mixture of each query."""
         n = int(data.sizes.max(initial=1))
         return np.zeros((data.queries, mixture_length(n, min(n, state.p.size))))
 

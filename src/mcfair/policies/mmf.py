@@ -79,6 +79,15 @@ class MMF(Policy):
         Weight of exploration: marginal certainty counts as relevance, and as missing exposure.
     mc_floor
         Smallest squared exposure in MC = 1/E², so that MC is at most 1/mc_floor.
+
+    Examples
+    --------
+    Each rank is filled for fairness, in order of exposure per relevance:
+
+    >>> import mcfair as mf
+    >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
+    >>> mf.simulate(data, MMF(), steps=4, k_s=2, record=True).lists.tolist()
+    [[0, 2], [2, 1], [1, 0], [0, 1]]
     """
 
     alpha: Share = 1.0

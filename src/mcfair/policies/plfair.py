@@ -23,8 +23,8 @@ from .selection import BY_INDEX, sort_by_insertion
 __all__ = ["PLFair"]
 
 HIDDEN = 32  # units in each of the two hidden layers
-LAST = 2**32 - 1  # the query that draws the initial weights, and the slot that draws a query's turn: no other has it
-LEAST_UNIFORM = 2.0**-54  # stands for a draw of 0, whose logarithm is not finite
+LAST = 2**32 - 1  # of the query that draws the initial weights, and of the slot that draws the order of training
+LEAST_UNIFORM = 2.0**-54  # replaces a draw of 0, whose logarithm is not finite
 LEAST_EXPONENT = -600.0  # of an item's weight against the largest: sums and quotients of weights stay finite, not 0
 
 
@@ -65,7 +65,7 @@ def fill_exposure(lists: IntArray, w: FloatArray, p: FloatArray, e: FloatArray) 
 
 @kernel
 def fill_labels(R: FloatArray, e: FloatArray, alpha: float, labels: FloatArray) -> None:
-    """Write what exposing an item is worth, `(1 - α) R + α B` with B of Eq. 16 at the expected exposure."""
+    """Write the value of exposing each item, `(1 - α) R + α B` with B of Eq. 16 at the expected exposure."""
     er, rr = dots(e, R)
     weight = alpha * gradient_weight(e, R, er, rr, 0, RAW)
     for d in range(R.shape[0]):
@@ -89,7 +89,7 @@ def pl_rank_3(lists: IntArray, w: FloatArray, labels: FloatArray, p: FloatArray,
             left[d] = w[d]
         for j in range(k):
             left[y[j]] = 0.0
-        below = 0.0  # from the back: to take items off a total would leave its rounding error
+        below = 0.0  # from the back: subtracting items from a total would leave its rounding error
         for d in range(n):
             below += left[d]
         c[k] = 0.0
@@ -306,7 +306,7 @@ class PLFair(Policy):
     Parameters
     ----------
     alpha
-        What to learn: 0 to show what is relevant, 1 to give exposure in proportion to relevance.
+        What to learn: 0 to show relevant items, 1 to share exposure in proportion to relevance.
     epochs
         How often training takes a step for each query.
     lr
@@ -315,6 +315,15 @@ class PLFair(Policy):
         Lists sampled for each step.
     beta, mc_floor
         Weight of marginal certainty, added to the learnt scores, and the smallest squared exposure in it (Eq. 29).
+
+    Examples
+    --------
+    With α = 0 the network learns that a higher feature means more relevance:
+
+    >>> import mcfair as mf
+    >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0], X=[[1.0], [0.5], [0.0]])
+    >>> mf.simulate(data, PLFair(alpha=0, epochs=20, lr=10, samples=10), steps=4, k_s=2, record=True).lists.tolist()
+    [[0, 1], [0, 1], [0, 1], [0, 1]]
     """
 
     alpha: Share = 1.0

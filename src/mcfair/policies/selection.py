@@ -31,7 +31,7 @@ OK, NOT_A_NUMBER, NOT_A_LIST = range(3)
 FOR_TIES = np.uint64(TIES)
 
 FALLBACK = -1
-"""What a kernel that writes lists puts first to hand the session over to its policy's `solve`; also the verdict."""
+"""First entry of a list by which a kernel leaves the session to its policy's `solve`; also the verdict."""
 
 # Whatever the policy, a kernel is compiled for one signature, (q, theta, rng, out), so that the loop is compiled once.
 EXAMPLE_QUERY = Query(

@@ -39,6 +39,15 @@ class Tradeoff:
         The runs as tidy tables.
     metric : str
         Metric of the vertical axis.
+
+    Examples
+    --------
+    >>> data = Dataset(offsets=[0, 3], y=[2, 1, 0])
+    >>> found = tradeoff(data, ["MCFair(alpha=[0, 1])", "TopK"], steps=50, k_s=2, seeds=1)
+    >>> found
+    Tradeoff(cndcg@2 against unfairness, post-processing: MCFair, TopK; floor 7.428)
+    >>> found.frame()["unfairness"].round(3).to_list()
+    [56.091, 7.604, 56.091]
     """
 
     results: Results
@@ -120,7 +129,7 @@ def tradeoff(
     data
         The queries, or what `open_data` takes.
     policies
-        Texts, in which a list of values stands for one policy each, such as "MCFair(alpha=[0, 1, 10])": one curve per
+        Texts, in which a list of values is a policy for each value, such as "MCFair(alpha=[0, 1, 10])": one curve per
         text. Or a mapping from the label of a curve to its policies.
     setting, **options
         As for `simulate`.

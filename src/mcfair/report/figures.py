@@ -70,7 +70,7 @@ METADATA: dict[str, Any] = {
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """A figure in the formats of the report, with a description for readers who cannot see it.
+    """A figure in the formats of the report, with a description as alternative text.
 
     The page shows one of four SVG versions, wide or narrow and light or dark; PNG and PDF are wide and light.
     """
@@ -94,7 +94,7 @@ class Picture:
 
 
 def render(wide: Figure, narrow: Figure, name: str, alt: str) -> Picture:
-    """Render the two versions of a figure to the formats of the report; equal figures give equal bytes."""
+    """Render the two versions of a figure to the formats of the report; equal figures yield equal bytes."""
     with matplotlib_defaults():
         return Picture(
             name=name,

@@ -68,7 +68,7 @@ def format_number(value: float | None, digits: int = 4, *, sign: bool = False) -
 def format_spread(values: npt.ArrayLike, digits: int = 4) -> str:
     """Format the mean of some values and, in parentheses, their population standard deviation.
 
-    The standard deviation shows at least two significant digits. A single value has no spread and stands alone.
+    The standard deviation shows at least two significant digits. A single value has no spread and is formatted alone.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ __all__ = ["write_report"]
 
 
 def write_report(results: Results, folder: Path) -> Path:
-    """Write the report of experiments to a folder: index.html, figures/ and tables/; equal results give equal bytes.
+    """Write the report of experiments to a folder: index.html, figures/ and tables/; equal results yield equal bytes.
 
     Parameters
     ----------
@@ -37,6 +37,24 @@ def write_report(results: Results, folder: Path) -> Path:
     ------
     TraceError
         If the folder cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import mcfair as mf
+    >>> toy = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
+    >>> mine = mf.Experiment(
+    ...     name="mine",
+    ...     data=("toy",),
+    ...     settings=({"steps": 20, "k_s": 2},),
+    ...     k_c=(2,),
+    ...     seeds=2,
+    ...     series=(mf.Series(policies=("TopK", "MCFair")),),
+    ... )
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     results = mf.run_experiments([mine], folder, data={"toy": toy})
+    ...     write_report(results, Path(folder) / "report").name
+    'index.html'
     """
     target = Path(folder)
     page = target / "index.html"

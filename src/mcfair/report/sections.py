@@ -56,7 +56,7 @@ def describe_runs(found: Sequence[View]) -> str:
 
 
 def setting_suffix(view: View, found: Sequence[View]) -> str:
-    """Return the part of a file name that tells settings apart; nothing for one setting."""
+    """Return the part of a file name that distinguishes settings; nothing for one setting."""
     return view.setting.mode if len(found) > 1 else ""
 
 

@@ -133,7 +133,7 @@ def dark_color(color: str) -> str:
     shown = mix(DARK_INK, DARK_BACKGROUND, (r + g + b) / 3) if grey else color
     if grey and contrast(color, "#ffffff") < FAINT:
         return shown  # the background, grid lines, and areas that are meant to recede
-    # A lighter blue would look like sky blue, which has the same hue, so blues turn towards violet.
+    # A lighter blue would look like sky blue, which has the same hue, so blues shift towards violet.
     light = VIOLET if not grey and b == max(r, g, b) else "#ffffff"
     amount = 0.0
     while contrast(mix(shown, light, amount), DARK_BACKGROUND) < DARK_CONTRAST:

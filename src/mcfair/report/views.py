@@ -190,7 +190,7 @@ class View:
 
 
 def means(frame: pl.DataFrame, by: str, columns: list[str]) -> pl.DataFrame:
-    """Average columns within groups, summing in the order of rows, so that equal rows give equal bits."""
+    """Average columns within groups, summing in the order of rows, so that equal rows yield equal bits."""
     import polars as pl
 
     groups, place = np.unique(frame[by].to_numpy(), return_inverse=True)

@@ -36,7 +36,7 @@ FOR_POLICY, FOR_TIES, FOR_CLICKS = np.uint64(POLICY), np.uint64(TIES), np.uint64
 
 
 class RunConfig(NamedTuple):
-    """What holds for every session; `p` is what exposure assumes, `users_p` how users examine."""
+    """The fixed parameters of a run; `p` is what exposure assumes, `users_p` how users examine."""
 
     p: FloatArray
     users_p: FloatArray
@@ -51,7 +51,7 @@ class RunConfig(NamedTuple):
 
 
 class QueryTable(NamedTuple):
-    """The data: `seen` is what the policy sees as R when relevance is given, `judged` tells which queries count."""
+    """The data: `seen` is what the policy sees as R when relevance is given, `judged` marks the queries that count."""
 
     offsets: IntArray
     R: FloatArray

@@ -131,7 +131,7 @@ class Run:
         sums = (blocks, marks, ranks)
         self.accumulators = Accumulators(np.zeros(sums), np.zeros(sums), np.zeros((data.queries, ranks)))
         self.sums = [Sums(each, blocks, marks, data.queries) for each in setting.measured(ranks)]
-        self.fallbacks: list[int] = []  # the query of each session that the kernel handed over to `solve`
+        self.fallbacks: list[int] = []  # the query of each session that the kernel left to `solve`
         lists = record or any(self._needs_lists(each) for each in self.sums)
         shape = (self.sessions if lists else 0, ranks)
         self.log = Log(np.full(shape, -1, np.int32), np.zeros(shape, np.bool_))
@@ -269,7 +269,7 @@ class Run:
             progress(int(played.sum()) - before)
 
     def _solve(self, query: int, memory: Any, scratch: Scratch) -> int:
-        """Write the list of a session that the kernel handed over; return the time of the session."""
+        """Write the list of a session that the kernel left to `solve`; return the time of the session."""
         items = slice(self.data.offsets[query], self.data.offsets[query + 1])
         n, visit = items.stop - items.start, int(self.counts.visits[query])
         view = Query(

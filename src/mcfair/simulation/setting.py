@@ -32,7 +32,7 @@ Examination = float | tuple[float, ...]
 PAPER_USERS, PAPER_ESTIMATOR = PositionBased(), IPS()
 
 RANKS = 5
-"""Ranks of a list if neither k_s nor the examination says how many."""
+"""Ranks of a list if neither k_s nor the examination determines them."""
 
 
 class SettingOptions(TypedDict, total=False):

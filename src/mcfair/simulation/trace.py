@@ -72,6 +72,18 @@ class Trace:
         Each session's list, as positions in its query with -1 past the end, and which entries were clicked.
     arrivals : (sessions,) int array or None
         Each session's query; kept with the lists.
+
+    Examples
+    --------
+    >>> from mcfair import simulate
+    >>> data = Dataset(offsets=[0, 3], y=[2, 1, 0])
+    >>> trace = simulate(data, "MCFair", steps=40, k_s=2, checkpoints=4, record=True)
+    >>> trace.checkpoints.tolist(), trace.values["unfairness"].round(3).tolist()
+    ([10, 20, 30, 40], [0.357, 1.192, 2.804, 4.768])
+    >>> trace.lists[:3].tolist()
+    [[0, 1], [0, 2], [0, 1]]
+    >>> trace.items().select("relevance", "exposure").row(0)
+    (1.0, 40.0)
     """
 
     checkpoints: IntArray
@@ -239,6 +251,16 @@ class Trace:
         The folder gets `run.json`, `metrics.parquet`, `queries.parquet`, `state.parquet` and, if lists were recorded,
         `sessions.parquet`.
 
+        Parameters
+        ----------
+        folder
+            The folder to create; its parents are created if they are missing.
+
+        Returns
+        -------
+        Path
+            The folder.
+
         Raises
         ------
         TraceError
@@ -257,6 +279,15 @@ class Trace:
     @classmethod
     def load(cls, folder: str | Path) -> Trace:
         """Read a run that `save` wrote.
+
+        Parameters
+        ----------
+        folder
+            The folder that was passed to `save`.
+
+        Returns
+        -------
+        Trace
 
         Raises
         ------

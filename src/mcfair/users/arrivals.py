@@ -28,7 +28,7 @@ def arrivals(kind: Arrivals, sessions: int, queries: int, seed: int, start: int 
     ----------
     kind
         "uniform": session t is a draw of the counter-based generator. "wsdm23": the same queries, seed by seed, as
-        `numpy.random.default_rng(seed)` gives in the released code, whose steps draw
+        `numpy.random.default_rng(seed)` draws in the released code, whose steps call
         `choice(1, size=1, p=[1.0])` and then `choice(queries, size=1)`.
     sessions, queries
         How many sessions, over how many queries.

@@ -57,6 +57,16 @@ class ClickModel(Part, kind=Kind(name="click model", plural="clicks", methods=("
             Probability that a user examines each rank, k_s ≥ k.
         rng
             Draws of this session: `uniform(rng, slot)`.
+
+        Returns
+        -------
+        (k,) bool array
+            Whether each rank is clicked.
+
+        Raises
+        ------
+        PartError
+            If the click model defines neither `clicks` nor a kernel.
         """
         if self.kernel is None:
             raise PartError(f"click model {self.name()} defines neither clicks nor a kernel")
@@ -65,9 +75,18 @@ class ClickModel(Part, kind=Kind(name="click model", plural="clicks", methods=("
         return hits
 
     def examined(self, p: FloatArray) -> FloatArray:
-        """Return the probability that users examine each rank, given what exposure assumes; by default the same.
+        """Return the probability that users examine each rank; by default what exposure assumes.
 
-        A model that overrides it behaves otherwise than the exposure E assumes.
+        With a model that overrides it, users behave otherwise than the exposure E assumes.
+
+        Parameters
+        ----------
+        p : (k_s,) array
+            Examination probability of each rank that exposure assumes.
+
+        Returns
+        -------
+        (k_s,) array
         """
         return p
 
@@ -88,6 +107,10 @@ def parse_click_model(text: str) -> ClickModel:
     ----------
     text
         A name, or a name with parameters, as the repr of a click model writes it.
+
+    Returns
+    -------
+    ClickModel
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Users who read from the top: the cascade model (Craswell et al. 2008) and DBN (Chapelle and Zhang 2009)."""
+"""Users that read from the top: the cascade model (Craswell et al. 2008) and DBN (Chapelle and Zhang 2009)."""
 
 from __future__ import annotations
 
@@ -44,6 +44,18 @@ class Cascade(ClickModel):
     ----------
     stop
         Probability that a click ends the session; 1 is the model of Craswell et al.
+
+    Examples
+    --------
+    Two of three items are relevant; with stop = 1 the first click ends the session.
+
+    >>> import numpy as np
+    >>> from mcfair.random import CLICKS, draws
+    >>> pi, truth, p = np.arange(3), np.array([0.0, 1.0, 1.0]), np.ones(3)
+    >>> Cascade(stop=0.0).clicks(pi, truth, p, draws(0, CLICKS)).tolist()
+    [False, True, True]
+    >>> Cascade(stop=1.0).clicks(pi, truth, p, draws(0, CLICKS)).tolist()
+    [False, True, False]
     """
 
     stop: Share = 0.7
@@ -64,9 +76,21 @@ class DBN(ClickModel):
     Parameters
     ----------
     satisfaction
-        Probability that a click satisfies the user, who then stops.
+        Probability that a click satisfies the user and ends the session.
     continuation
-        Probability that a user who is not satisfied reads the next rank.
+        Probability that an unsatisfied user reads the next rank.
+
+    Examples
+    --------
+    Without continuation only the first rank is read, here an item that is not relevant.
+
+    >>> import numpy as np
+    >>> from mcfair.random import CLICKS, draws
+    >>> pi, truth, p = np.arange(3), np.array([0.0, 1.0, 1.0]), np.ones(3)
+    >>> DBN(satisfaction=1.0, continuation=1.0).clicks(pi, truth, p, draws(0, CLICKS)).tolist()
+    [False, True, False]
+    >>> DBN(continuation=0.0).clicks(pi, truth, p, draws(0, CLICKS)).tolist()
+    [False, False, False]
     """
 
     satisfaction: Share = 0.7

@@ -11,7 +11,7 @@ __all__ = ["examination"]
 
 
 def examination(k_s: int, severity: float = 1.0) -> FloatArray:
-    """Probability that a user examines ranks 1 to k_s; below k_s it is 0 (Eq. 11).
+    """Return the probability that a user examines each of the ranks 1 to k_s; below k_s it is 0 (Eq. 11).
 
     Parameters
     ----------
@@ -23,6 +23,11 @@ def examination(k_s: int, severity: float = 1.0) -> FloatArray:
     Returns
     -------
     p : (k_s,) array
+
+    Raises
+    ------
+    SettingError
+        If k_s is below 1, or the severity is negative or not finite.
 
     Examples
     --------

@@ -34,6 +34,18 @@ class PositionBased(ClickModel):
     severity
         Position bias of the users, `p_j = (1/log2(j + 1))^severity`; by default the examination that exposure assumes.
         Another value makes that assumption wrong.
+
+    Examples
+    --------
+    The third rank is never examined; with noise = 1 every examined item is clicked.
+
+    >>> import numpy as np
+    >>> from mcfair.random import CLICKS, draws
+    >>> pi, truth, p = np.arange(3), np.array([1.0, 0.0, 1.0]), np.array([1.0, 1.0, 0.0])
+    >>> PositionBased().clicks(pi, truth, p, draws(0, CLICKS)).tolist()
+    [True, False, False]
+    >>> PositionBased(noise=1.0).clicks(pi, truth, p, draws(0, CLICKS)).tolist()
+    [True, True, False]
     """
 
     noise: Share = 0.0

@@ -41,6 +41,16 @@ class TrustBias(ClickModel):
         ε⁻ of rank 1, 2, …: the same for an examined item that is not relevant.
     severity
         Position bias of the users; by default the examination that exposure assumes.
+
+    Examples
+    --------
+    The items at ranks 1 and 2 are not relevant, but rank 1 is trusted:
+
+    >>> import numpy as np
+    >>> from mcfair.random import CLICKS, draws
+    >>> pi, truth, p = np.arange(3), np.array([0.0, 0.0, 1.0]), np.ones(3)
+    >>> TrustBias(positive=(1.0,), negative=(1.0, 0.0)).clicks(pi, truth, p, draws(0, CLICKS)).tolist()
+    [True, False, True]
     """
 
     positive: Shares = (0.98, 0.97, 0.96, 0.95, 0.94)
