@@ -103,7 +103,7 @@ def test_a_policy_of_ones_own(tmp_path):
     plugin = tmp_path / "mine.py"
     plugin.write_text(
         "import mcfair as mf\n@mf.register\nclass Mine(mf.Policy):\n    '''Rank the unseen first.'''\n"
-        "    def score(self, q):\n        return -q.E\n"
+        "    def score(self, q, rng):\n        return -q.E\n"
     )
     result = json.loads(
         run(*SIMULATE, "--plugin", str(plugin), "--policy", "Mine", "--policy", "ExploreK", "--json").stdout
@@ -147,7 +147,7 @@ def test_an_experiment_of_ones_own(tmp_path):
 
 def test_a_users_policy_in_an_experiment_on_two_processes(tmp_path):
     (tmp_path / "own.py").write_text(
-        "import mcfair as mf\n@mf.register\nclass Backwards(mf.Policy):\n    def score(self, q):\n        return -q.R\n"
+        "import mcfair as mf\n@mf.register\nclass Backwards(mf.Policy):\n    def score(self, q, rng):\n        return -q.R\n"
     )
     (tmp_path / "mine.toml").write_text(MINE.replace('"TopK"', '"Backwards"'))
     text = run(

@@ -13,7 +13,7 @@ import pytest
 from grids import GRID, assert_same
 
 import mcfair as mf
-from mcfair.cli.app import import_plugin
+from mcfair.cli.plugins import import_plugin
 from mcfair.experiments import cluster as module
 from mcfair.experiments.execute import run_experiments
 from mcfair.experiments.experiment import Experiment, Series
@@ -42,7 +42,7 @@ class Compiled(mf.Policy):
 class Plain(mf.Policy):
     weight: NonNegative = 0.5
 
-    def score(self, q):
+    def score(self, q, rng):
         return q.R - theirs_arithmetic.scaled(self.weight) * q.E
 """
 

@@ -46,7 +46,7 @@ def test_finished_work_is_not_repeated(tmp_path):
 def test_a_policy_that_fails_leaves_the_finished_runs_of_the_others(tmp_path, jobs):
     @mf.register
     class Broken(mf.Policy):
-        def score(self, q):
+        def score(self, q, rng):
             return q.R * float("nan")
 
     both = Experiment(name="both", settings=({"steps": 50},), series=(Series(policies=("TopK", "Broken")),), seeds=1)
@@ -87,7 +87,7 @@ def test_killed_at_any_moment_and_started_again(tmp_path, serial):
 
 def test_long_tasks_are_started_first():
     class Plain(mf.Policy):
-        def score(self, q):
+        def score(self, q, rng):
             return q.R
 
     class Costly(mf.TopK):

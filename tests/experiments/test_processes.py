@@ -36,7 +36,7 @@ class Compiled(mf.Policy):
 class Plain(mf.Policy):
     weight: Share = 0.5
 
-    def score(self, q):
+    def score(self, q, rng):
         return q.R - helper(self.weight) * q.E
 
 def helper(x):
@@ -115,7 +115,7 @@ from mcfair.experiments.execute import run_experiments
 
 @mf.register
 class Slow(mf.Policy):
-    def score(self, q):
+    def score(self, q, rng):
         import time
         time.sleep(0.001)
         return q.R

@@ -7,11 +7,11 @@ import pytest
 from real_data import FOLDS, needs_mq2008
 
 import mcfair as mf
-from mcfair.cli.app import import_plugin
+from mcfair.cli.plugins import import_plugin
 from mcfair.experiments import tasks as module
 from mcfair.experiments.execute import run_experiments
 from mcfair.experiments.experiment import Experiment, Series
-from mcfair.experiments.tasks import Task, fingerprint, open_experiments, parts_of, plain, tasks_of
+from mcfair.experiments.tasks import Task, fingerprint, open_experiments, parts_of, tasks_of
 
 SMALL = Experiment(
     name="small",
@@ -86,7 +86,7 @@ CELL = """
 SHIFT = 1
 @mf.register
 class Typed(mf.Policy):
-    def score(self, q, power={power}):
+    def score(self, q, rng, power={power}):
         return q.R * {factor} + SHIFT + power
 """
 
@@ -107,7 +107,7 @@ def test_a_change_in_the_file_of_a_plugin_is_noticed(tmp_path):
     for line in ("return q.R", "return q.R * 1.5", "return q.R"):
         file = tmp_path / "theirs.py"
         file.write_text(
-            f"import mcfair as mf\n\n@mf.register\nclass Theirs(mf.Policy):\n    def score(self, q):\n        {line}\n"
+            f"import mcfair as mf\n\n@mf.register\nclass Theirs(mf.Policy):\n    def score(self, q, rng):\n        {line}\n"
         )
         import_plugin(str(file))
         keys += keys_of(experiment("Theirs"))
@@ -118,7 +118,7 @@ def test_a_change_in_a_module_that_a_plugin_imports_is_noticed(tmp_path):
     """Each key in a process of its own, as a user starts it."""
     (tmp_path / "theirs.py").write_text(
         "import mcfair as mf\nfrom helping import scaled\n\n@mf.register\nclass Theirs(mf.Policy):\n"
-        "    def score(self, q):\n        return scaled(q.R)\n"
+        "    def score(self, q, rng):\n        return scaled(q.R)\n"
     )
     program = (
         "import theirs, sys; sys.path.insert(0, TESTS); from test_tasks import experiment, keys_of\n"
@@ -137,7 +137,7 @@ def test_what_cannot_be_identified_is_run_every_time_and_collected(tmp_path):
 
     @mf.register
     class Reading(mf.Policy):
-        def score(self, q):
+        def score(self, q, rng):
             return q.R * (source.tell() + 1)
 
     mine = experiment("Reading", "TopK")
