@@ -22,7 +22,7 @@ from mcfair.experiments.origins import PACKAGE
 THEIRS = """
 import theirs_arithmetic
 import mcfair as mf
-from mcfair.policies.base import NonNegative
+from mcfair.parts import NonNegative
 
 
 @mf.kernel

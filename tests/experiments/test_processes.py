@@ -18,7 +18,7 @@ psutil = pytest.importorskip("psutil", reason="comes with the extra [cluster]")
 SCRIPT = """
 import sys
 import mcfair as mf
-from mcfair.policies.base import Share
+from mcfair.parts import Share
 
 LEVEL = 0.25
 
