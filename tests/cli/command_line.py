@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from unittest import mock
 
 from mcfair.cli.app import main
@@ -55,7 +56,7 @@ def run(*words, check=True, **environment):
 
 
 def is_installed(file):
-    return file.startswith((sys.prefix, sys.base_prefix)) or "mcfair" in file.split(os.sep)
+    return file.startswith((sys.prefix, sys.base_prefix)) or "mcfair" in Path(file).parts
 
 
 def refused(*words, status=1, **environment):

@@ -1,5 +1,6 @@
 """The commands that run experiments and write a report: run, reproduce, demo."""
 
+import msgspec
 import pytest
 from command_line import refused, run
 
@@ -28,12 +29,13 @@ def test_an_experiment_of_ones_own(tmp_path):
 
 @pytest.fixture
 def reduced(monkeypatch):
-    """Reduce experiments further than a command asks for; collect what it asks for."""
+    """Reduce experiments further than a command asks for, with plainer figures; collect what it asks for."""
     whole, asked = Experiment.reduced, []
 
     def smallest(self, **sizes):
         asked.append(sizes)
-        return whole(self, seeds=1, points=2, shorter=200)
+        show = "table" if self.show == "table" else "cutoffs"
+        return msgspec.structs.replace(whole(self, seeds=1, points=2, shorter=200), show=show)
 
     monkeypatch.setattr(Experiment, "reduced", smallest)
     return asked

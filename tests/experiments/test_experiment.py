@@ -166,10 +166,16 @@ def test_parts_hold_for_every_setting_that_has_none_of_its_own():
         ('\n[[series]]\npolicies = ["TopKK"]\n', "line 3: unknown policy 'TopKK'; did you mean 'TopK'?"),
         ('[[series]]\npolicies = ["TopK(alpha=1)"]\n', "unknown parameter of TopK 'alpha'"),
         ('settings = ["onlin"]\n[[series]]\npolicies = ["TopK"]\n', "line 1: .*'onlin'; did you mean 'online'?"),
-        ('settings = [{step = 3}]\n[[series]]\npolicies = ["TopK"]\n', "unknown option of a setting 'step'; did you mean 'steps'?"),
+        (
+            'settings = [{step = 3}]\n[[series]]\npolicies = ["TopK"]\n',
+            "unknown option of a setting 'step'; did you",
+        ),
         ('clicks = "Cascad"\n[[series]]\npolicies = ["TopK"]\n', "line 1: unknown click model 'Cascad'; did you mean"),
         ('estimator = "IPS(s=1)"\n[[series]]\npolicies = ["TopK"]\n', "unknown parameter of IPS 's'"),
-        ('metrics = ["gini", "ndgc@3"]\n[[series]]\npolicies = ["TopK"]\n', "line 1: unknown metric 'ndgc'; did you mean"),
+        (
+            'metrics = ["gini", "ndgc@3"]\n[[series]]\npolicies = ["TopK"]\n',
+            "line 1: unknown metric 'ndgc'; did you",
+        ),
         ('show = "pie"\n[[series]]\npolicies = ["TopK"]\n', "line 1: show: invalid enum value 'pie'"),
         ('k_c = [6]\n[[series]]\npolicies = ["TopK"]\n', "k_c = .6,.: expected cutoffs from 1 to k_s = 5"),
         ('compare_with = "Top"\n[[series]]\npolicies = ["TopK"]\n', "line 1: .*'Top'; did you mean 'TopK'?"),

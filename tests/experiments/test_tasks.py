@@ -112,7 +112,8 @@ def test_a_change_in_the_file_of_a_plugin_is_noticed(tmp_path):
     for line in ("return q.R", "return q.R * 1.5", "return q.R"):
         file = tmp_path / "theirs.py"
         file.write_text(
-            f"import mcfair as mf\n\n@mf.register\nclass Theirs(mf.Policy):\n    def score(self, q, rng):\n        {line}\n"
+            "import mcfair as mf\n\n@mf.register\nclass Theirs(mf.Policy):\n"
+            f"    def score(self, q, rng):\n        {line}\n"
         )
         import_plugin(str(file))
         keys += keys_of(experiment("Theirs"))

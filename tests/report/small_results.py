@@ -16,7 +16,6 @@ from mcfair.report.document import Report
 from mcfair.report.sections import show_comparison
 from mcfair.report.views import View, views
 
-
 TABLE = Experiment(
     name="table1",
     title="Table 1: fairness",

@@ -35,7 +35,8 @@ def test_every_file_is_there(report):
     assert sorted(path.name for path in folder.iterdir()) == ["figures", "index.html", "tables"]
     tables = {path.name for path in (folder / "tables").iterdir()}
     for name in ("table1", "table1-details", "table1-tests-unfairness", "table1-tests-ndcg", "fig2-values",
-                 "fig3-post-processing-points", "fig3-online-points", "fig3-comparison", "runs", "about"):  # fmt: skip
+                 "fig3-post-processing-points", "fig3-online-points", "fig3-comparison", "runs", "settings",
+                 "about"):  # fmt: skip
         assert {f"{name}.md", f"{name}.tex"} <= tables
     figures = {path.name for path in (folder / "figures").iterdir()}
     assert {"fig2.png", "fig2.pdf", "fig3.png", "fig3.pdf"} <= figures
@@ -141,6 +142,22 @@ def test_the_page_says_what_was_run(results, text):
     assert 0 < limits.unreachable < limits.queries
     assert "Differences from the paper" in text
     assert "<strong>FairCo.</strong> It has its reasons." in text
+
+
+def test_the_page_names_click_model_estimator_and_metrics_of_every_setting(report, text):
+    rows = cells(report.parent / "tables" / "settings.md")
+    assert rows[0][:5] == ["experiment", "setting", "click model", "estimator", "further metrics"]
+    assert [row[:5] for row in rows[1:]] == [
+        ["table1", "post-processing", NOTHING, NOTHING, "Gini, group unfairness, NDCG@3, cNDCG@5"],
+        ["fig2", "post-processing", NOTHING, NOTHING, "Gini, group unfairness, NDCG@3, cNDCG@5"],
+        ["fig3", "post-processing", NOTHING, NOTHING, "none"],
+        ["fig3", "online", "PositionBased", "IPS", "none"],
+    ]
+    assert {tuple(row[5:]) for row in rows[1:]} == {("severity 1", "5", "0.995")}
+    head = text.split("<main>")[0]
+    assert "<dt>PositionBased</dt> <dd>Click" in head
+    assert re.search(r"<dt>Gini</dt> <dd>[^<]+ Lower is better. </dd>", head)
+    assert re.search(r"<dt>NDCG@3</dt> <dd>[^<]+ Higher is better. </dd>", head)
 
 
 def test_every_term_is_explained_before_the_first_table(text):
