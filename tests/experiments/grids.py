@@ -6,6 +6,7 @@ from mcfair.experiments.experiment import Experiment, Series
 
 GRID = Experiment(
     name="grid",
+    show="cutoffs",  # the times of a table would take as long as the runs once more
     settings=({"mode": "post-processing", "steps": 300}, {"mode": "online", "steps": 2000}),
     seeds=2,
     series=(

@@ -4,16 +4,14 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
-from contextlib import contextmanager
 
 import pytest
+from dask_cluster import cluster
 from grids import GRID, assert_same
 
 import mcfair as mf
-from mcfair.cli.app import import_plugin
+from mcfair.cli.plugins import import_plugin
 from mcfair.experiments import cluster as module
 from mcfair.experiments.execute import run_experiments
 from mcfair.experiments.experiment import Experiment, Series
@@ -22,7 +20,7 @@ from mcfair.experiments.origins import PACKAGE
 THEIRS = """
 import theirs_arithmetic
 import mcfair as mf
-from mcfair.policies.base import NonNegative
+from mcfair.parts import NonNegative
 
 
 @mf.kernel
@@ -42,50 +40,12 @@ class Compiled(mf.Policy):
 class Plain(mf.Policy):
     weight: NonNegative = 0.5
 
-    def score(self, q):
+    def score(self, q, rng):
         return q.R - theirs_arithmetic.scaled(self.weight) * q.E
 """
 
 
 pytest.importorskip("distributed", reason="needs the extra [cluster]")
-
-
-@contextmanager
-def cluster(tmp_path, workers, environments=()):
-    """A scheduler and workers, each a process of its own, over TCP."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    dask = [sys.executable, "-m", "dask"]
-    address = f"tcp://127.0.0.1:{port}"
-    options = ["--no-dashboard", "--no-nanny", "--nthreads", "1", "--local-directory", str(tmp_path / "dask")]
-    log = (tmp_path / "dask.log").open("w")
-    started = [
-        subprocess.Popen(
-            [*dask, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"], stdout=log, stderr=log
-        )
-    ]
-    started += [
-        subprocess.Popen([*dask, "worker", address, *options], stdout=log, stderr=log, cwd=tmp_path, env=environment)
-        for environment in environments or [None] * workers
-    ]
-    try:
-        if workers:
-            wait_for_workers(address, workers)
-        yield address, started
-    finally:
-        for process in started:
-            process.kill()
-        for process in started:
-            process.wait()
-        log.close()
-
-
-def wait_for_workers(address, workers):
-    from distributed import Client
-
-    with Client(address, timeout=60, set_as_default=False) as client:
-        client.wait_for_workers(workers, timeout=60)
 
 
 def test_a_cluster_gives_the_same_and_survives_the_death_of_a_worker(tmp_path, monkeypatch):

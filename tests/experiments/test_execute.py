@@ -46,11 +46,11 @@ def test_finished_work_is_not_repeated(tmp_path):
 def test_a_policy_that_fails_leaves_the_finished_runs_of_the_others(tmp_path, jobs):
     @mf.register
     class Broken(mf.Policy):
-        def score(self, q):
+        def score(self, q, rng):
             return q.R * float("nan")
 
     both = Experiment(name="both", settings=({"steps": 50},), series=(Series(policies=("TopK", "Broken")),), seeds=1)
-    with pytest.raises(mf.PolicyError, match=r"Broken\(\) gave a score that is no number"):
+    with pytest.raises(mf.PolicyError, match=r"Broken\(\) returned a score that is not a number"):
         run_experiments([both], tmp_path, jobs=jobs)
     alone = Experiment(name="alone", settings=({"steps": 50},), series=(Series(policies=("TopK",)),), seeds=1)
     run_experiments([alone], tmp_path, jobs=jobs)
@@ -87,15 +87,26 @@ def test_killed_at_any_moment_and_started_again(tmp_path, serial):
 
 def test_long_tasks_are_started_first():
     class Plain(mf.Policy):
-        def score(self, q):
+        def score(self, q, rng):
             return q.R
 
     class Costly(mf.TopK):
         cost: ClassVar[float] = 300.0
 
-    def cost_of(policy, steps):
-        return cost(Task.of("d", "content", policy, mf.Setting(steps=steps), 0, "", ()))
+    class Users(mf.ClickModel):
+        def clicks(self, pi, truth, p, rng):
+            return truth[pi] > 0.5
+
+    class Guess(mf.Estimator):
+        def estimate(self, C, E, F, p):
+            return 0.5, 0.0
+
+    def cost_of(policy, steps, **options):
+        return cost(Task.of("d", "content", policy, mf.Setting(steps=steps, **options), 0, ()))
 
     assert cost_of(Plain(), 10) == 200 * 10
     assert cost_of(mf.TopK(), 10) == 10 * cost_of(mf.TopK(), 1)
     assert cost_of(Costly(), 10) == 300 * 10
+    for plain in ({"clicks": Users()}, {"estimator": Guess()}):  # the loop is interpreted, but only where it uses them
+        assert cost_of(mf.TopK(), 10, mode="online", **plain) == 200 * 10
+        assert cost_of(mf.TopK(), 10, **plain) == 10

@@ -3,7 +3,6 @@ import pytest
 from real_data import FOLDS, needs_mq2008
 
 import mcfair as mf
-from mcfair.experiments import experiment as module
 from mcfair.experiments.experiment import (
     Experiment,
     Series,
@@ -18,7 +17,7 @@ from mcfair.experiments.tasks import open_experiments
 MINE = """
 title = "Mine"
 data = ["mq2008-like"]
-settings = ["post-processing", {mode = "online", steps = 500, prior_strength = 5}]
+settings = ["post-processing", {mode = "online", steps = 500, estimator = "IPS(prior_strength=5)"}]
 seeds = 2
 
 [[series]]
@@ -47,11 +46,11 @@ def test_a_file_becomes_a_grid(tmp_path):
         ("TopK", "online", 500, "FairCo(alpha=0.0)"),
         ("TopK", "online", 500, "FairCo"),
         ("ours", "online", 500, "MCFair(alpha=0.1, beta=0.0)"),
-        ("ours", "online", 500, "MCFair(alpha=0.1)"),
+        ("ours", "online", 500, "MCFair(alpha=0.1, beta=100.0)"),
         ("ours", "online", 500, "MCFair(beta=0.0)"),
-        ("ours", "online", 500, "MCFair"),
+        ("ours", "online", 500, "MCFair(beta=100.0)"),
     ]
-    assert experiment.conditions[1].prior_strength == 5.0
+    assert experiment.conditions[1].estimator == mf.IPS(prior_strength=5)
 
 
 @pytest.mark.parametrize("name", shipped_experiments())
@@ -61,7 +60,7 @@ def test_the_papers_experiments_can_be_read(name):
     assert experiment.title
     modes = {setting.mode: setting.steps for setting in experiment.conditions}
     assert modes.items() <= {"post-processing": 10_000, "online": 100_000}.items()
-    assert all(setting.arrivals == "wsdm23" for setting in experiment.conditions)
+    assert experiment.preset == "wsdm23"
 
 
 def test_the_grids_are_the_papers():
@@ -106,7 +105,7 @@ def test_on_other_data_or_reduced_it_is_no_longer_as_published():
     assert published.as_published
     moved = published.on("mq2008-like", "")
     assert moved.data == ("mq2008-like",)
-    assert moved.conditions[0].arrivals == "uniform"
+    assert moved.preset == ""
     assert not moved.as_published
     assert not published.reduced(seeds=2, points=5, shorter=10).as_published
     assert not published.on("mq2008/fold1", "").as_published
@@ -136,24 +135,23 @@ def test_paths_of_data_are_relative_to_the_current_directory_or_else_to_the_file
     assert [each.queries for each in opened.values()] == [4, 4, 4, 83]
 
 
-def test_parts_are_passed_on_to_the_setting_only_if_given(monkeypatch):
+def test_parts_hold_for_every_setting_that_has_none_of_its_own():
     series = (Series(policies=("TopK",)),)
     plain = Experiment(name="mine", series=series, settings=("online",))
     assert plain.conditions == [mf.Setting(mode="online")]
-    passed = []
-
-    def record(mode, preset, fields):
-        passed.append((mode, preset, fields))
-        return mf.Setting(mode=mode)
-
-    monkeypatch.setattr(module, "make_setting", record)
     table = {"mode": "online", "clicks": "PositionBased", "metrics": ["ndcg@3"], "steps": 10}
-    Experiment(
-        name="mine", series=series, clicks="Cascade(stop=0.7)", estimator="IPS", settings=("online", table)
-    )  # fmt: skip
-    assert passed == [
-        ("online", None, {"clicks": "Cascade(stop=0.7)", "estimator": "IPS"}),
-        ("online", None, {"clicks": "PositionBased", "estimator": "IPS", "metrics": ("ndcg@3",), "steps": 10}),
+    several = Experiment(
+        name="mine",
+        series=series,
+        clicks="Cascade(stop=0.7)",
+        estimator="IPS(prior_strength=2)",
+        metrics=("gini",),
+        settings=("online", table),
+    )
+    estimator = mf.IPS(prior_strength=2)
+    assert several.conditions == [
+        mf.Setting(mode="online", clicks=mf.Cascade(stop=0.7), estimator=estimator, metrics=[mf.Gini()]),
+        mf.Setting(mode="online", clicks=mf.PositionBased(), estimator=estimator, metrics=[mf.NDCG(k=3)], steps=10),
     ]
 
 
@@ -168,7 +166,16 @@ def test_parts_are_passed_on_to_the_setting_only_if_given(monkeypatch):
         ('\n[[series]]\npolicies = ["TopKK"]\n', "line 3: unknown policy 'TopKK'; did you mean 'TopK'?"),
         ('[[series]]\npolicies = ["TopK(alpha=1)"]\n', "unknown parameter of TopK 'alpha'"),
         ('settings = ["onlin"]\n[[series]]\npolicies = ["TopK"]\n', "line 1: .*'onlin'; did you mean 'online'?"),
-        ('settings = [{step = 3}]\n[[series]]\npolicies = ["TopK"]\n', "unknown argument of simulate 'step'"),
+        (
+            'settings = [{step = 3}]\n[[series]]\npolicies = ["TopK"]\n',
+            "unknown option of a setting 'step'; did you",
+        ),
+        ('clicks = "Cascad"\n[[series]]\npolicies = ["TopK"]\n', "line 1: unknown click model 'Cascad'; did you mean"),
+        ('estimator = "IPS(s=1)"\n[[series]]\npolicies = ["TopK"]\n', "unknown parameter of IPS 's'"),
+        (
+            'metrics = ["gini", "ndgc@3"]\n[[series]]\npolicies = ["TopK"]\n',
+            "line 1: unknown metric 'ndgc'; did you",
+        ),
         ('show = "pie"\n[[series]]\npolicies = ["TopK"]\n', "line 1: show: invalid enum value 'pie'"),
         ('k_c = [6]\n[[series]]\npolicies = ["TopK"]\n', "k_c = .6,.: expected cutoffs from 1 to k_s = 5"),
         ('compare_with = "Top"\n[[series]]\npolicies = ["TopK"]\n', "line 1: .*'Top'; did you mean 'TopK'?"),

@@ -91,7 +91,7 @@ class Theirs(Mixin, mf.Policy):
     def doubled(self):
         return 2 * self.weight
 
-    def score(self, q):
+    def score(self, q, rng):
         known = {"p", "q"}
         values = sorted(TABLE) + sorted(map(str, NAMES)) + [each for each in known]
         total = cached(self.doubled) + compiled(1.0) + self.extra() + self.fixed() + OPTIONS.depth
@@ -193,7 +193,7 @@ from helping import shift
 import mcfair as mf
 
 class Theirs(mf.Policy):
-    def score(self, q):
+    def score(self, q, rng):
         import lately
         from package import late
         return helping.scaled(q.R) + shift(1) + late.AMOUNT + lately.amount()

@@ -18,7 +18,7 @@ psutil = pytest.importorskip("psutil", reason="comes with the extra [cluster]")
 SCRIPT = """
 import sys
 import mcfair as mf
-from mcfair.policies.base import Share
+from mcfair.parts import Share
 
 LEVEL = 0.25
 
@@ -36,7 +36,7 @@ class Compiled(mf.Policy):
 class Plain(mf.Policy):
     weight: Share = 0.5
 
-    def score(self, q):
+    def score(self, q, rng):
         return q.R - helper(self.weight) * q.E
 
 def helper(x):
@@ -52,14 +52,15 @@ print(results, results.runs["unfairness"].to_list())
 """
 
 
-def expected(tmp_path):
-    """The same script with one process."""
-    code = SCRIPT.replace("jobs=2", "jobs=1").replace("FOLDER", repr(str(tmp_path / "serial")))
+@pytest.fixture(scope="module")
+def wanted(tmp_path_factory):
+    """Output of the same script with one process."""
+    folder = tmp_path_factory.mktemp("serial") / "runs"
+    code = SCRIPT.replace("jobs=2", "jobs=1").replace("FOLDER", repr(str(folder)))
     return subprocess.check_output([sys.executable, "-W", "error", "-c", code], text=True, timeout=120)
 
 
-def test_a_script_without_a_main_guard_and_a_script_from_standard_input(tmp_path):
-    wanted = expected(tmp_path)
+def test_a_script_without_a_main_guard_and_a_script_from_standard_input(tmp_path, wanted):
     assert wanted.startswith("Results(mine: 6 runs of 3 policies, 2 seed(s)) [")
     file = tmp_path / "script.py"
     file.write_text(SCRIPT.replace("FOLDER", repr(str(tmp_path / "file"))))
@@ -78,11 +79,10 @@ def prompt(source):
     return f"exec(compile({source!r}, '<typed>', 'exec'))\n"
 
 
-def test_ipython_and_a_notebook(tmp_path):
+def test_ipython_and_a_notebook(tmp_path, wanted):
     nbformat = pytest.importorskip("nbformat", reason="needs the extra [dev]")
     nbclient = pytest.importorskip("nbclient", reason="needs the extra [dev]")
     pytest.importorskip("ipykernel", reason="needs the extra [dev]")
-    wanted = expected(tmp_path)
     file = tmp_path / "cell.ipy"
     file.write_text(SCRIPT.replace("FOLDER", repr(str(tmp_path / "ipython"))))
     command = [sys.executable, "-m", "IPython", "--colors=nocolor", "--quick", str(file)]
@@ -115,7 +115,7 @@ from mcfair.experiments.execute import run_experiments
 
 @mf.register
 class Slow(mf.Policy):
-    def score(self, q):
+    def score(self, q, rng):
         import time
         time.sleep(0.001)
         return q.R

@@ -31,7 +31,7 @@ def test_tables_hold_the_figures_of_the_runs(results):
             assert row["sessions"] == trace.sessions
             assert [row[f"cndcg@{k}"] for k in range(1, 6)] == list(trace.cndcg.values())
             mine = results.queries.filter(key=row["key"])
-            assert np.array_equal(mine["unfairness"], trace.query_unfairness)
+            assert np.array_equal(mine["unfairness"], trace.query_values["unfairness"], equal_nan=True)
             assert np.array_equal(mine["visits"], trace.state.visits)
     assert set(results.times["policy"]) == {repr(policy) for _, _, policy in SMALL.played()}
     assert results.times["seconds"].min() > 0
@@ -74,4 +74,6 @@ def test_settings_with_different_numbers_of_ranks_share_the_tables(tmp_path):
     results = run_experiments([mixed], tmp_path)
     assert results.runs["ndcg@3"].null_count() == 1
     assert results.runs["ndcg@1"].null_count() == 0
-    assert results.queries.columns == ["key", "query", "visits", "unfairness", "ndcg@1", "ndcg@2", "ndcg@3"]
+    assert results.queries.columns == [
+        *("key", "query", "visits", "unfairness", "relative_unfairness", "ndcg@1", "ndcg@2", "ndcg@3")
+    ]

@@ -7,26 +7,21 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from mcfair.experiments.execute import on_processes
+from mcfair.experiments.archive import Archive
 from mcfair.experiments.experiment import Experiment, Paper, Series
-from mcfair.experiments.results import Archive, Results, collect, open_experiments, tasks_of
+from mcfair.experiments.processes import run_on_processes
+from mcfair.experiments.results import Results, collect
+from mcfair.experiments.tasks import open_experiments, tasks_of
 from mcfair.report.document import Report
 from mcfair.report.sections import show_comparison
 from mcfair.report.views import View, views
 
-
-class Marked(Experiment, frozen=True, kw_only=True):
-    """An experiment with the fields that say whether the paper's figures apply and which metrics to show."""
-
-    as_published: bool = True
-    metrics: tuple[str, ...] = ()
-
-
-TABLE = Marked(
+TABLE = Experiment(
     name="table1",
     title="Table 1: fairness",
     about="\nHow fair each method is.",
     compare_with="MCFair",
+    metrics=("gini", "group_unfairness", "ndcg@3", "cndcg@5"),
     seeds=2,
     as_published=False,
     series=(
@@ -36,8 +31,8 @@ TABLE = Marked(
         Series(policies=("MCFair(alpha=1000, beta=0)",), label="MCFair again", note="The same once more."),
     ),
 )
-CUTOFFS = Experiment(name="fig2", show="cutoffs", seeds=2, series=TABLE.series)
-TRADEOFF = Marked(
+CUTOFFS = Experiment(name="fig2", show="cutoffs", seeds=2, series=TABLE.series, metrics=TABLE.metrics)
+TRADEOFF = Experiment(
     name="fig3",
     title="Figure 3: trade-off",
     show="tradeoff",
@@ -80,7 +75,7 @@ def run(experiments: list[Experiment], folder: Path, about: dict[str, str] | Non
     data = open_experiments(experiments)
     tasks = tasks_of(experiments, data)
     archive = Archive(folder)
-    for task, trace in on_processes(archive.missing(tasks), data, jobs=1):
+    for task, trace in run_on_processes(archive.missing(tasks), data, jobs=1):
         archive.save(task, trace)
     times = {task.key: 0.25 for task in tasks if task.seed == 0 and about}
     return collect(experiments, data, tasks, archive, times, about or {})

@@ -23,21 +23,21 @@ from mcfair.report.formatting import (
     format_signed,
     format_spread,
 )
-from mcfair.report.styles import BUILT_IN_STYLES, DARK_BACKGROUND, PALETTE, choose_styles, contrast, dark_color
+from mcfair.report.styles import DARK_BACKGROUND, PALETTE, choose_styles, contrast, dark_color
 from mcfair.report.tradeoff import Panel, tradeoff_alt, tradeoff_figure
 from mcfair.report.views import Curve, Point
 
 
-def curve(label: str, text: str) -> Curve:
+def curve(label: str, text: str, mode: str | None = None) -> Curve:
     points = [Point(label, policy, pl.DataFrame(), None) for policy in parse_policies(text)]
-    return Curve(Series(policies=(text,), label=label), points)
+    return Curve(Series(policies=(text,), label=label), points, mode)
 
 
 # --- styles ----------------------------------------------------------------------------------------------------------
 
 
 def test_each_built_in_policy_has_its_own_style():
-    found = [styles.policy_style(policy) for policy in mf.registered(mf.Policy).values()]
+    found = [policy.style for policy in mf.registered(mf.Policy).values()]
     assert None not in found
     assert len(set(found)) == len(found)
 
@@ -47,7 +47,7 @@ def test_a_policy_may_carry_its_style():
     class Own(mf.Policy):
         style = ("#CC79A7", "*")
 
-        def score(self, q):
+        def score(self, q, rng):
             return q.R
 
     chosen = choose_styles([curve("mine", "Own"), curve("TopK", "TopK")])
@@ -56,7 +56,7 @@ def test_a_policy_may_carry_its_style():
 
 def test_a_policy_without_a_style_gets_a_free_one_that_depends_on_its_name():
     for name in ("Alpha", "Beta"):
-        mf.register(type(name, (mf.Policy,), {"score": lambda self, q: q.R, "__module__": __name__}))
+        mf.register(type(name, (mf.Policy,), {"score": lambda self, q, rng: q.R, "__module__": __name__}))
     alone = choose_styles([curve("Alpha", "Alpha")])["Alpha"]
     both = choose_styles([curve("Beta", "Beta"), curve("Alpha", "Alpha")])
     assert alone == both["Alpha"] == choose_styles([curve("Alpha", "Alpha")])["Alpha"]
@@ -70,15 +70,16 @@ def test_variants_share_the_hue_and_others_do_not_take_it():
         curve("MCFair", "MCFair(alpha=[0, 1], beta=0)"), curve("MCFair", "MCFair(alpha=[0, 1])"),
         curve("MCFair, β = 50", "MCFair(beta=50)"), curve("TopK", "TopK"),
     ])  # fmt: skip
-    own = styles.policy_style(mf.MCFair)
+    own = mf.MCFair.style
     assert (chosen["MCFair"].color, chosen["MCFair"].marker) == own
     assert list(chosen) == ["MCFair", "MCFair, β = 50", "TopK"]
     assert len(set(chosen.values())) == 3
     parts = choose_styles([
-        curve("Eff.", "TopK"), curve("Eff.+Fair.", "MCFair(beta=0, alpha=[0, 1])"),
-        curve("Eff.+Uncert.", "MCFair(alpha=0, beta=[0, 1])"), curve("all", "MCFair(alpha=[0, 1], beta=100)"),
+        curve("Eff.", "TopK", "online"), curve("Eff.+Fair.", "MCFair(beta=0, alpha=[0, 1])", "online"),
+        curve("Eff.+Uncert.", "MCFair(alpha=0, beta=[0, 1])", "online"),
+        curve("all", "MCFair(alpha=[0, 1], beta=100)", "online"),
     ])  # fmt: skip
-    assert (parts["all"].color, parts["all"].marker) == own
+    assert (parts["all"].color, parts["all"].marker) == own  # with β = 100, as "auto" is online
     assert len({style.color for style in parts.values()}) == 4
     many = choose_styles([curve(f"FairCo, β = {beta}", f"FairCo(beta={beta})") for beta in range(7)])
     assert len(set(many.values())) == 7
@@ -184,4 +185,4 @@ def test_formatting_needs_no_heavy_library():
 
 
 def test_built_in_styles_are_of_the_palette():
-    assert {color for color, _ in BUILT_IN_STYLES.values()} <= set(PALETTE)
+    assert {policy.style[0] for policy in mf.registered(mf.Policy).values()} <= set(PALETTE)

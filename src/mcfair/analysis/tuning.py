@@ -103,8 +103,8 @@ def values_to_try(policy: Policy, parameter: str, low: float | None, high: float
     if parameter not in numbers:
         raise PolicyError(f"{name}: {parameter} is not a number and cannot be tuned; numbers: {', '.join(numbers)}")
     hint = hints[parameter]
-    plain = next((each for each in get_args(hint) if is_number(each)), hint)
-    bounds = [each for each in get_args(plain) if isinstance(each, msgspec.Meta)]
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    bounds = [meta for each in options for meta in get_args(each) if isinstance(meta, msgspec.Meta)]
     own = [end for each in bounds for end in (each.ge, each.le) if end is not None]
     values = set()
     for value in (0.0, *GRID, *own):

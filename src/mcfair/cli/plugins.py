@@ -32,6 +32,8 @@ def import_plugin(name: str) -> None:
             return
         if not path.is_file():
             raise SettingError(f"cannot import {name}: there is no such file")
+        if is_installed(path.stem):  # it would replace that module for everyone who imports it later
+            raise SettingError(f"cannot import {name}: {path.stem} is the name of an installed module; rename the file")
         module_spec = importlib.util.spec_from_file_location(path.stem, path)
         assert module_spec is not None
         assert module_spec.loader is not None
@@ -43,3 +45,11 @@ def import_plugin(name: str) -> None:
         raise
     except Exception as error:
         raise SettingError(f"cannot import {name}: {type(error).__name__}: {error}") from error
+
+
+def is_installed(name: str) -> bool:
+    """Return whether a module of this name belongs to Python or to an installed package."""
+    from ..experiments.origins import installed_version, spec_of
+
+    spec = spec_of(name)
+    return spec is not None and installed_version(name, spec.origin if spec.has_location else None) is not None

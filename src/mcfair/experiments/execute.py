@@ -21,7 +21,7 @@ __all__ = ["run_experiments"]
 Progress = Callable[[str, int, int], None]
 
 WITHOUT_KERNEL = 200.0
-"""Cost per session of a policy in plain Python, relative to one with a kernel."""
+"""Cost per session of parts in plain Python, relative to parts with kernels."""
 
 
 def run_experiments(
@@ -104,7 +104,10 @@ def run_experiments(
 
 def cost(task: Task) -> float:
     """Estimate the relative duration of a task; long ones are started first, so that none is left for the end."""
-    return max(task.policy.cost, 0.0 if task.policy.kernel is not None else WITHOUT_KERNEL) * task.setting.steps
+    online = task.setting.mode == "online"  # otherwise neither clicks nor estimates are computed
+    parts = [task.policy, *((task.setting.clicks, task.setting.estimator) if online else ())]
+    interpreted = any(part.kernel is None for part in parts)
+    return max(task.policy.cost, WITHOUT_KERNEL if interpreted else 0.0) * task.setting.steps
 
 
 def time_tables(

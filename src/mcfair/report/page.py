@@ -9,8 +9,10 @@ from typing import Any
 
 from ..errors import TraceError
 from ..experiments.results import Results
-from ..policies.base import Policy
+from ..metrics.base import Metric
+from ..parts import Part
 from .document import Report, Section
+from .formatting import NOTHING
 from .markup import Table
 from .sections import add_experiment
 from .views import cndcg_limit
@@ -117,8 +119,43 @@ def add_provenance(report: Report) -> None:
     table = Table(
         name="runs", caption="Runs of each experiment", columns=columns, rows=rows, text_columns=4, notes=(note,)
     )
-    blocks.append(report.add_table(table))
+    blocks += [report.add_table(table), report.add_table(settings_table(results))]
     report.sections.append(Section(report.unique_name("how"), "How the experiments were run", tuple(blocks)))
+
+
+def settings_table(results: Results) -> Table:
+    """Build the table of the conditions of each experiment: users, estimates and what was measured."""
+    rows = []
+    for each in results.experiments:
+        for setting in each.conditions:
+            p = setting.examination
+            examined = ", ".join(f"{one:g}" for one in p) if isinstance(p, tuple) else f"severity {p:g}"
+            online = setting.mode == "online"
+            parts = (setting.clicks.label, setting.estimator.label) if online else (NOTHING, NOTHING)
+            named = ", ".join(metric.label for metric in setting.metrics) or "none"
+            rows.append((each.name, setting.mode, *parts, named, examined, f"{setting.k_s}", f"{setting.gamma:g}"))
+    columns = (
+        "experiment",
+        "setting",
+        "click model",
+        "estimator",
+        "further metrics",
+        "examination",
+        "ranks",
+        "discount",
+    )
+    note = (
+        "The click model is how users click, the estimator how relevance is estimated from their clicks; where "
+        "relevance is given, neither is used. Examination is what exposure assumes of users."
+    )
+    return Table(
+        name="settings",
+        caption="Settings of each experiment",
+        columns=columns,
+        rows=tuple(rows),
+        text_columns=6,
+        notes=(note,),
+    )
 
 
 # --- the page --------------------------------------------------------------------------------------------------------
@@ -169,17 +206,27 @@ def terms(results: Results) -> dict[str, Any]:
     """Collect what the explanations of terms depend on: settings in use, discounts and their limits, methods."""
     settings = [setting for each in results.experiments for setting in each.conditions]
     gammas = sorted({setting.gamma for setting in settings})
-    classes = {type(policy) for each in results.experiments for _, _, policy in each.played()}
+    classes: set[type[Part]] = {type(policy) for each in results.experiments for _, _, policy in each.played()}
+    others: list[Part] = [part for each in settings if each.mode == "online" for part in (each.clicks, each.estimator)]
+    others += [metric for each in settings for metric in each.metrics]
     return {
         "modes": {setting.mode for setting in settings},
         "ranks": sorted({setting.k_s for setting in settings}),
         "gammas": [(f"{gamma:g}", limit and f"{limit:,.6g}") for gamma in gammas for limit in (cndcg_limit(gamma),)],
         "methods": [(each.__name__, described(each)) for each in sorted(classes, key=lambda each: each.__name__)],
+        "others": list(dict.fromkeys((part.label, described(type(part)), direction(part)) for part in others)),
     }
 
 
-def described(policy: type[Policy]) -> str:
-    """Return the first sentence of a policy's documentation; nothing if its author wrote none."""
-    text = (inspect.getdoc(policy) or "").split("\n\n")[0]
-    generated = text.startswith(f"{policy.__name__}(")  # the signature that dataclasses put in its place
+def described(part: type[Part]) -> str:
+    """Return the first sentence of a part's documentation; nothing if its author wrote none."""
+    text = (inspect.getdoc(part) or "").split("\n\n")[0]
+    generated = text.startswith(f"{part.__name__}(")  # the signature that dataclasses put in its place
     return "" if generated else " ".join(text.replace("`", "").split())
+
+
+def direction(part: Part) -> str:
+    """Return which values of a metric are better; nothing for other parts."""
+    if not isinstance(part, Metric):
+        return ""
+    return "Higher is better." if part.higher_is_better else "Lower is better."

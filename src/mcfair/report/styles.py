@@ -98,8 +98,13 @@ def plain_curve(group: Sequence[Curve], name: str) -> Curve:
 
 
 def changed_parameters(curve: Curve) -> int:
-    """Count the parameters that differ from their default in all policies of a series."""
-    return len(set.intersection(*(set(point.policy.changed_parameters) for point in curve.points)))
+    """Count the parameters that differ from their default in all policies of a series; "auto" counts as its value."""
+
+    def changed(policy: Policy) -> set[str]:
+        automatic = {name: curve.mode and table[curve.mode] for name, table in policy.auto.items()}
+        return {name for name in policy.changed_parameters if getattr(policy, name) != automatic.get(name)}
+
+    return len(set.intersection(*(changed(point.policy) for point in curve.points)))
 
 
 def least_used(values: Sequence[str], taken: Sequence[str], name: str = "") -> str:

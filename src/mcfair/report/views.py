@@ -12,7 +12,7 @@ import numpy as np
 from ..arrays import FloatArray
 from ..experiments.experiment import Experiment, Series
 from ..experiments.results import Results, setting_key
-from ..policies.base import Policy
+from ..policies.base import Mode, Policy
 from ..simulation.setting import Setting
 
 if TYPE_CHECKING:
@@ -55,10 +55,11 @@ class Point:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Curve:
-    """A series as it was run in one setting."""
+    """A series as it was run in one setting of a mode."""
 
     series: Series
     points: list[Point]
+    mode: Mode | None = None
 
     @property
     def label(self) -> str:
@@ -100,7 +101,7 @@ class View:
             if series.mode in ("", self.setting.mode):
                 points = [self.point(series.name, policy) for policy in series.points]
                 if points := [each for each in points if each.runs.height]:
-                    found.append(Curve(series, points))
+                    found.append(Curve(series, points, self.setting.mode))
         return found
 
     @property

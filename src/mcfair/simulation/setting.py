@@ -120,6 +120,9 @@ class Setting:
 
     def measured(self, ranks: int) -> tuple[Metric, ...]:
         """Return all metrics of a run with lists of so many ranks: the standard ones, then the named ones."""
+        for each in self.metrics:
+            if each.per_list and getattr(each, "k", 1) > ranks:
+                raise SettingError(f"{each!r}: expected a cutoff from 1 to {ranks}, the ranks of the lists")
         cutoffs = range(1, ranks + 1)
         standard = (Unfairness(), RelativeUnfairness(), *(kind(k=k) for kind in (CNDCG, NDCG) for k in cutoffs))
         return tuple(dict.fromkeys((*standard, *self.metrics)))

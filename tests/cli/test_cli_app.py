@@ -1,0 +1,145 @@
+"""The command line as a program: help, version, errors, signals, streams."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command_line import MCFAIR, SIMULATE, refused, run, start
+
+import mcfair as mf
+
+
+def test_help_names_every_command_and_option():
+    text = run("--help").stdout
+    for command in ("simulate", "reproduce", "run", "tune", "demo", "policies", "clicks", "estimators", "metrics",
+                    "datasets", "serve", "keys"):  # fmt: skip
+        assert f"\n  {command} " in text
+    options = run("simulate", "--help", COLUMNS="200").stdout
+    for option in ("--data", "--split", "--policy", "--setting", "--steps", "--seeds", "--preset", "--min-items",
+                   "--max-items", "--k-s", "--gamma", "--epsilon", "--examination", "--clicks", "--estimator",
+                   "--metric", "--checkpoints", "--threads", "--out", "--json", "--record", "--plugin"):  # fmt: skip
+        assert f"\n  {option} " in options
+    shared = run("tune", "--help", COLUMNS="200").stdout
+    for option in ("--data", "--preset", "--setting", "--examination", "--clicks", "--estimator", "--metric"):
+        assert f"\n  {option} " in shared
+
+
+@pytest.mark.parametrize(("words", "command"), [((), "simulate"), (("keys",), "revoke")])
+def test_a_command_with_subcommands_alone_prints_its_help(words, command):
+    done = run(*words)
+    assert done.stdout == run(*words, "--help").stdout
+    assert f"\n  {command} " in done.stdout
+    assert done.stderr == ""
+
+
+def test_the_version_is_printed():
+    assert run("--version").stdout == f"mcfair {mf.__version__}\n"
+
+
+def test_exit_statuses_of_the_process():
+    """The other tests call the function behind the command; here is the process itself."""
+    assert start().stdout.startswith("Usage: ")
+    usage = start("simulate", "--policy", "TopK", check=False)
+    assert (usage.returncode, usage.stdout, usage.stderr) == (2, "", "mcfair: error: Missing option '--data'.\n")
+    failed = start("simulate", "--data", "nothing", "--policy", "TopK", check=False)
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr.startswith("mcfair: error: no such file or folder: nothing")
+    assert failed.stderr.count("\n") == 1
+    traced = start("simulate", "--data", "nothing", "--policy", "TopK", "--debug", check=False)
+    assert traced.returncode == 1
+    assert "Traceback" in traced.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("simulate",), "Missing option '--data'"),
+        (("simulate", "--data", "mq2008-like"), "Missing option '--policy'"),
+        ((*SIMULATE, "--policy", "TopK", "--surprise"), "No such option: --surprise"),
+        ((*SIMULATE, "--policy", "TopK", "--severity", "2"), "No such option: --severity"),
+        ((*SIMULATE, "--policy", "TopK", "--steps", "ten"), "--steps"),
+        ((*SIMULATE, "--policy", "TopK", "--gamma", "much"), "--gamma"),
+        ((*SIMULATE, "--policy"), "--policy"),
+        (("tune", "--data", "mq2008-like", "--policy", "MMF"), "Missing option '--target'"),
+        (("run",), "Missing argument 'file'"),
+        (("keys", "surprise"), "No such command 'surprise'"),
+        (("nothing",), "No such command 'nothing'"),
+        (("--surprise",), "No such option: --surprise"),
+    ],
+)
+def test_a_usage_error_is_one_line_with_status_2(words, message):
+    assert message in refused(*words, status=2)
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    done = subprocess.run(
+        f"{sys.executable} -m mcfair policies | head -n 1", shell=True, capture_output=True, text=True
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+
+
+def test_a_terminal_that_knows_ascii_only_is_no_error():
+    assert "MCFair" in start(*SIMULATE, "--policy", "MCFair", PYTHONIOENCODING="ascii").stdout
+
+
+def test_the_installed_command_is_the_module():
+    installed = Path(sys.executable).with_name("mcfair")
+    assert subprocess.run([installed, "policies"], capture_output=True, text=True).stdout == run("policies").stdout
+
+
+def test_progress_is_shown_to_people_on_stderr():
+    main, other = pty.openpty()
+    done = subprocess.Popen(
+        [*MCFAIR, *SIMULATE, "--policy", "TopK", "--steps", "3000000"], stdout=subprocess.PIPE, stderr=other,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
+    )  # fmt: skip
+    os.close(other)
+    seen = b""
+    try:
+        while piece := os.read(main, 4096):
+            seen += piece
+    except OSError:  # how a terminal signals that the other side is closed
+        pass
+    os.close(main)
+    out = done.communicate()[0].decode()
+    assert done.returncode == 0
+    assert b"/3000000" in seen
+    assert "TopK" in out
+
+
+def test_ctrl_c_ends_all_processes_and_keeps_what_is_finished(tmp_path):
+    (tmp_path / "long.toml").write_text(
+        'settings = [{mode = "online", steps = 10_000}]\n'
+        'series = [{policies = ["LP(alpha=[0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100])"]}]\n'
+    )
+    words = [*MCFAIR, "run", str(tmp_path / "long.toml"), "--out", str(tmp_path / "out"), "--jobs", "2"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    runs = tmp_path / "out" / "runs"
+    while process.poll() is None and not (runs.exists() and list(runs.glob("[!.]*"))):
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "mcfair: interrupted\n")
+    deadline = time.monotonic() + 10
+    while alive(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert alive(process.pid) == []
+    assert list(runs.glob("[!.]*/run.json"))
+
+
+def alive(session):
+    """Return the command lines of the processes of a session that still run."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, _, _, own = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(own) == session and state != "Z":
+                found.append((folder / "cmdline").read_text())
+        except OSError:
+            continue  # it has just ended
+    return found

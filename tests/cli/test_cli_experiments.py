@@ -1,0 +1,97 @@
+"""The commands that run experiments and write a report: run, reproduce, demo."""
+
+import msgspec
+import pytest
+from command_line import refused, run
+
+import mcfair as mf
+from mcfair.experiments.experiment import Experiment
+
+MINE = """
+title = "Mine"
+settings = [{mode = "post-processing", steps = 200}]
+seeds = 2
+series = [{policies = ["TopK", "MCFair(alpha=[1, 10])"]}]
+"""
+
+
+def test_an_experiment_of_ones_own(tmp_path):
+    (tmp_path / "mine.toml").write_text(MINE)
+    words = ("run", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "out"), "--jobs", "1")
+    text = run(*words).stdout
+    assert "floor (lowest possible)" in text
+    assert "MCFair(alpha=10.0)" in text
+    assert f"Report: {tmp_path / 'out' / 'index.html'}" in text
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "runs").rglob("*")}
+    assert run(*words).stdout == text
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "runs").rglob("*")} == kept
+
+
+@pytest.fixture
+def reduced(monkeypatch):
+    """Reduce experiments further than a command asks for, with plainer figures; collect what it asks for."""
+    whole, asked = Experiment.reduced, []
+
+    def smallest(self, **sizes):
+        asked.append(sizes)
+        show = "table" if self.show == "table" else "cutoffs"
+        return msgspec.structs.replace(whole(self, seeds=1, points=2, shorter=200), show=show)
+
+    monkeypatch.setattr(Experiment, "reduced", smallest)
+    return asked
+
+
+def test_without_the_papers_data_built_in_data_are_used_with_a_note(tmp_path, reduced):
+    done = run("reproduce", "fig2", "--quick", "--out", str(tmp_path), "--jobs", "1", MCFAIR_DATA=str(tmp_path))
+    assert reduced == [{"seeds": 2, "points": 5, "shorter": 10}]
+    assert "mq2008/fold1 is not on this machine" in done.stderr
+    assert "using built-in data of its size instead: mq2008-like" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert (tmp_path / "index.html").exists()
+    assert list((tmp_path / "figures").glob("fig2*.png"))
+
+
+def test_the_demo_shows_all_policies_and_where_the_report_is(tmp_path, reduced):
+    text = run("demo", "--out", str(tmp_path), "--jobs", "1").stdout
+    assert reduced == [{"seeds": 2, "points": 5, "shorter": 5}] * 5
+    for name in mf.registered(mf.Policy):
+        assert name in text
+    assert f"Report: {tmp_path / 'index.html'}" in text
+    assert "(0.0" not in text  # one seed has no spread
+    page = (tmp_path / "index.html").read_text()
+    assert all(f"Figure {number}" in page for number in (2, 3, 4, 5))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("reproduce", "table2"), "unknown experiment 'table2'; did you mean 'table1'?"),
+        (("reproduce", "--data", "mq2009/fold1"), "no such file or folder: mq2009/fold1"),
+        (("reproduce", "--data", "mq2008/fold1"), "is not on this machine"),
+        (("reproduce", "--data", "mq2008-like", "--jobs", "0"), "jobs = 0 is not allowed"),
+        (("run", "none.toml"), "cannot read none.toml: No such file or directory"),
+    ],
+)
+def test_experiments_are_refused_before_any_work(tmp_path, words, message):
+    out = ("--out", str(tmp_path / "out"))
+    assert message in refused(*words, *out, MCFAIR_DATA=str(tmp_path), XDG_DATA_HOME=str(tmp_path))
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('clicks = "Cascad"', "line 1: unknown click model 'Cascad'; did you mean 'Cascade'?"),
+        ('estimator = "IPS(prior_mean=2)"', "IPS: prior_mean = 2 is not allowed: expected a number from 0 to 1"),
+        ('metrics = ["gin"]', "line 1: unknown metric 'gin'; did you mean 'gini'?"),
+    ],
+)
+def test_parts_in_a_file_are_refused_with_their_line(tmp_path, line, message):
+    (tmp_path / "mine.toml").write_text(line + MINE)
+    assert message in refused("run", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "out"))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "cannot write to" in refused("reproduce", "table1", "--data", "mq2008-like", "--out", str(tmp_path / "file"))
