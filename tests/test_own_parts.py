@@ -1,4 +1,4 @@
-"""Parts of a user's own, each in one plugin file: on the command line, in an experiment, in the report, on a cluster."""
+"""Parts of a user's own, each in one plugin file: on the command line, in experiments, in reports, on a cluster."""
 
 import json
 import subprocess
@@ -228,9 +228,8 @@ def same_bits(one, other):
     """Compare two runs; metrics of the compiled and the plain form have names of their own."""
     assert np.array_equal(one.lists, other.lists)
     assert np.array_equal(one.clicks, other.clicks)
-    assert [name.removeprefix("plain_") for name in other.values] == [
-        name.removeprefix("plain_") for name in one.values
-    ]
+    names, others = ([name.removeprefix("plain_") for name in each.values] for each in (one, other))
+    assert names == others
     for ours, theirs in zip(one.values.values(), other.values.values(), strict=True):
         assert np.array_equal(ours, theirs, equal_nan=True)
 
