@@ -351,16 +351,16 @@ def test_the_report_names_every_part(on_two_processes):
         assert f">{text}</td>" in how
     head = page.split("<main>")[0]
     for text in ("Rank by relevance plus a random bonus", "Read from the top and leave after a click",
-                 "both with pseudo-counts. ", "above a threshold. Higher is better."):  # fmt: skip
+                 "both with pseudo-counts.", "above a threshold. Higher is better."):  # fmt: skip
         assert text in head
 
 
 # --- on a cluster ----------------------------------------------------------------------------------------------------
 
 
-def test_a_cluster_whose_workers_have_no_plugin_gives_the_same(folder, results, tmp_path):
+def test_a_cluster_whose_worker_has_no_plugin_gives_the_same(folder, results, tmp_path):
     pytest.importorskip("distributed", reason="needs the extra [cluster]")
-    with cluster(tmp_path, workers=2) as (address, _):
+    with cluster(tmp_path, workers=1) as (address, _):
         experiment = read_experiment(folder / "own.toml")
         remote = run_experiments([experiment], tmp_path / "remote", cluster=address)
     assert remote.runs.sort("key").equals(results.runs.sort("key"), null_equal=True)
