@@ -15,7 +15,7 @@ import mcfair as mf
 from mcfair.cli.app import app
 from mcfair.data.protocols import PROTOCOLS
 from mcfair.experiments.experiment import Experiment, parse_experiment
-from mcfair.parts import parse_part
+from mcfair.parsing import parse_part
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "mcfair"

@@ -1,4 +1,4 @@
-"""Parts of a user's own, each in one plugin file: on the command line, in experiments, in the report, on a cluster."""
+"""Parts of a user's own, each in one plugin file: on the command line, in experiments, in reports, on a cluster."""
 
 import json
 import subprocess
@@ -214,23 +214,25 @@ def mcfair(folder, *words):
     options = [word for name in FILES for word in ("--plugin", name)]
     done = subprocess.run(
         [sys.executable, "-m", "mcfair", *words, *options], cwd=folder, capture_output=True, text=True
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 COMPILED = {"clicks": "Readers(leave=0.7)", "estimator": "Smoothed", "metrics": ["share_shown(threshold=0.1)"]}
-PLAIN = {"clicks": "PlainReaders(leave=0.7)", "estimator": "PlainSmoothed",
-         "metrics": ["plain_share_shown(threshold=0.1)"]}  # fmt: skip
+PLAIN = {
+    "clicks": "PlainReaders(leave=0.7)",
+    "estimator": "PlainSmoothed",
+    "metrics": ["plain_share_shown(threshold=0.1)"],
+}
 
 
 def same_bits(one, other):
     """Compare two runs; metrics of the compiled and the plain form have names of their own."""
     assert np.array_equal(one.lists, other.lists)
     assert np.array_equal(one.clicks, other.clicks)
-    assert [name.removeprefix("plain_") for name in other.values] == [
-        name.removeprefix("plain_") for name in one.values
-    ]
+    names, others = ([name.removeprefix("plain_") for name in each.values] for each in (one, other))
+    assert names == others
     for ours, theirs in zip(one.values.values(), other.values.values(), strict=True):
         assert np.array_equal(ours, theirs, equal_nan=True)
 
@@ -351,17 +353,21 @@ def test_the_report_names_every_part(on_two_processes):
     for text in ("Readers(leave=0.7)", "Smoothed", "share shown(threshold=0.1)", "PlainReaders(leave=0.7)"):
         assert f">{text}</td>" in how
     head = page.split("<main>")[0]
-    for text in ("Rank by relevance plus a random bonus", "Read from the top and leave after a click",
-                 "both with pseudo-counts. ", "above a threshold. Higher is better."):  # fmt: skip
+    for text in (
+        "Rank by relevance plus a random bonus",
+        "Read from the top and leave after a click",
+        "both with pseudo-counts.",
+        "above a threshold. Higher is better.",
+    ):
         assert text in head
 
 
 # --- on a cluster ----------------------------------------------------------------------------------------------------
 
 
-def test_a_cluster_whose_workers_have_no_plugin_gives_the_same(folder, results, tmp_path):
+def test_a_cluster_whose_worker_has_no_plugin_gives_the_same(folder, results, tmp_path):
     pytest.importorskip("distributed", reason="needs the extra [cluster]")
-    with cluster(tmp_path, workers=2) as (address, _):
+    with cluster(tmp_path, workers=1) as (address, _):
         experiment = read_experiment(folder / "own.toml")
         remote = run_experiments([experiment], tmp_path / "remote", cluster=address)
     assert remote.runs.sort("key").equals(results.runs.sort("key"), null_equal=True)

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from same_runs import same
 
 import mcfair as mf
-from mcfair.parts import described_parameters, parse_part, parse_parts
+from mcfair.parsing import parse_part, parse_parts
+from mcfair.parts import described_parameters
 from mcfair.testing import check_part, views
 
 every_kind = pytest.mark.parametrize("kind", BASES)

@@ -12,7 +12,8 @@ from .arrays import BoolArray, IntArray
 from .data.dataset import Dataset
 from .estimators import Estimator
 from .metrics import Metric
-from .parts import Part, parse_part, registered
+from .parsing import parse_part
+from .parts import Part, registered
 from .policies.base import Policy
 from .policies.selection import FALLBACK, choose
 from .random import CLICKS, POLICY, draws

@@ -24,6 +24,7 @@ def test_help_names_every_command_and_option():
                    "--max-items", "--k-s", "--gamma", "--epsilon", "--examination", "--clicks", "--estimator",
                    "--metric", "--checkpoints", "--threads", "--out", "--json", "--record", "--plugin"):  # fmt: skip
         assert f"\n  {option} " in options
+    assert "list[" not in options
     shared = run("tune", "--help", COLUMNS="200").stdout
     for option in ("--data", "--preset", "--setting", "--examination", "--clicks", "--estimator", "--metric"):
         assert f"\n  {option} " in shared

@@ -27,7 +27,8 @@ class PluginOptions:
     """Modules to import before anything is parsed."""
 
     plugin: Annotated[
-        list[str] | None, typer.Option(help="A .py file or module with parts of your own; repeat for several.")
+        list[str] | None,
+        typer.Option(metavar="PLUGIN", help="A .py file or module with parts of your own; repeat for several."),
     ] = None
 
     def load(self) -> None:
@@ -90,7 +91,7 @@ class SettingCommandOptions:
     ] = "IPS"
     metric: Annotated[
         list[str] | None,
-        typer.Option(help="A further metric to measure, such as gini; see mcfair metrics; repeatable."),
+        typer.Option(metavar="METRIC", help="A further metric, such as gini; see mcfair metrics; repeat for several."),
     ] = None
 
     def make(self) -> Setting:

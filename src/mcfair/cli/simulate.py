@@ -22,7 +22,7 @@ __all__ = ["simulate"]
 @with_option_groups
 def simulate(
     data: DataOptions,
-    policy: Annotated[list[str], typer.Option(help="A policy such as 'MCFair(alpha=10)'; repeat to compare.")],
+    policy: Annotated[list[str], typer.Option(metavar="POLICY", help="Such as 'MCFair(alpha=10)'; repeat to compare.")],
     setting: SettingCommandOptions,
     plugins: PluginOptions,
     seeds: Annotated[int, typer.Option(help="Run seeds 0 to N-1.")] = 1,

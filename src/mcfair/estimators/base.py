@@ -9,7 +9,8 @@ import numpy as np
 from .._jit import INTERPRET, Signature, kernel
 from ..arrays import CountArray, FloatArray
 from ..errors import PartError
-from ..parts import Kind, Part, as_part, parse_part
+from ..parsing import as_part, parse_part
+from ..parts import Kind, Part
 
 __all__ = ["ESTIMATE", "ESTIMATE_SIGNATURE", "Estimator", "parse_estimator"]
 

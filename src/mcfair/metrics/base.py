@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..parts import Kind, Part, as_part, parameter_types, parse_part
+from ..parsing import as_part, parse_part
+from ..parts import Kind, Part, parameter_types
 
 __all__ = ["LIST_VALUE", "QUERY_VALUE", "Metric", "parse_metric"]
 

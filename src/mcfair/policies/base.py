@@ -11,7 +11,8 @@ import numpy as np
 from ..arrays import FloatArray, IntArray
 from ..data.dataset import Dataset
 from ..errors import PolicyError
-from ..parts import Kind, Part, as_part, parse_part, parse_parts
+from ..parsing import as_part, parse_part, parse_parts
+from ..parts import Kind, Part
 from ..random import Draws
 from ..state import Query, State
 from .selection import BY_INDEX, TIE_RULES, choose, is_list, policy_calls

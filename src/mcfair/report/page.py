@@ -133,17 +133,8 @@ def settings_table(results: Results) -> Table:
             online = setting.mode == "online"
             parts = (setting.clicks.label, setting.estimator.label) if online else (NOTHING, NOTHING)
             named = ", ".join(metric.label for metric in setting.metrics) or "none"
-            rows.append((each.name, setting.mode, *parts, named, examined, f"{setting.k_s}", f"{setting.gamma:g}"))
-    columns = (
-        "experiment",
-        "setting",
-        "click model",
-        "estimator",
-        "further metrics",
-        "examination",
-        "ranks",
-        "discount",
-    )
+            rows.append((f"{each.name}, {setting.mode}", *parts, named, examined, f"{setting.k_s}"))
+    columns = ("setting", "click model", "estimator", "further metrics", "examination", "ranks")
     note = (
         "The click model is how users click, the estimator how relevance is estimated from their clicks; where "
         "relevance is given, neither is used. Examination is what exposure assumes of users."
@@ -153,7 +144,7 @@ def settings_table(results: Results) -> Table:
         caption="Settings of each experiment",
         columns=columns,
         rows=tuple(rows),
-        text_columns=6,
+        text_columns=5,
         notes=(note,),
     )
 

@@ -7,7 +7,8 @@ import numpy as np
 from .._jit import Signature
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..errors import PartError
-from ..parts import Kind, Part, as_part, parse_part
+from ..parsing import as_part, parse_part
+from ..parts import Kind, Part
 from ..random import CLICKS, Draws, draws
 
 __all__ = ["CLICK", "CLICK_SIGNATURE", "ClickModel", "parse_click_model"]

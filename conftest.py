@@ -1,3 +1,5 @@
+"""Fixtures and order of all tests, doctests of the package included."""
+
 import pytest
 from hypothesis import settings
 
@@ -7,8 +9,10 @@ import mcfair as mf
 settings.register_profile("mcfair", deadline=None)
 settings.load_profile("mcfair")
 
-
-LONGEST = ("cli", "service_soak", "execute", "service_faults", "policies", "service_crash", "service_app", "report")
+LONGEST = (
+    *("processes", "own_parts", "execute", "service_soak", "cli_experiments", "cluster", "service_faults", "cli_app"),
+    *("policies", "service_crash", "report", "service_app", "browser", "claims", "figures"),
+)
 
 
 def pytest_collection_modifyitems(items):
