@@ -60,23 +60,12 @@ def wanted(tmp_path_factory):
     return subprocess.check_output([sys.executable, "-W", "error", "-c", code], text=True, timeout=120)
 
 
-def test_a_script_without_a_main_guard_and_a_script_from_standard_input(tmp_path, wanted):
+def test_a_script_without_a_main_guard(tmp_path, wanted):
     assert wanted.startswith("Results(mine: 6 runs of 3 policies, 2 seed(s)) [")
     file = tmp_path / "script.py"
     file.write_text(SCRIPT.replace("FOLDER", repr(str(tmp_path / "file"))))
-    for command, text in (
-        ([sys.executable, "-W", "error", str(file)], ""),
-        ([sys.executable, "-W", "error", "-"], SCRIPT.replace("FOLDER", repr(str(tmp_path / "piped")))),
-        ([sys.executable, "-W", "error", "-i", "-q"], prompt(SCRIPT.replace("FOLDER", repr(str(tmp_path / "typed"))))),
-    ):
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120)
-        assert (done.returncode, done.stdout) == (0, wanted), done.stderr
-        assert done.stderr.replace(">>> ", "").replace("... ", "").strip() == ""
-
-
-def prompt(source):
-    """A source as it is typed at a prompt, where a blank line ends a block."""
-    return f"exec(compile({source!r}, '<typed>', 'exec'))\n"
+    done = subprocess.run([sys.executable, "-W", "error", str(file)], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, wanted, "")
 
 
 def test_ipython_and_a_notebook(tmp_path, wanted):

@@ -69,7 +69,7 @@ def mistyped_value(E, R, groups, visits, theta):
         (
             "metrics",
             mistyped_value,
-            ["metric mistyped", "Unknown attribute 'summ' of type array", "test_own_parts.py, line"],
+            ["metric mistyped", "Unknown attribute 'summ' of type array", "test_parts_in_runs.py, line"],
         ),
     ],
 )
