@@ -311,9 +311,9 @@ def test_simulate_with_plugins_prints_and_saves_every_part(folder, plugins, tmp_
 
 
 @pytest.fixture(scope="module")
-def on_two_processes(folder):
-    """Run the experiment on two processes; return the folder of its results and what the command printed."""
-    printed = mcfair(folder, "run", "own.toml", "--out", "out", "--jobs", "2")
+def from_the_command_line(folder):
+    """Run the experiment in a process of its own; return the folder of its results and what the command printed."""
+    printed = mcfair(folder, "run", "own.toml", "--out", "out", "--jobs", "1")
     return folder / "out", printed
 
 
@@ -323,8 +323,8 @@ def results(folder, plugins):
     return run_experiments([read_experiment(folder / "own.toml")], folder / "local")
 
 
-def test_an_experiment_on_two_processes_gives_the_runs_of_one(on_two_processes, results):
-    out, printed = on_two_processes
+def test_an_experiment_of_another_process_gives_the_same_runs(from_the_command_line, results):
+    out, printed = from_the_command_line
     assert "share shown(threshold=0.1)" in printed
     assert "│ PlainCurious " in printed
     assert sorted(path.name for path in (out / "runs").iterdir()) == sorted(results.runs["key"])
@@ -345,8 +345,8 @@ def test_compiled_and_plain_forms_agree_in_an_experiment(results):
     assert None not in share
 
 
-def test_the_report_names_every_part(on_two_processes):
-    page = unescape((on_two_processes[0] / "index.html").read_text(encoding="utf-8"))
+def test_the_report_names_every_part(from_the_command_line):
+    page = unescape((from_the_command_line[0] / "index.html").read_text(encoding="utf-8"))
     assert '<th scope="col">share shown(threshold=0.1)</th>' in page
     assert "Curious(weight=3.0)" in page
     how = page.split("How the experiments were run</h2>")[1]
