@@ -128,6 +128,8 @@ def checked(what: str, hint: Any, value: Any, error: type[MCFairError]) -> Any:
     >>> checked("steps", int, "10", SettingError)
     10
     """
+    if type(value).__module__ == "numpy":
+        value = value.tolist()  # NumPy's numbers and arrays as Python's
     options = choices(hint)
     if isinstance(value, str) and value in options:
         return value

@@ -8,9 +8,12 @@ import re
 from typing import Any
 
 from .errors import unknown
-from .parts import AnyPart, parameter_types, registered
+from .parts import AnyPart, parameter_types, registered, shortened
 
 __all__ = ["as_part", "parse_part", "parse_parts"]
+
+LONGEST_INTEGER = 4096
+"""Bits of the largest whole number that is parsed: Python does not write much larger ones in messages."""
 
 
 def parse_part(base: type[AnyPart], text: str) -> AnyPart:
@@ -26,6 +29,8 @@ def parse_parts(base: type[AnyPart], text: str) -> list[AnyPart]:
     """Parse a family of parts: a list of values is one part for each value, the last parameter changing fastest."""
     cls, values = parse_call(base, text)
     options = [value if isinstance(value, list) else [value] for value in values.values()]
+    if not all(options):
+        raise base.kind.error(f"cannot parse {base.kind.name} {shortened(text)}: a list of values is empty")
     return [cls(**dict(zip(values, chosen, strict=True))) for chosen in itertools.product(*options)]
 
 
@@ -67,12 +72,6 @@ def parse_call(base: type[AnyPart], text: str) -> tuple[type[AnyPart], dict[str,
     return cls, values
 
 
-def shortened(value: Any, most: int = 80) -> str:
-    """Return a value quoted, cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
 def literal(node: ast.expr, text: str) -> Any:
     """Return a value as written: a number, inf, a quoted string, a bare word, or a list or tuple of such."""
     if isinstance(node, ast.List | ast.Tuple):
@@ -82,6 +81,7 @@ def literal(node: ast.expr, text: str) -> Any:
     if source in ("inf", "-inf"):
         return float(source)
     try:
-        return ast.literal_eval(node)
+        value = ast.literal_eval(node)
     except (ValueError, RecursionError, MemoryError):
         return source
+    return source[:80] if isinstance(value, int) and value.bit_length() > LONGEST_INTEGER else value

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import keyword
 import warnings
 from collections.abc import Callable
 from types import UnionType
@@ -111,9 +112,12 @@ class Part:
         own = vars(cls)
         if "kernel" not in own and any(method in own for method in cls.kind.methods):
             cls.kernel = None  # an inherited kernel would compute something else than the method
+        if cls.kernel is not None and not callable(cls.kernel):
+            raise cls.kind.error(f"{cls.__name__}: kernel = {cls.kernel!r} is not allowed: expected a function")
         if cls.kernel is not None and not isinstance(cls.kernel, Kernel):
             cls.kernel = Kernel(getattr(cls.kernel, "py_func", cls.kernel))  # a plain function, or Numba's
         dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
+        refuse_reserved_names(cls)
         refuse_unknown_parameters(cls)
 
     def __post_init__(self) -> None:
@@ -196,6 +200,16 @@ def as_number(hint: Any, value: Any) -> float:
     return float(value) if isinstance(value, int | float) else float("nan")
 
 
+def refuse_reserved_names(cls: type[Part]) -> None:
+    """Raise an error if a parameter has the name of something that every part of its kind has."""
+    base = next(each for each in reversed(cls.__mro__) if "kind" in vars(each))
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        taken = inspect.getattr_static(base, field.name, None)
+        if taken is not None and not isinstance(taken, property):
+            reason = f"every {cls.kind.name} has an attribute of that name"
+            raise cls.kind.error(f"{cls.__name__}: a parameter cannot be called {field.name}: {reason}")
+
+
 def refuse_unknown_parameters(cls: type[Part]) -> None:
     """Wrap the constructor such that it names an unknown parameter, suggests the right one and keeps its signature."""
     original = cls.__init__
@@ -265,6 +279,8 @@ def register(cls: AnyClass) -> AnyClass:
     if cls.kernel is None and all(getattr(cls, name) is getattr(base, name) for name in kind.methods):
         raise kind.error(f"{cls.__name__} computes nothing: define {' or '.join(kind.methods)}, or a kernel")
     name, known = cls.name(), kind.registry.get(cls.name())
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise kind.error(f"a {kind.name} cannot be called {shortened(name)}: its name must be a Python identifier")
     if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
         raise kind.error(f"a {kind.name} named {name!r} exists already, in {known.__module__}; choose another name")
     kind.registry[name] = cls
@@ -335,3 +351,9 @@ def described_hint(hint: Any) -> str:
 def summary(cls: type[Part]) -> str:
     """Return the first paragraph of a part's documentation in one line."""
     return (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
+
+
+def shortened(value: Any, most: int = 80) -> str:
+    """Return a value quoted, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 1]}…"

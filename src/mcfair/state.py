@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ._jit import kernel
-from .arrays import BoolArray, CountArray, Counter, FloatArray, IntArray
+from .arrays import BoolArray, CountArray, Counter, FloatArray, IntArray, read_only
 from .data.dataset import Dataset
 from .errors import SettingError
 from .estimators import IPS, Estimator
@@ -72,10 +72,8 @@ class Query(NamedTuple):
 
     def read_only(self) -> Query:
         """Return the same view with arrays that cannot be written to; the memory stays mutable."""
-        arrays = {name: getattr(self, name).view() for name in ("R", "uncertainty", "E", "F", "p", "visits", "groups")}
-        for array in arrays.values():
-            array.flags.writeable = False
-        return self._replace(**arrays)
+        protected = read_only(*self[:-1])  # all but the memory
+        return self._replace(**dict(zip(self._fields[:-1], protected, strict=True)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

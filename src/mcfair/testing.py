@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -118,6 +118,11 @@ def check_value(part: Part) -> None:
     raise AssertionError(f"{part!r} can be changed")
 
 
+def unchanged(before: Sequence[Any], after: Sequence[Any]) -> bool:
+    """Return whether two sequences of arrays are equal."""
+    return all(np.array_equal(old, new) for old, new in zip(before, after, strict=True))
+
+
 # --- the four kinds --------------------------------------------------------------------------------------------------
 
 
@@ -140,9 +145,7 @@ def check_view(policy: Policy, q: Query, visit: int) -> None:
     assert len(set(pi.tolist())) == len(pi), f"{where}: an item twice in {pi}"
     assert all(0 <= d < n for d in pi), f"{where}: positions outside the query in {pi}"
     assert np.array_equal(pi, pi_again), f"{where}: two lists for one session"
-    after: list[Any] = list(q)
-    same = all(np.array_equal(old, new) for old, new in zip(before, after, strict=True))
-    assert same, f"{where}: the view was changed"
+    assert unchanged(before, list(q)), f"{where}: the view was changed"
     if policy.ranks:
         if policy.kernel is not None:
             out = np.empty(len(pi), np.int64)
@@ -172,7 +175,9 @@ def check_click_model(model: ClickModel) -> None:
         pi, truth = generator.permutation(n)[:k], generator.random(n)
         p = model.examined(1.0 / np.log2(np.arange(2, k + 2)))
         rng = draws(seed=3, purpose=CLICKS, query=1, visit=visit)
+        before = pi.copy(), truth.copy(), p.copy()
         hits = model.clicks(pi, truth, p, rng)
+        assert unchanged(before, (pi, truth, p)), f"{model!r} on a list of {k}: its arguments were changed"
         where = f"{model!r} on a list of {k}"
         assert hits.shape == (k,), f"{where}: clicks of shape {hits.shape}"
         assert hits.dtype == np.bool_, f"{where}: clicks of type {hits.dtype}"
@@ -192,12 +197,14 @@ def check_estimator(estimator: Estimator) -> None:
     p = 1.0 / np.log2(np.arange(2, 7))
     E = np.array([sum(int(F[d, j]) * p[j] for j in range(5)) for d in range(20)])
     C = np.minimum(generator.integers(0, 5, 20), F.sum(axis=1)).astype(np.int32)
+    before = C.copy(), E.copy(), F.copy(), p.copy()
     R, uncertainty = estimator.estimates(C, E, F, p)
     for d in range(20):
         where = f"{estimator!r} for {C[d]} clicks and an exposure of {E[d]:.3f}"
         alone = estimator.estimate(int(C[d]), float(E[d]), F[d], p)
         assert not np.isnan(alone).any(), f"{where}: {alone} is not a number"
         assert alone == (R[d], uncertainty[d]), f"{where}: alone {alone}, among others {R[d], uncertainty[d]}"
+        assert unchanged(before, (C, E, F, p)), f"{where}: its arguments were changed"
         assert uncertainty[d] >= 0.0, f"{where}: an uncertainty of {uncertainty[d]}"
         if estimator.kernel is not None:
             out = np.empty(2)
@@ -213,7 +220,9 @@ def check_metric(metric: Metric) -> None:
         arrays: tuple[Any, ...] = (pi, truth, q.p) if metric.per_list else (q.E, truth, q.groups, int(q.visits) + 1)
         if metric.per_list and getattr(metric, "k", 1) > q.p.size:
             continue
+        before = [np.copy(each) for each in arrays]
         value = metric.value(*arrays)
+        assert unchanged(before, arrays), f"{metric!r}: its arguments were changed"
         where = f"{metric!r} on a view of {truth.size} items"
         assert isinstance(value, float), f"{where}: {value!r} is not a float"
         assert not np.isinf(value), f"{where}: {value} is infinite"

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DataOptions", "PluginOptions", "RunOptions", "SettingCommandOptions", "with_option_groups"]
 
+MOST_SEEDS = 100_000
+
 DATA = "A LETOR fold folder or file, a CSV or Parquet table, a built-in profile or a catalogue name."
 
 
@@ -132,8 +134,8 @@ class RunOptions:
 
 def check_seeds(seeds: int) -> None:
     """Validate the number of seeds."""
-    if seeds < 1:
-        raise SettingError(f"seeds = {seeds} is not allowed: expected how many seeds to run, at least 1")
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise SettingError(f"seeds = {seeds} is not allowed: expected how many seeds to run, 1 to {MOST_SEEDS:,}")
 
 
 def with_option_groups(function: Callable[..., Any]) -> Callable[..., Any]:

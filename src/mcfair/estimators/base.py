@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .._jit import INTERPRET, Signature, kernel
-from ..arrays import CountArray, FloatArray
+from ..arrays import CountArray, FloatArray, read_only
 from ..errors import PartError
 from ..parsing import as_part, parse_part
 from ..parts import Kind, Part
@@ -101,10 +101,13 @@ class Estimator(Part, kind=Kind(name="estimator", plural="estimators", methods=(
         self, C: int, E: float, F: CountArray, p: FloatArray, theta: FloatArray, out: FloatArray
     ) -> None:
         """Write what `estimate` returns, as a kernel would."""
-        values = self.attempt(self.estimate, int(C), float(E), F, p)
-        if np.shape(values) != (2,) or np.isnan(values).any():
-            raise PartError(f"{self!r} returned {values!r}, expected an estimate and its uncertainty")
-        out[:] = values
+        values = self.attempt(self.estimate, int(C), float(E), *read_only(F, p))
+        try:
+            out[:] = np.asarray(values, dtype=np.float64).reshape(2)
+        except (TypeError, ValueError):
+            out[:] = np.nan
+        if np.isnan(out).any() or out[1] < 0.0:
+            raise PartError(f"{self!r} returned {values!r}, expected an estimate and its uncertainty of at least 0")
 
 
 @kernel(driver=True)

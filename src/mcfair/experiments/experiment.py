@@ -139,9 +139,17 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise SettingError(
                 f"experiment {self.name}: seeds = {self.seeds}: expected a number of seeds of at least 1"
             )
+        if any(not each.policies for each in self.series):
+            raise SettingError(f"experiment {self.name}: a series has no policies")
         names = [each.name for each in self.series]  # parses every policy, so that errors are found before any run
         if self.compare_with and self.compare_with not in names:
             raise SettingError(f"experiment {self.name}: {unknown('series in compare_with', self.compare_with, names)}")
+        for name in names:
+            same = [each for each in self.series if each.name == name]
+            if len(same) > 1 and len({type(policy) for each in same for policy in each.points}) > 1:
+                raise SettingError(f"experiment {self.name}: two series of different policies are called {name!r}")
+        if self.show == "tradeoff" and not self.k_c:
+            raise SettingError(f"experiment {self.name}: k_c is empty: a trade-off needs at least one cutoff")
         ranks = min(setting.k_s for setting in self.conditions)
         if not all(1 <= k <= ranks for k in self.k_c):
             raise SettingError(f"experiment {self.name}: k_c = {self.k_c}: expected cutoffs from 1 to k_s = {ranks}")

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..arrays import read_only
 from ..parsing import as_part, parse_part
 from ..parts import Kind, Part, parameter_types
 
@@ -92,7 +93,7 @@ class Metric(Part, kind=Kind(name="metric", plural="metrics", methods=("value",)
 
     def plain_value(self, *arguments: Any) -> float:
         """Return what `value` returns, called as a kernel with the parameters last."""
-        value = self.attempt(self.value, *arguments[:-1])
+        value = self.attempt(self.value, *read_only(*arguments[:-1]))
         if not isinstance(value, int | float | np.floating | np.integer):
             raise self.kind.error(f"{self!r} returned {value!r}, expected a number")
         return float(value)

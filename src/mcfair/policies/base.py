@@ -12,10 +12,10 @@ from ..arrays import FloatArray, IntArray
 from ..data.dataset import Dataset
 from ..errors import PolicyError
 from ..parsing import as_part, parse_part, parse_parts
-from ..parts import Kind, Part
+from ..parts import Kind, Part, shortened
 from ..random import Draws
 from ..state import Query, State
-from .selection import BY_INDEX, TIE_RULES, choose, is_list, policy_calls
+from .selection import BY_INDEX, FALLBACK, TIE_RULES, choose, is_list, policy_calls
 
 __all__ = ["Mode", "Policy", "parse_policies", "parse_policy"]
 
@@ -198,7 +198,11 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
 
     def write_scores(self, q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:
         """Write what `score` returns, as a kernel would."""
-        scores = np.asarray(self.attempt(self.score, q.read_only(), rng), dtype=np.float64)
+        returned = self.attempt(self.score, q.read_only(), rng)
+        try:
+            scores = np.asarray(returned, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise PolicyError(f"{self!r} returned {shortened(returned)}, expected {out.size} numbers") from None
         if scores.shape != out.shape:
             raise PolicyError(f"{self!r} returned scores of shape {scores.shape} for {out.size} items")
         out[:] = scores
@@ -206,6 +210,8 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
     def write_list(self, q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> None:
         """Write what `rank` returns, as a kernel would."""
         self.write_positions(self.attempt(self.rank, q.read_only(), rng), out)
+        if out[0] == FALLBACK:
+            raise PolicyError(f"{self!r} returned a list whose entries are not distinct items")
 
     def write_solution(self, q: Query, rng: Draws, out: IntArray) -> None:
         """Write what `solve` returns for a session that the kernel left to Python."""

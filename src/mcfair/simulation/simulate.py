@@ -10,7 +10,8 @@ import numpy as np
 
 from ..arrays import BoolArray, IntArray
 from ..data.dataset import Dataset
-from ..errors import MCFairWarning, SettingError, checked
+from ..errors import DataError, MCFairWarning, SettingError, checked
+from ..parts import shortened
 from ..policies.base import Policy, as_policy
 from ..state import State
 from .run import Run
@@ -98,6 +99,8 @@ def simulate(
 
 def evaluation_pool(data: Dataset) -> tuple[Dataset, BoolArray]:
     """Return the queries that sessions are drawn from, of at least two items each, and which of them are judged."""
+    if not isinstance(data, Dataset):
+        raise DataError(f"expected a Dataset, got {shortened(data)}; mf.open_data opens files and named data")
     pool, judged = data.pool()
     short = int(np.count_nonzero(pool.sizes < 2))
     if short:

@@ -298,14 +298,21 @@ class Trace:
 
         source = Path(folder)
         try:
-            provenance = msgspec.json.decode((source / "run.json").read_bytes())
-            metrics = pl.read_parquet(source / "metrics.parquet")
-            queries = pl.read_parquet(source / "queries.parquet")
-            items = pl.read_parquet(source / "state.parquet")
-            log = source / "sessions.parquet"
-            sessions = pl.read_parquet(log) if log.exists() else None
-        except (OSError, msgspec.DecodeError, pl.exceptions.PolarsError) as error:
-            raise TraceError(f"{source} is not a saved run: {error}") from None
+            return cls._load(source)
+        except (OSError, KeyError, ValueError, msgspec.DecodeError, pl.exceptions.PolarsError) as error:
+            reason = f"it lacks {error}" if isinstance(error, KeyError) else error
+            raise TraceError(f"{source} is not a saved run: {reason}") from None
+
+    @classmethod
+    def _load(cls, source: Path) -> Trace:
+        import polars as pl
+
+        provenance = msgspec.json.decode((source / "run.json").read_bytes())
+        metrics = pl.read_parquet(source / "metrics.parquet")
+        queries = pl.read_parquet(source / "queries.parquet")
+        items = pl.read_parquet(source / "state.parquet")
+        log = source / "sessions.parquet"
+        sessions = pl.read_parquet(log) if log.exists() else None
 
         def columns(frame: pl.DataFrame, prefix: str, dtype: Any) -> Any:
             names = [name for name in frame.columns if name.rstrip("0123456789") == prefix and name != prefix]

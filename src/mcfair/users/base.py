@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._jit import Signature
-from ..arrays import BoolArray, FloatArray, IntArray
+from ..arrays import BoolArray, FloatArray, IntArray, read_only
 from ..errors import PartError
 from ..parsing import as_part, parse_part
 from ..parts import Kind, Part
@@ -95,7 +95,7 @@ class ClickModel(Part, kind=Kind(name="click model", plural="clicks", methods=("
         self, pi: IntArray, truth: FloatArray, p: FloatArray, theta: FloatArray, rng: Draws, hits: BoolArray
     ) -> None:
         """Write what `clicks` returns, as a kernel would."""
-        clicked = np.asarray(self.attempt(self.clicks, pi, truth, p, rng))
+        clicked = np.asarray(self.attempt(self.clicks, *read_only(pi, truth, p), rng))
         if clicked.shape != hits.shape or clicked.dtype != np.bool_:
             raise PartError(f"{self!r} returned {clicked!r}, expected {hits.size} values of True or False")
         hits[:] = clicked
