@@ -36,7 +36,7 @@ class ExposedNoMore(mf.Metric):
 def test_plain_parts_cannot_change_what_they_are_given(option, part):
     with pytest.raises(mf.PartError, match="read-only"):
         mf.simulate(TOY, "TopK", "online", steps=5, **{option: [part] if option == "metrics" else part})
-    with pytest.raises((AssertionError, mf.PartError), match=r"changed|read-only"):
+    with pytest.raises(AssertionError, match=r"changed|read-only"):
         check_part(part)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from .arrays import BoolArray, IntArray
 from .data.dataset import Dataset
+from .errors import MCFairError
 from .estimators import Estimator
 from .metrics import Metric
 from .parsing import parse_part
@@ -88,18 +89,15 @@ def check_part(part: Part) -> None:
     >>> check_part(MCFair(alpha=10.0))
     >>> check_part(Cascade(stop=0.5))
     """
+    checks = {Policy: check_policy, ClickModel: check_click_model, Estimator: check_estimator, Metric: check_metric}
+    check_kind: Any = next((check for base, check in checks.items() if isinstance(part, base)), None)
+    assert check_kind is not None, f"{part!r} is not a policy, click model, estimator or metric"
     check_value(part)
-    if isinstance(part, Policy):
-        check_policy(part)
-    elif isinstance(part, ClickModel):
-        check_click_model(part)
-    elif isinstance(part, Estimator):
-        check_estimator(part)
-    elif isinstance(part, Metric):
-        check_metric(part)
-    else:
-        raise AssertionError(f"{part!r} is not a policy, click model, estimator or metric")
-    check_runs(part)
+    try:
+        check_kind(part)
+        check_runs(part)
+    except MCFairError as error:
+        raise AssertionError(str(error)) from error
 
 
 def check_value(part: Part) -> None:
