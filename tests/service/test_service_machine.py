@@ -397,8 +397,9 @@ FAULTS = {
 """Each fault with the message of the assertion that must catch it. What does not count yet is found by verify only."""
 
 CONTROL = settings(QUICK, max_examples=20, database=None, phases=[Phase.generate])
-FIND = settings(CONTROL, max_examples=300, report_multiple_bugs=False)
-"""Any failing example is sufficient; shrinking it would take minutes."""
+FIND = settings(CONTROL, max_examples=2_000, derandomize=True, report_multiple_bugs=False)
+"""Any failing example is sufficient; shrinking it would take minutes. The same examples every time: a search at random
+missed a rare one once in a while."""
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
