@@ -14,13 +14,14 @@ import pytest
 import mcfair as mf
 
 SOURCE = Path(mf.__file__).parent
+ROOT = Path(__file__).parent.parent
 FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 
 LONGEST_FILE, LONGEST_FUNCTION, MOST_ARGUMENTS = 400, 60, 12
 
 NOT_IMPERATIVE = (
-    "give gives say says tell tells let lets have has take takes make makes forget forgets whether".split()  # noqa: SIM905
+    "give gives say says tell tells let lets have has take takes make makes forget forgets whether what who".split()  # noqa: SIM905
 )
 """Openings that describe or personify instead of naming the effect: Return, Compute, Parse, Build, Write, …"""
 
@@ -62,6 +63,18 @@ def test_docstrings_open_with_the_effect(path):
         if text and not is_property(node) and text.split()[0].strip(",;:.").lower() in NOT_IMPERATIVE:
             wrong.append(f"{node.name}: {text.splitlines()[0]}")
     assert not wrong
+
+
+PAGES = [*FILES, *sorted(ROOT.glob("tests/**/*.py")), *sorted(ROOT.glob("benchmarks/*.py")), ROOT / "conftest.py"]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_docstring_is_a_nominal_riddle(path):
+    """A docstring that opens with "What …" or "Who …" names nothing that a reader could search for."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = [tree, *functions(tree), *(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))]
+    texts = [text for node in nodes if (text := ast.get_docstring(node))]
+    assert [text.splitlines()[0] for text in texts if text.split()[0] in ("What", "Who", "Whose")] == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=named)

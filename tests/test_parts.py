@@ -1,4 +1,4 @@
-"""What holds for parts of all four kinds: policies, click models, estimators and metrics."""
+"""The part mechanism, for all four kinds: policies, click models, estimators and metrics."""
 
 import dataclasses
 import importlib

@@ -105,7 +105,7 @@ class Theirs(Mixin, mf.Policy):
 
 
 def defined(source, name="Theirs", module="users_code"):
-    """What a source defines, executed as at a prompt: no file, no line to look up."""
+    """Execute a source as at a prompt, without a file, and return what it defines."""
     namespace = {"__name__": module}
     exec(source, namespace)
     return namespace[name]

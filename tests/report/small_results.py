@@ -110,7 +110,7 @@ def column(rows: list[list[str]], name: str) -> dict[str, str]:
 
 
 def comparison(results: Results) -> tuple[str, dict[str, list[list[str]]]]:
-    """What the report says of the first experiment's curves, without its figures: the text, and tables by name."""
+    """Return the text and the tables, by name, that the report has on the first experiment's curves."""
     experiment = results.experiments[0]
     report = Report(results)
     found = list(views(results, experiment, experiment.data[0]))

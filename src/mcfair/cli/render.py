@@ -1,4 +1,4 @@
-"""What commands show: tables, progress bars, JSON. Data goes to stdout, progress and notes to stderr."""
+"""Output of commands: tables, progress bars, JSON. Data goes to stdout, progress and notes to stderr."""
 
 from __future__ import annotations
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from .._jit import kernel
 from ..arrays import FloatArray
 from ..parts import NonNegative, register
 from ..random import Draws
 from ..state import Query
-from .gradient import EXPLORATION, FAIRNESS, RELEVANCE, WeightedSum, add_certainty
+from .gradient import EXPLORATION, FAIRNESS, MC_FLOOR, RELEVANCE, WeightedSum, add_certainty
 from .selection import Ties
 
 __all__ = ["FairCo"]
 
 LEAST_RELEVANCE = 0.01  # exposure is divided by relevance, which an estimate may report as 0
-MC_FLOOR = 3  # of theta, after the weights
 
 
 @kernel
@@ -71,14 +68,5 @@ class FairCo(WeightedSum):
     ties: Ties = "index"
 
     kernel = fairco_score
+    weights = (1.0, "alpha", "beta")
     style = ("#D55E00", "v")
-
-    @property
-    def weights(self) -> tuple[float, float, float]:
-        """Relevance, α and β."""
-        return 1.0, self.alpha, self.beta
-
-    @property
-    def theta(self) -> FloatArray:
-        """The weights, then mc_floor."""
-        return np.array([*self.weights, self.mc_floor])

@@ -21,7 +21,7 @@ from .selection import EXAMPLE_DRAWS, Ties, policy_calls
 __all__ = ["ExploreK", "FairK", "MCFair", "RandomK", "TopK"]
 
 Scale = Literal["max", "raw", "mean"]
-"""What the gradient B is divided by: its largest entry, nothing (Eq. 16 as printed), or the visits so far."""
+"""Divisor of the gradient B: its largest entry, 1 (Eq. 16 as printed), or the visits so far."""
 
 MAX, RAW, MEAN = range(3)  # the order of Scale
 
@@ -96,20 +96,23 @@ class WeightedSum(Policy):
 
     The first entries of `theta` are the weights. A term is the score with every other weight set to 0, so that the
     terms add up to the score by construction.
+
+    Attributes
+    ----------
+    weights
+        Weight of each term: a number, or the name of the parameter that holds it.
     """
 
     TERMS: ClassVar[tuple[str, ...]] = ("relevance", "fairness", "exploration")
-
-    @property
-    def weights(self) -> tuple[float, float, float]:
-        """Weights of relevance, fairness and exploration."""
-        raise NotImplementedError
+    weights: ClassVar[tuple[float | str, float | str, float | str]] = (0.0, 0.0, 0.0)
 
     @property
     def theta(self) -> FloatArray:
-        """The weights, then what the terms depend on."""
+        """The weights, then what the terms depend on; "auto" counts as online, where relevance may not be given."""
+        known = self.in_mode("online")
+        weights = [getattr(known, each) if isinstance(each, str) else each for each in self.weights]
         scale = get_args(Scale).index(getattr(self, "scale", "max"))
-        return np.array([*self.weights, scale, getattr(self, "mc_floor")])  # noqa: B009
+        return np.array([*weights, scale, getattr(self, "mc_floor", 0.0)])
 
     def terms(self, q: Query) -> dict[str, FloatArray]:
         """Return the weighted terms of the score, those without weight included."""
@@ -152,12 +155,8 @@ class TopK(WeightedSum):
     ties: Ties = "index"
 
     kernel = gradient_score
+    weights = (1.0, 0.0, "beta")
     style = ("#000000", "s")
-
-    @property
-    def weights(self) -> tuple[float, float, float]:
-        """Relevance and β."""
-        return 1.0, 0.0, self.beta
 
 
 @register
@@ -191,12 +190,8 @@ class FairK(WeightedSum):
     ties: Ties = "index"
 
     kernel = gradient_score
+    weights = (0.0, 1.0, "beta")
     style = ("#56B4E9", "D")
-
-    @property
-    def weights(self) -> tuple[float, float, float]:
-        """Fairness and β."""
-        return 0.0, 1.0, self.beta
 
 
 @register
@@ -224,12 +219,8 @@ class ExploreK(WeightedSum):
     ties: Ties = "index"
 
     kernel = gradient_score
+    weights = (0.0, 0.0, 1.0)
     style = ("#F0E442", "^")
-
-    @property
-    def weights(self) -> tuple[float, float, float]:
-        """Exploration alone."""
-        return 0.0, 0.0, 1.0
 
 
 @register
@@ -265,14 +256,9 @@ class MCFair(WeightedSum):
     ties: Ties = "index"
 
     kernel = gradient_score
+    weights = (1.0, "alpha", "beta")
     style = ("#0072B2", "o")
     auto: ClassVar[dict[str, dict[Mode, float]]] = {"beta": {"post-processing": 0.0, "online": 100.0}}
-
-    @property
-    def weights(self) -> tuple[float, float, float]:
-        """Relevance, α and β; "auto" counts as online, where it is not known that relevance is given."""
-        beta = self.auto["beta"]["online"] if self.beta == "auto" else self.beta
-        return 1.0, self.alpha, float(beta)
 
 
 # --- at random -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What strangers broke: reproducers that stay."""
+"""Regression tests for defects found by users who knew only the documentation."""
 
 import json
 
