@@ -77,7 +77,7 @@ def parse_target(text: str) -> Target:
     if relation != (">=" if metric.higher_is_better else "<="):
         better = f"more {name} is better, use >=" if metric.higher_is_better else f"less {name} is better, use <="
         raise SettingError(f"target {text!r} bounds {name} from the wrong side: {better}")
-    if of_floor is not None and repr(metric) != "unfairness":
+    if of_floor is not None and not metric.has_floor:
         raise SettingError(f"target {text!r}: the floor bounds unfairness and not {name}; use a number")
     if not math.isfinite(float(number)):
         raise SettingError(f"target {text!r}: expected a finite number, got {number}")

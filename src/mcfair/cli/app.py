@@ -56,10 +56,8 @@ app.command()(tune)
 app.command()(experiments.reproduce)
 app.command("run")(experiments.run_file)
 app.command()(experiments.demo)
-app.command("policies")(listings.list_policies)
-app.command("clicks")(listings.list_clicks)
-app.command("estimators")(listings.list_estimators)
-app.command("metrics")(listings.list_metrics)
+for name, (base, called) in listings.PART_KINDS.items():
+    app.command(name)(listings.list_parts(base, called))
 app.command("datasets")(listings.list_datasets)
 add_commands(app, import_plugin, status)
 

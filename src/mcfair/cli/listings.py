@@ -2,57 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from .options import PluginOptions, with_option_groups
 from .render import print_table
 
-__all__ = ["list_clicks", "list_datasets", "list_estimators", "list_metrics", "list_policies"]
+__all__ = ["PART_KINDS", "list_datasets", "list_parts"]
+
+PART_KINDS = {
+    "policies": ("Policy", "policies"),
+    "clicks": ("ClickModel", "click models"),
+    "estimators": ("Estimator", "relevance estimators"),
+    "metrics": ("Metric", "metrics"),
+}
+"""For each command, the base class of the parts that it lists and what they are called."""
 
 
-def show_parts(base_name: str) -> None:
-    """Print a table of the registered parts of one kind, with their parameters."""
-    from rich.table import Table
+def list_parts(base_name: str, called: str) -> Callable[..., Any]:
+    """Return a command that lists the registered parts of one kind."""
 
-    import mcfair
+    def command(plugins: PluginOptions) -> None:
+        from rich.table import Table
 
-    from ..parts import described_parameters, registered, summary
+        import mcfair
 
-    base = getattr(mcfair, base_name)
-    table = Table(base.kind.name, "parameters and defaults", "what it does")
-    for name, cls in registered(base).items():
-        table.add_row(name, "\n".join(described_parameters(cls)), summary(cls))
-    print_table(table)
+        from ..parts import described_parameters, registered, summary
 
+        plugins.load()
+        base = getattr(mcfair, base_name)
+        table = Table(base.kind.name, "parameters and defaults", "what it does")
+        for name, cls in registered(base).items():
+            table.add_row(name, "\n".join(described_parameters(cls)), summary(cls))
+        print_table(table)
 
-@with_option_groups
-def list_policies(plugins: PluginOptions) -> None:
-    """List the policies and their parameters."""
-    plugins.load()
-    show_parts("Policy")
-
-
-@with_option_groups
-def list_clicks(plugins: PluginOptions) -> None:
-    """List the click models and their parameters."""
-    plugins.load()
-    show_parts("ClickModel")
-
-
-@with_option_groups
-def list_estimators(plugins: PluginOptions) -> None:
-    """List the relevance estimators and their parameters."""
-    plugins.load()
-    show_parts("Estimator")
-
-
-@with_option_groups
-def list_metrics(plugins: PluginOptions) -> None:
-    """List the metrics and their parameters."""
-    plugins.load()
-    show_parts("Metric")
+    command.__doc__ = f"List the {called} and their parameters."
+    return with_option_groups(command)
 
 
 def list_datasets() -> None:
-    """List the datasets that --data accepts by name, and where each was found."""
+    """List the data that --data knows by name, and where it was found."""
     from rich.table import Table
 
     from ..data.catalogue import available

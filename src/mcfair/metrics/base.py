@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from ..arrays import read_only
+from ..arrays import FloatArray, read_only
 from ..parsing import as_part, parse_part
 from ..parts import Kind, Part, parameter_types
 
-__all__ = ["LIST_VALUE", "QUERY_VALUE", "Metric", "parse_metric"]
+__all__ = ["LIST_VALUE", "QUERY_VALUE", "Effectiveness", "Metric", "parse_metric"]
 
 # Values that a kernel is compiled for: of a query, or of a list.
 QUERY_VALUE = (np.zeros(1), np.zeros(1), np.zeros(1, np.int64), 0, np.zeros(1))
 LIST_VALUE = (np.zeros(1, np.int64), np.zeros(1), np.zeros(1), np.zeros(1))
+
+
+class Effectiveness(NamedTuple):
+    """NDCG at every cutoff 1..k_s, which a run sums while it is played.
+
+    `ndcg` and `cndcg` have shape (checkpoints, k_s), `query_ndcg` has shape (queries, k_s) and is nan for a query
+    without sessions.
+    """
+
+    ndcg: FloatArray
+    cndcg: FloatArray
+    query_ndcg: FloatArray
 
 
 class Metric(Part, kind=Kind(name="metric", plural="metrics", methods=("value",))):
@@ -35,6 +47,8 @@ class Metric(Part, kind=Kind(name="metric", plural="metrics", methods=("value",)
         Direction of the metric.
     per_list
         Whether it measures lists rather than the exposure of a query.
+    has_floor
+        Whether `fairness_floor` is its lowest possible value.
 
     Examples
     --------
@@ -48,6 +62,12 @@ class Metric(Part, kind=Kind(name="metric", plural="metrics", methods=("value",)
 
     higher_is_better: ClassVar[bool] = False
     per_list: ClassVar[bool] = False
+    has_floor: ClassVar[bool] = False
+
+    @property
+    def needs_lists(self) -> bool:
+        """Whether the lists of a run must be recorded to measure it."""
+        return self.per_list and type(self).from_effectiveness is Metric.from_effectiveness
 
     @classmethod
     def name(cls) -> str:
@@ -90,6 +110,10 @@ class Metric(Part, kind=Kind(name="metric", plural="metrics", methods=("value",)
         if self.kernel is None:
             raise self.kind.error(f"metric {self.name()} defines neither value nor a kernel")
         return float(self.kernel(*args, self.theta))
+
+    def from_effectiveness(self, sums: Effectiveness) -> tuple[FloatArray, FloatArray | None] | None:
+        """Return the values at checkpoints and of each query, if they follow from what every run sums; else None."""
+        return None
 
     def plain_value(self, *arguments: Any) -> float:
         """Return what `value` returns, called as a kernel with the parameters last."""

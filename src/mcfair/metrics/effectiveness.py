@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar
 
 import msgspec
 import numpy as np
@@ -12,10 +12,10 @@ from .._jit import kernel
 from ..arrays import FloatArray, IntArray
 from ..errors import SettingError
 from ..parts import register
-from .base import Metric
+from .base import Effectiveness, Metric
 from .exposure import ragged
 
-__all__ = ["CNDCG", "NDCG", "Effectiveness", "cndcg", "ideal_dcg", "ndcg"]
+__all__ = ["CNDCG", "NDCG", "cndcg", "ideal_dcg", "ndcg"]
 
 
 def ideal_dcg(R: npt.ArrayLike, p: npt.ArrayLike, offsets: npt.ArrayLike | None = None) -> FloatArray:
@@ -123,18 +123,6 @@ def accumulate(values: FloatArray, gamma: float) -> None:
 Cutoff = Annotated[int, msgspec.Meta(ge=1, description="a whole number of at least 1")]
 
 
-class Effectiveness(NamedTuple):
-    """NDCG at every cutoff 1..k_s, which a run sums while it is played.
-
-    `ndcg` and `cndcg` have shape (checkpoints, k_s), `query_ndcg` has shape (queries, k_s) and is nan for a query
-    without sessions.
-    """
-
-    ndcg: FloatArray
-    cndcg: FloatArray
-    query_ndcg: FloatArray
-
-
 @register
 class NDCG(Metric):
     """NDCG@k (Eq. 5) averaged over all sessions so far.
@@ -189,7 +177,7 @@ class NDCG(Metric):
             raise SettingError(f"{self!r}: expected a cutoff from 1 to {ranks}, the ranks of the lists")
         return self.k - 1
 
-    def from_effectiveness(self, sums: Effectiveness) -> tuple[FloatArray, FloatArray]:
+    def from_effectiveness(self, sums: Effectiveness) -> tuple[FloatArray, FloatArray | None]:
         """Return the values at checkpoints and of each query from what the run has summed."""
         column = self.column(sums.ndcg.shape[1])
         return sums.ndcg[:, column].copy(), sums.query_ndcg[:, column].copy()
@@ -219,7 +207,6 @@ class CNDCG(NDCG):
         """The paper's spelling."""
         return f"cNDCG@{self.k}"
 
-    def from_effectiveness(self, sums: Effectiveness) -> tuple[FloatArray, FloatArray]:
-        """Return the values at checkpoints; a single query has no cumulative value, so its mean NDCG is returned."""
-        column = self.column(sums.cndcg.shape[1])
-        return sums.cndcg[:, column].copy(), sums.query_ndcg[:, column].copy()
+    def from_effectiveness(self, sums: Effectiveness) -> tuple[FloatArray, FloatArray | None]:
+        """Return the values at checkpoints; a single query has no cumulative value."""
+        return sums.cndcg[:, self.column(sums.cndcg.shape[1])].copy(), None

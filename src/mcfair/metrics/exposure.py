@@ -158,6 +158,7 @@ class Unfairness(Metric):
     """
 
     kernel = unfairness_value
+    has_floor = True
 
 
 @kernel

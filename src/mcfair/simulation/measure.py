@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -14,63 +14,75 @@ from ..errors import PartError
 from ..metrics.base import LIST_VALUE, QUERY_VALUE, Metric
 from .loop import QueryTable, Snapshots, Stream
 
-__all__ = ["Sums", "measure"]
+__all__ = ["ExposureRun", "ListRun", "Sums", "measure"]
+
+
+class SumArrays(NamedTuple):
+    """Sums of a metric by block and checkpoint, numbers of values and of nan, and the latest value of each query."""
+
+    totals: FloatArray
+    counted: IntArray
+    left_out: IntArray
+    latest: FloatArray
+
+
+class ExposureRun(NamedTuple):
+    """Arguments of a metric of exposure: the queries of some blocks at the checkpoints of one call of the loop."""
+
+    table: QueryTable
+    snapshots: Snapshots
+    bounds: IntArray
+    blocks: tuple[int, int]
+
+
+class ListRun(NamedTuple):
+    """Arguments of a metric of lists: all recorded lists of a run."""
+
+    table: QueryTable
+    stream: Stream
+    p: FloatArray
+    lists: CountArray
+    bounds: IntArray
+    pi: IntArray  # scratch
+
+
+@kernel
+def add_value(x: float, block: int, m: int, sums: SumArrays) -> None:
+    """Add a value to its block at checkpoint m; nan is left out."""
+    if x == x:
+        sums.totals[block, m] += x
+        sums.counted[block, m] += 1
+    else:
+        sums.left_out[block, m] += 1
 
 
 @kernel(driver=True)
-def fill_query_values(
-    value: Callable[..., float],
-    theta: FloatArray,
-    table: QueryTable,
-    snapshots: Snapshots,
-    bounds: IntArray,
-    blocks: tuple[int, int],
-    totals: FloatArray,
-    counted: IntArray,
-    left_out: IntArray,
-    latest: FloatArray,
-) -> None:
+def fill_query_values(value: Callable[..., float], theta: FloatArray, run: ExposureRun, sums: SumArrays) -> None:
     """Add the value of every judged, visited query with a relevant item to its block, at each checkpoint.
 
-    `latest` keeps the value of each query at the last checkpoint.
+    `sums.latest` keeps the value of each query at the last checkpoint.
     """
+    table, snapshots = run.table, run.snapshots
     for mark in range(snapshots.E.shape[0]):
-        m = snapshots.first_mark + mark
-        for block in range(blocks[0], blocks[1]):
-            for q in range(bounds[block], bounds[block + 1]):
+        for block in range(run.blocks[0], run.blocks[1]):
+            for q in range(run.bounds[block], run.bounds[block + 1]):
                 low, high = table.offsets[q], table.offsets[q + 1]
                 visits = snapshots.visits[mark, q - snapshots.first_query]
                 if table.judged[q] and visits > 0 and table.ideal[q, 0] > 0.0:
                     E = snapshots.E[mark, low - snapshots.first_item : high - snapshots.first_item]
                     x = value(E, table.R[low:high], table.groups[low:high], visits, theta)
-                    latest[q] = x
-                    if x == x:
-                        totals[block, m] += x
-                        counted[block, m] += 1
-                    else:
-                        left_out[block, m] += 1
+                    sums.latest[q] = x
+                    add_value(x, block, snapshots.first_mark + mark, sums)
 
 
 @kernel(driver=True)
-def fill_list_values(
-    value: Callable[..., float],
-    theta: FloatArray,
-    table: QueryTable,
-    stream: Stream,
-    p: FloatArray,
-    lists: CountArray,
-    bounds: IntArray,
-    pi: IntArray,
-    totals: FloatArray,
-    counted: IntArray,
-    left_out: IntArray,
-    latest: FloatArray,
-) -> None:
-    """Add the value of every list of the judged queries to the next checkpoint; `latest` keeps their means."""
-    for block in range(bounds.shape[0] - 1):
-        for q in range(bounds[block], bounds[block + 1]):
+def fill_list_values(value: Callable[..., float], theta: FloatArray, run: ListRun, sums: SumArrays) -> None:
+    """Add the value of every list of the judged queries to the next checkpoint; `sums.latest` keeps their means."""
+    table, stream = run.table, run.stream
+    for block in range(run.bounds.shape[0] - 1):
+        for q in range(run.bounds[block], run.bounds[block + 1]):
             low, high = table.offsets[q], table.offsets[q + 1]
-            k = min(p.shape[0], high - low)
+            k = min(run.p.shape[0], high - low)
             m, total, size = 0, 0.0, 0
             for at in range(stream.starts[q], stream.starts[q + 1]):
                 t = stream.when[at]
@@ -78,17 +90,14 @@ def fill_list_values(
                     m += 1
                 if table.judged[q]:
                     for j in range(k):
-                        pi[j] = lists[t, j]
-                    x = value(pi[:k], table.R[low:high], p, theta)
+                        run.pi[j] = run.lists[t, j]
+                    x = value(run.pi[:k], table.R[low:high], run.p, theta)
+                    add_value(x, block, m, sums)
                     if x == x:
-                        totals[block, m] += x
-                        counted[block, m] += 1
                         total += x
                         size += 1
-                    else:
-                        left_out[block, m] += 1
             if size > 0:
-                latest[q] = total / size
+                sums.latest[q] = total / size
 
 
 class Sums:
@@ -96,57 +105,23 @@ class Sums:
 
     def __init__(self, metric: Metric, blocks: int, marks: int, queries: int) -> None:
         self.metric = metric
-        self.totals = np.zeros((blocks, marks))
-        self.counted, self.left_out = np.zeros((blocks, marks), np.int64), np.zeros((blocks, marks), np.int64)
-        self.latest = np.full(queries, np.nan)
+        shape = blocks, marks
+        counted, left_out = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        self.arrays = SumArrays(np.zeros(shape), counted, left_out, np.full(queries, np.nan))
 
     def means(self) -> FloatArray:
         """Return the mean at each checkpoint: over queries, or lists over all sessions so far; nan if all were nan."""
-        totals, counted, left_out = (each.sum(axis=0) for each in (self.totals, self.counted, self.left_out))
+        totals, counted, left_out = (each.sum(axis=0) for each in self.arrays[:3])
         if self.metric.per_list:
             totals, counted, left_out = np.cumsum(totals), np.cumsum(counted), np.cumsum(left_out)
         return np.where((counted == 0) & (left_out > 0), np.nan, totals / np.maximum(counted, 1))
 
 
-# A kernel is inlined into its driver, because a function argument takes Numba a tenth of a millisecond to prepare.
+def inlined(fill: AnyKernel, value: AnyKernel) -> AnyKernel:
+    """Return a driver with a metric's kernel inlined: a function argument takes Numba 0.1 ms to prepare."""
 
-
-def query_driver(value: AnyKernel) -> AnyKernel:
-    """Return `fill_query_values` for one metric's kernel."""
-
-    def driver(
-        theta: FloatArray,
-        table: QueryTable,
-        snapshots: Snapshots,
-        bounds: IntArray,
-        blocks: tuple[int, int],
-        totals: FloatArray,
-        counted: IntArray,
-        left_out: IntArray,
-        latest: FloatArray,
-    ) -> None:
-        fill_query_values(value, theta, table, snapshots, bounds, blocks, totals, counted, left_out, latest)
-
-    return Kernel(driver, cached=value.cached, allocates=value.allocates)
-
-
-def list_driver(value: AnyKernel) -> AnyKernel:
-    """Return `fill_list_values` for one metric's kernel."""
-
-    def driver(
-        theta: FloatArray,
-        table: QueryTable,
-        stream: Stream,
-        p: FloatArray,
-        lists: CountArray,
-        bounds: IntArray,
-        pi: IntArray,
-        totals: FloatArray,
-        counted: IntArray,
-        left_out: IntArray,
-        latest: FloatArray,
-    ) -> None:
-        fill_list_values(value, theta, table, stream, p, lists, bounds, pi, totals, counted, left_out, latest)
+    def driver(theta: FloatArray, run: Any, sums: SumArrays) -> None:
+        fill(value, theta, run, sums)
 
     return Kernel(driver, cached=value.cached, allocates=value.allocates)
 
@@ -155,16 +130,15 @@ DRIVERS: WeakKeyDictionary[AnyKernel, Callable[..., None]] = WeakKeyDictionary()
 """The compiled driver of each metric's kernel: the types of its arguments are the same in every run."""
 
 
-def measure(sums: Sums, *arguments: Any) -> None:
-    """Add the values of a metric over what it is given: of queries at checkpoints, or of lists."""
+def measure(sums: Sums, run: ExposureRun | ListRun) -> None:
+    """Add the values of a metric: of queries at checkpoints, or of lists."""
     metric, kernel = sums.metric, sums.metric.kernel
-    every = metric.theta, *arguments, sums.totals, sums.counted, sums.left_out, sums.latest
+    fill: AnyKernel = fill_list_values if metric.per_list else fill_query_values
+    arguments = metric.theta, run, sums.arrays
     if kernel is None or INTERPRET:
-        driver = fill_list_values if metric.per_list else fill_query_values
-        driver.interpreted(metric.plain_value if kernel is None else kernel.interpreted, *every)
+        fill.interpreted(metric.plain_value if kernel is None else kernel.interpreted, *arguments)
         return
     if kernel not in DRIVERS:
         metric.compiled(*(LIST_VALUE if metric.per_list else QUERY_VALUE))  # alone first, for a clear error
-        driver = (list_driver if metric.per_list else query_driver)(kernel)
-        DRIVERS[kernel] = compile_kernel(driver, f"metric {metric!r}", PartError, *every)[1]
-    DRIVERS[kernel](*every)
+        DRIVERS[kernel] = compile_kernel(inlined(fill, kernel), f"metric {metric!r}", PartError, *arguments)[1]
+    DRIVERS[kernel](*arguments)

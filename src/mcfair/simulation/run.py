@@ -23,7 +23,8 @@ from ..data.dataset import Dataset
 from ..errors import PolicyError
 from ..estimators.base import ESTIMATE, ESTIMATE_SIGNATURE
 from ..estimators.ips import ips_estimate
-from ..metrics.effectiveness import Effectiveness, ideal_dcg
+from ..metrics.base import Effectiveness
+from ..metrics.effectiveness import ideal_dcg
 from ..policies.base import Policy
 from ..policies.selection import (
     FALLBACK,
@@ -52,7 +53,7 @@ from .loop import (
     group_sessions,
     play,
 )
-from .measure import Sums, measure
+from .measure import ExposureRun, ListRun, Sums, measure
 from .setting import Setting
 from .trace import Trace
 
@@ -132,13 +133,9 @@ class Run:
         self.accumulators = Accumulators(np.zeros(sums), np.zeros(sums), np.zeros((data.queries, ranks)))
         self.sums = [Sums(each, blocks, marks, data.queries) for each in setting.measured(ranks)]
         self.fallbacks: list[int] = []  # the query of each session that the kernel left to `solve`
-        lists = record or any(self._needs_lists(each) for each in self.sums)
+        lists = record or any(each.metric.needs_lists for each in self.sums)
         shape = (self.sessions if lists else 0, ranks)
         self.log = Log(np.full(shape, -1, np.int32), np.zeros(shape, np.bool_))
-
-    @staticmethod
-    def _needs_lists(sums: Sums) -> bool:
-        return sums.metric.per_list and not hasattr(sums.metric, "from_effectiveness")
 
     def _stream(self, ends: IntArray) -> Stream:
         starts = np.zeros(self.data.queries + 1, np.int64)
@@ -214,9 +211,9 @@ class Run:
                     with ThreadPoolExecutor(threads) as pool:
                         list(pool.map(one_call, groups))
             for sums in self.sums:
-                if self._needs_lists(sums):
-                    pi = np.zeros(self.state.p.size, np.int64)
-                    measure(sums, self.table, self.stream, self.state.p, self.log.lists, self.bounds, pi)
+                if sums.metric.needs_lists:
+                    p, pi = self.state.p, np.zeros(self.state.p.size, np.int64)
+                    measure(sums, ListRun(self.table, self.stream, p, self.log.lists, self.bounds, pi))
         return time.perf_counter() - begun - sum(compiling)
 
     def _arguments(self, memory: Any, snapshots: Snapshots, scratch: Scratch) -> tuple[Any, ...]:
@@ -264,7 +261,7 @@ class Run:
             raise PolicyError(f"{self.policy!r} returned {fault(verdict)} for query {self.data.query_id(query)}")
         for sums in self.sums:
             if not sums.metric.per_list:
-                measure(sums, self.table, snapshots, self.bounds, blocks)
+                measure(sums, ExposureRun(self.table, snapshots, self.bounds, blocks))
         if progress is not None:
             progress(int(played.sum()) - before)
 
@@ -321,11 +318,11 @@ class Run:
         values: dict[str, FloatArray] = {}
         query_values: dict[str, FloatArray] = {}
         for sums in self.sums:
-            text = repr(sums.metric)
-            if hasattr(sums.metric, "from_effectiveness"):
-                values[text], query_values[text] = sums.metric.from_effectiveness(effectiveness)
-            else:
-                values[text], query_values[text] = sums.means(), sums.latest
+            known = sums.metric.from_effectiveness(effectiveness)
+            at_checkpoints, of_queries = (sums.means(), sums.arrays.latest) if known is None else known
+            values[repr(sums.metric)] = at_checkpoints
+            if of_queries is not None:
+                query_values[repr(sums.metric)] = of_queries
         provenance = {
             "policy": repr(self.given_policy),
             "setting": self.setting.to_dict(),

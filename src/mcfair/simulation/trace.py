@@ -57,7 +57,8 @@ class Trace:
         Each metric at the checkpoints, by its text: "unfairness", "relative_unfairness", "ndcg@1", "cndcg@1", …, and
         the metrics that the setting names.
     query_values : dict of (queries,) arrays
-        The same for each query at the end; nan for a query that was never visited or is not judged.
+        The same for each query at the end, for metrics that a single query has; nan for a query that was never visited
+        or is not judged.
     query_judged : (queries,) bool array
         Whether the query counts in the figures: false for training and validation queries under preset "paper".
     query_sessions : (queries,) int array
@@ -191,7 +192,7 @@ class Trace:
                 "sessions": self.query_sessions,
                 "visits": self.state.visits,
                 "judged": self.query_judged,
-                **{text: values for text, values in self.query_values.items() if not text.startswith("cndcg@")},
+                **self.query_values,
             }
         )
 
