@@ -1,6 +1,8 @@
 """Regression tests for defects found by users who knew only the documentation."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -60,6 +62,71 @@ def test_numbers_of_numpy_are_numbers(number):
 def test_experiments_without_meaning_are_refused(lines, reason):
     with pytest.raises(mf.MCFairError, match=reason):
         parse_experiment(lines, "mine.toml")
+
+
+ONE_SERIES = '[[series]]\nlabel = "ours"\npolicies = ["TopK"]'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f'show = "pie"\n{ONE_SERIES}', r"line 1: unknown show = 'pie'; available: table, cutoffs, tradeoff$"),
+        (f'preset = "wsdm"\n{ONE_SERIES}', r"line 1: .* available: paper, wsdm23$"),
+        (f'settings = [{{mode = "online", steps = 5}}]\nsteps = 3\n{ONE_SERIES}', r"line 2: unknown key 'steps'"),
+        (ONE_SERIES.replace("TopK", "TopKK"), r"line 3: unknown policy 'TopKK'; did you mean 'TopK'"),
+        (f'settings = ["online", "online"]\n{ONE_SERIES}', "settings has .* twice"),
+        (f'data = ["mine", "mine"]\n{ONE_SERIES}', "data has 'mine' twice"),
+    ],
+)
+def test_errors_in_an_experiment_name_the_line_and_what_is_allowed(text, message):
+    with pytest.raises(mf.SettingError, match=message):
+        parse_experiment(text, "mine.toml")
+
+
+def test_a_mistake_in_an_experiment_leaves_nothing_behind(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(ONE_SERIES.replace("TopK", "TopKK"))
+    result = subprocess.run(
+        [sys.executable, "-m", "mcfair", "run", str(file), "--out", str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode != 0
+    assert "mine.toml, line 3: unknown policy 'TopKK'" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: mf.open_data("mq2008-like", min_items=-1), mf.SettingError, "min_items = -1 .* at least 0"),
+        (lambda: mf.open_data("mq2008-like", max_items=-1), mf.SettingError, "max_items = -1 .* at least 0"),
+        (lambda: mf.Dataset(offsets=[0, 1.5, 2], y=[1, 1]), mf.DataError, r"whole numbers .* got \[0, 1.5, 2\]"),
+        (lambda: mf.Dataset(offsets=None, y=[1]), mf.DataError, "offsets must be whole numbers .* got None"),
+        (lambda: mf.Dataset(offsets=["a"], y=[1]), mf.DataError, "offsets must be whole numbers"),
+        (lambda: mf.synthetic(None), mf.DataError, "unknown profile 'None'"),
+        (lambda: mf.simulate(TOY, "TopK", state=3), mf.SettingError, "state = 3 .* expected a State"),
+        (lambda: mf.fairness_floor(TOY, [1, 1], [2.0, 1.0]), mf.SettingError, "expected numbers from 0 to 1"),
+    ],
+)
+def test_wrong_values_are_refused_in_one_line(call, error, message):
+    with pytest.raises(error, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_plugin_that_exits_is_refused(tmp_path):
+    script = tmp_path / "leaves.py"
+    script.write_text("import sys\nsys.exit(0)\n")
+    result = subprocess.run(
+        [sys.executable, "-m", "mcfair", "policies", "--plugin", str(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode != 0
+    assert "leaves.py: SystemExit" in result.stderr
 
 
 def test_a_score_that_is_text_is_refused_in_one_line():

@@ -110,6 +110,32 @@ def test_a_session_that_the_kernel_hands_over_goes_to_solve():
     assert trace.provenance["fallbacks"] == 3
 
 
+@mf.kernel
+def counting_fallback(q, theta, rng, out):
+    q.memory[0] += 1
+    out[0] = -1
+
+
+def test_the_kernel_runs_once_in_a_session_that_it_hands_over():
+    calls = np.zeros((1, 1))
+
+    class Counting(mf.Policy):
+        kernel = counting_fallback
+        ranks = True
+
+        def prepare(self, data, state, rng):
+            return calls
+
+        def solve(self, q, rng):
+            return np.arange(q.p.size)
+
+    Counting().rank(view([0.1, 0.2, 0.3], k=2)._replace(memory=calls[0]), draws(0, POLICY))
+    assert calls[0, 0] == 1
+    trace = mf.simulate(mf.Dataset(offsets=[0, 3], y=[0, 1, 2]), Counting(), steps=4, k_s=2)
+    assert trace.provenance["fallbacks"] == 4
+    assert calls[0, 0] == 1 + 4
+
+
 @pytest.mark.parametrize(
     ("solve", "message"),
     [

@@ -79,7 +79,9 @@ class SettingCommandOptions:
         str, typer.Option(help="post-processing (relevance is given) or online (it is learnt from clicks).")
     ] = "post-processing"
     steps: Annotated[int | None, typer.Option(help="Steps  [default: 10,000 post-processing, 100,000 online]")] = None
-    k_s: Annotated[int | None, typer.Option(help="Ranks that are shown  [default: 5]")] = None
+    k_s: Annotated[
+        int | None, typer.Option(help="Ranks that are shown  [default: as many as --examination has, or 5]")
+    ] = None
     examination: Annotated[
         str,
         typer.Option(help="What exposure assumes: a severity of position bias, or probabilities: 1,0.6,0.4."),

@@ -43,7 +43,7 @@ def import_plugin(name: str) -> None:
         module_spec.loader.exec_module(module)
     except MCFairError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that ends with sys.exit() is no plugin
         raise SettingError(f"cannot import {name}: {type(error).__name__}: {error}") from error
 
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from html import escape
-from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..errors import DataError
-from .grades import GradeArray, checked_grades, checked_y_max, relevance
+from .checks import check_ids, checked_grades, checked_offsets, checked_y_max
+from .grades import GradeArray, relevance
 from .groups import checked_codes, encode_groups, groups_within_queries
 from .protocols import NO_PROTOCOL, Protocol
 
@@ -89,6 +88,28 @@ class Dataset:
     protocol: Protocol = NO_PROTOCOL
     catalogue: str = ""
 
+    if TYPE_CHECKING:  # whatever can be made into an array may be given, but the fields are arrays
+
+        def __init__(
+            self,
+            *,
+            offsets: npt.ArrayLike,
+            y: npt.ArrayLike,
+            R: npt.ArrayLike | None = None,
+            y_max: int | None = None,
+            scores: npt.ArrayLike | None = None,
+            X: npt.ArrayLike | None = None,
+            groups: Sequence[str | int | None] | IntArray | None = None,
+            group_names: tuple[str, ...] = (),
+            query_ids: Sequence[str] | None = None,
+            item_ids: Sequence[str] | None = None,
+            places: npt.ArrayLike | None = None,
+            name: str = "data",
+            fingerprint: str = "",
+            protocol: Protocol = NO_PROTOCOL,
+            catalogue: str = "",
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         def put(field: str, value: Any) -> None:
             if isinstance(value, np.ndarray) and value.flags.writeable:
@@ -96,10 +117,7 @@ class Dataset:
                 value.flags.writeable = False
             object.__setattr__(self, field, value)
 
-        put("offsets", np.ascontiguousarray(self.offsets, dtype=np.int64))
-        if self.offsets.ndim != 1 or self.offsets.size < 1 or self.offsets[0] != 0 or np.any(np.diff(self.offsets) < 0):
-            got = " ".join(str(self.offsets).split())
-            raise DataError(f"{self.name}: offsets must begin with 0 and never fall, got {got}")
+        put("offsets", checked_offsets(self.offsets, self.name))
         put("y", checked_grades(self.y, self.name))
         put("y_max", checked_y_max(self.y_max, self.y, self.name))
         put("R", relevance(self.y, self.y_max) if self.R is None else np.ascontiguousarray(self.R, dtype=np.float64))
@@ -117,7 +135,7 @@ class Dataset:
             put("groups", codes)
             put("group_names", names)
         self._check_arrays()
-        self._check_ids()
+        check_ids(self.query_ids, self.item_ids, self.offsets, self.query_id, self.name)
         if not self.fingerprint:
             put("fingerprint", self._hash())
 
@@ -139,18 +157,6 @@ class Dataset:
             if value is not None and not (good := np.isfinite(value) & (value >= low) & (value <= high)).all():
                 allowed = "numbers from 0 to 1" if field == "R" else "finite numbers"
                 raise DataError(f"{self.name}: {field} must hold {allowed}, got {value[~good].flat[0]}")
-
-    def _check_ids(self) -> None:
-        if self.query_ids is not None and len(set(self.query_ids)) < self.queries:
-            raise DataError(f"{self.name}: query ids must be distinct, got {most_frequent(self.query_ids)!r} twice")
-        if self.item_ids is not None:
-            for query, (begin, end) in enumerate(pairwise(self.offsets.tolist())):
-                ids = self.item_ids[begin:end]
-                if len(set(ids)) < end - begin:
-                    raise DataError(
-                        f"{self.name}: item ids must be distinct within a query, got {most_frequent(ids)!r} twice in "
-                        f"query {self.query_id(query)!r}"
-                    )
 
     def _hash(self) -> str:
         digest = hashlib.sha256()
@@ -391,8 +397,3 @@ class Dataset:
             **{field: rows(getattr(self, field), chosen) for field in ("query_ids", "places")},
             fingerprint=hashlib.sha256(self.fingerprint.encode() + chosen.tobytes()).hexdigest(),
         )
-
-
-def most_frequent(ids: Sequence[str]) -> str:
-    """Return the id that occurs most often."""
-    return Counter(ids).most_common(1)[0][0]

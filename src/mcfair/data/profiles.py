@@ -94,7 +94,7 @@ def synthetic(name: str, seed: int = 0) -> Dataset:
     83
     """
     if name not in PROFILES:
-        raise DataError(unknown("profile", name, PROFILES))
+        raise DataError(unknown("profile", str(name), PROFILES))
     try:
         whole = operator.index(seed)
     except TypeError:

@@ -78,6 +78,9 @@ class Protocol:
         >>> bounded.min_items, bounded.max_items
         (6, 19)
         """
+        for name, bound in (("min_items", min_items), ("max_items", max_items)):
+            if bound is not None and bound < 0:
+                raise SettingError(f"{name} = {bound} is not allowed: expected a number of items of at least 0")
         return dataclasses.replace(
             self,
             min_items=self.min_items if min_items is None else min_items,

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 import msgspec
 
 from ..data.catalogue import CATALOGUE, locate
 from ..data.files import path_exists
-from ..errors import DataError, MCFairError, SettingError, unknown
+from ..errors import DataError, MCFairError, SettingError, choices, unknown
 from ..policies.base import Policy, parse_policies
 from ..simulation.setting import Setting, make_setting
 
@@ -141,15 +141,20 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             )
         if any(not each.policies for each in self.series):
             raise SettingError(f"experiment {self.name}: a series has no policies")
-        names = [each.name for each in self.series]  # parses every policy, so that errors are found before any run
+        policies = [each.points for each in self.series]  # errors are found before any run
+        names = [each.name for each in self.series]
         if self.compare_with and self.compare_with not in names:
             raise SettingError(f"experiment {self.name}: {unknown('series in compare_with', self.compare_with, names)}")
         for name in names:
-            same = [each for each in self.series if each.name == name]
-            if len(same) > 1 and len({type(policy) for each in same for policy in each.points}) > 1:
+            same = [points for each, points in zip(names, policies, strict=True) if each == name]
+            if len(same) > 1 and len({type(policy) for points in same for policy in points}) > 1:
                 raise SettingError(f"experiment {self.name}: two series of different policies are called {name!r}")
         if self.show == "tradeoff" and not self.k_c:
             raise SettingError(f"experiment {self.name}: k_c is empty: a trade-off needs at least one cutoff")
+        for what, values in (("data", self.data), ("settings", self.conditions)):
+            twice = [value for i, value in enumerate(values) if value in values[:i]]
+            if twice:
+                raise SettingError(f"experiment {self.name}: {what} has {twice[0]!r} twice")
         ranks = min(setting.k_s for setting in self.conditions)
         if not all(1 <= k <= ranks for k in self.k_c):
             raise SettingError(f"experiment {self.name}: k_c = {self.k_c}: expected cutoffs from 1 to k_s = {ranks}")
@@ -334,6 +339,9 @@ def located(message: str, text: str) -> tuple[str, str]:
         allowed = Paper if "paper" in parts else Series if "series" in parts else Experiment
         message = unknown("key", surplus[1], allowed.__struct_fields__)
         parts.append(surplus[1])
+    elif wrong := re.match(r"Invalid enum value '(.*)'$", message):
+        hints = get_type_hints(Series if "series" in parts else Experiment)
+        message = unknown(f"{'.'.join(parts)} =", wrong[1], filter(None, choices(hints[parts[-1]])))
     elif parts:
         message = f"{'.'.join(parts)}: {message[0].lower()}{message[1:]}"
     line = line_of(parts, text) if parts else line_with(message, text)
@@ -350,8 +358,10 @@ def line_with(message: str, text: str) -> int | None:
 def line_of(parts: list[str], text: str) -> int | None:
     """Return the line of a key, after the heading of its table if it is in one of several."""
     lines, begin, found = text.splitlines(), 0, None
-    for part in parts:
-        pattern = rf"\s*(\[+\s*)?([\w.-]+\.)?\"?{re.escape(part)}\"?\s*(\]+|=)|.*[{{,]\s*{re.escape(part)}\s*="
+    for depth, part in enumerate(parts):
+        pattern = rf"\s*(\[+\s*)?([\w.-]+\.)?\"?{re.escape(part)}\"?\s*(\]+|=)"
+        if depth:  # it may be a key of an inline table
+            pattern += rf"|.*[{{,]\s*{re.escape(part)}\s*="
         hits = [i for i in range(begin, len(lines)) if re.match(pattern, lines[i])]
         if part.isdigit():
             heads = [i for i in range(len(lines)) if re.match(r"\s*\[\[", lines[i])]

@@ -207,7 +207,7 @@ def least_unfairness(ledger: Ledger, rows: IntArray, E: FloatArray, R: FloatArra
     for block in ledger.blocks.values():
         by_rank[: block.ranks] += block.F[rows].sum(axis=0) * block.weights
     scale = max(1.0, float(R.max()))
-    data = Dataset(offsets=[0, rows.size], y=np.zeros(rows.size), R=R / scale)  # type: ignore[arg-type]
+    data = Dataset(offsets=[0, rows.size], y=np.zeros(rows.size), R=R / scale)
     floor = fairness_floor(data, [1], np.sort(by_rank)[::-1][: rows.size])
     return min(floor.unfairness * scale * scale, float(query_unfairness(E, R)))
 

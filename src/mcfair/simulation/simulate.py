@@ -90,6 +90,8 @@ def simulate(
     threads = checked("threads", Count, threads, SettingError)
     pool, judged = evaluation_pool(data)
     p = conditions.p(int(pool.sizes.max()))
+    if not isinstance(state, State | None):
+        raise SettingError(f"state = {shortened(state)} is not allowed: expected a State, such as that of a trace")
     now = State.empty(pool, p) if state is None else state.copy(pool, p)
     ends = checkpoint_ends(checkpoints, pool.protocol.sessions(conditions.steps))
     run = Run(pool, judged, chosen, conditions, seed=seed, state=now, ends=ends, record=record)

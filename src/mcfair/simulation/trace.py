@@ -350,7 +350,7 @@ def loaded_data(provenance: dict[str, Any], queries: pl.DataFrame, items: pl.Dat
         offsets=np.concatenate(([0], np.cumsum(queries["items"].to_numpy()))),
         y=items["grade"].to_numpy(),
         R=items["relevance"].to_numpy(),
-        groups=items["group"].to_list() if "group" in items.columns else None,  # type: ignore[arg-type]  # labels
+        groups=items["group"].to_list() if "group" in items.columns else None,  # labels
         query_ids=queries["query"].to_list(),
         item_ids=items["item"].to_list(),
         name=provenance["data"]["name"],

@@ -71,7 +71,7 @@ def dbn_clicks(pi: IntArray, truth: FloatArray, p: FloatArray, theta: FloatArray
 
 @register
 class DBN(ClickModel):
-    """Read from the top until a click satisfies or patience ends (dynamic Bayesian network model).
+    """Read from the top until a click satisfies or the user gives up (dynamic Bayesian network model).
 
     Parameters
     ----------
