@@ -107,7 +107,6 @@ def test_a_mistake_in_an_experiment_leaves_nothing_behind(tmp_path):
         (lambda: mf.Dataset(offsets=["a"], y=[1]), mf.DataError, "offsets must be whole numbers"),
         (lambda: mf.synthetic(None), mf.DataError, "unknown profile 'None'"),
         (lambda: mf.simulate(TOY, "TopK", state=3), mf.SettingError, "state = 3 .* expected a State"),
-        (lambda: mf.fairness_floor(TOY, [1, 1], [2.0, 1.0]), mf.SettingError, "expected numbers from 0 to 1"),
     ],
 )
 def test_wrong_values_are_refused_in_one_line(call, error, message):

@@ -277,7 +277,7 @@ def test_table_1_lies_between_its_limits():
         ([1, 1], [0.0, 0.0], SettingError, "the first above 0"),
         ([1, 1], [np.inf, 0.0], SettingError, "finite"),
         ([1, 1], [[1.0], [0.5]], SettingError, "expected"),
-        ([1, 1], [1.0, -0.1], SettingError, r"p = \[1\.0, -0\.1\]: expected probabilities, numbers of at least 0"),
+        ([1, 1], [1.0, -0.1], SettingError, r"p = \[1\.0, -0\.1\]: expected finite numbers of at least 0"),
     ],
 )
 def test_bad_input_is_refused_with_what_was_wrong(visits, p, error, message):

@@ -71,7 +71,7 @@ def test_fingerprints_tell_data_apart(toy):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"offsets": [1, 2]}, "offsets must begin with 0"),
+        ({"offsets": [1, 2]}, "offsets must be whole numbers that begin with 0"),
         ({"offsets": [0, 2, 1]}, "never fall"),
         ({"y": [0]}, "y has 1 entries, expected 2"),
         ({"y": [0, -1]}, "grades must be whole numbers from 0 to 1000, got -1$"),

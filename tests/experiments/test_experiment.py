@@ -176,7 +176,10 @@ def test_parts_hold_for_every_setting_that_has_none_of_its_own():
             'metrics = ["gini", "ndgc@3"]\n[[series]]\npolicies = ["TopK"]\n',
             "line 1: unknown metric 'ndgc'; did you",
         ),
-        ('show = "pie"\n[[series]]\npolicies = ["TopK"]\n', "line 1: show: invalid enum value 'pie'"),
+        (
+            'show = "pie"\n[[series]]\npolicies = ["TopK"]\n',
+            "line 1: unknown show = 'pie'; available: table",
+        ),
         ('k_c = [6]\n[[series]]\npolicies = ["TopK"]\n', "k_c = .6,.: expected cutoffs from 1 to k_s = 5"),
         ('compare_with = "Top"\n[[series]]\npolicies = ["TopK"]\n', "line 1: .*'Top'; did you mean 'TopK'?"),
         ("title = \n", "not TOML: Invalid value .at line 1"),

@@ -689,7 +689,9 @@ def process(store, drain_seconds=0.0):
     command = [sys.executable, "-c", textwrap.dedent(SERVE), store, str(drain_seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         try:
-            yield child, child.stdout.readline().strip()
+            url = child.stdout.readline().strip()
+            assert url, child.stderr.read()
+            yield child, url
         finally:
             child.kill()
 
@@ -713,6 +715,7 @@ def test_sigterm_loses_nothing_that_was_acknowledged(tmp_path):
     with process(path, 0.3) as (child, url), ThreadPoolExecutor(8) as pool:
         senders = [pool.submit(send_until_refused, number) for number in range(8)]
         while len(acknowledged) < 100:
+            assert child.poll() is None, child.stderr.read()
             time.sleep(0.01)
         child.send_signal(signal.SIGTERM)
         for sender in senders:

@@ -131,9 +131,9 @@ class ExposureProgram:
         if not np.all(allowed := (v >= 0) & (v < np.inf)):
             raise DataError(f"{data.name}: visits must be finite numbers of at least 0, got {v[~allowed][0]}")
         if weights.ndim != 1 or not weights.size or not np.all(np.diff(weights) <= 0):
-            raise SettingError(f"p = {weights.tolist()}: expected numbers that never rise")
-        if not 0 < weights[0] <= 1 or weights[-1] < 0:
-            raise SettingError(f"p = {weights.tolist()}: expected numbers from 0 to 1, the first above 0")
+            raise SettingError(f"p = {weights.tolist()}: expected finite numbers that never rise")
+        if not 0 < weights[0] < np.inf or weights[-1] < 0:  # the service passes exposure, which may exceed 1
+            raise SettingError(f"p = {weights.tolist()}: expected finite numbers of at least 0, with the first above 0")
         query = np.repeat(np.arange(data.queries), data.sizes)
         ideal = ideal_dcg(data.R, weights, data.offsets)[:, -1]
         return cls(data, v, weights, query, np.lexsort((-data.R, query)), ideal)

@@ -29,7 +29,7 @@ def checked_offsets(offsets: npt.ArrayLike, name: str) -> IntArray:
     except (TypeError, ValueError, OverflowError):
         given = np.full(1, np.nan)
     if given.ndim != 1 or not given.size or given[0] != 0 or not (np.diff(given) >= 0).all() or (given % 1).any():
-        got = " ".join(str(offsets).split())
+        got = " ".join(str(np.asarray(offsets)).split())
         raise DataError(f"{name}: offsets must be whole numbers that begin with 0 and never fall, got {got}")
     return np.ascontiguousarray(offsets, dtype=np.int64)
 
