@@ -15,17 +15,10 @@ LONGEST = (
 )
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Begin with the files that take longest, so that no process is left alone with one of them at the end.
-
-    A process is given whole files; those of the report share what their fixtures simulate, and stay together.
-    """
+    """Begin with the files that take longest, so that no process is left alone with one of them at the end."""
     rank = {f"test_{name}": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
-    for item in items:
-        group = item.path.parent if item.path.parent.name == "report" else item.path
-        item.add_marker(pytest.mark.xdist_group(str(group)))
 
 
 @pytest.fixture(autouse=True)

@@ -148,6 +148,8 @@ def test_files_and_functions_are_short(path):
         if is_kernel(node):
             continue
         assert body_length(node) <= LONGEST_FUNCTION, node.name
+        if ast.unparse(node.body[-1]) == "...":
+            continue  # a declaration for type checking alone, such as the constructor of a dataclass
         arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         assert len([each for each in arguments if each.arg not in ("self", "cls")]) <= MOST_ARGUMENTS, node.name
 
