@@ -55,46 +55,46 @@ def body_length(node):
     return body[-1].end_lineno - body[0].lineno + 1 if body else 0
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_docstrings_open_with_the_effect(path):
+def test_docstrings_open_with_the_effect():
     wrong = []
-    for node in functions(TREES[path]):
-        text = ast.get_docstring(node)
-        if text and not is_property(node) and text.split()[0].strip(",;:.").lower() in NOT_IMPERATIVE:
-            wrong.append(f"{node.name}: {text.splitlines()[0]}")
+    for path, tree in TREES.items():
+        for node in functions(tree):
+            text = ast.get_docstring(node)
+            if text and not is_property(node) and text.split()[0].strip(",;:.").lower() in NOT_IMPERATIVE:
+                wrong.append(f"{named(path)}: {node.name}: {text.splitlines()[0]}")
     assert not wrong
 
 
 PAGES = [*FILES, *sorted(ROOT.glob("tests/**/*.py")), *sorted(ROOT.glob("benchmarks/*.py")), ROOT / "conftest.py"]
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_no_docstring_is_a_nominal_riddle(path):
+def test_no_docstring_is_a_nominal_riddle():
     """A docstring that opens with "What …" or "Who …" names nothing that a reader could search for."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = [tree, *functions(tree), *(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))]
-    texts = [text for node in nodes if (text := ast.get_docstring(node))]
-    assert [text.splitlines()[0] for text in texts if text.split()[0] in ("What", "Who", "Whose")] == []
+    for path in PAGES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        nodes = [tree, *functions(tree), *(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))]
+        texts = [text for node in nodes if (text := ast.get_docstring(node))]
+        assert [text.splitlines()[0] for text in texts if text.split()[0] in ("What", "Who", "Whose")] == [], path
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_kernels_are_annotated(path):
-    for node in functions(TREES[path]):
-        if is_kernel(node):
-            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-            assert all(each.annotation is not None for each in arguments), node.name
-            assert node.returns is not None, node.name
+KERNELS = [(path, node) for path, tree in TREES.items() for node in functions(tree) if is_kernel(node)]
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_kernels_use_no_operation_that_differs_when_compiled(path):
-    for node in functions(TREES[path]):
-        if is_kernel(node):
-            for each in ast.walk(node):
-                assert not isinstance(each, ast.Pow), f"{node.name}: **"
-                if isinstance(each, ast.Call) and isinstance(each.func, ast.Name | ast.Attribute):
-                    called = each.func.id if isinstance(each.func, ast.Name) else each.func.attr
-                    assert called not in ("sum", "mean"), f"{node.name}: {called}"
+def test_kernels_are_annotated():
+    assert len(KERNELS) > 50
+    for path, node in KERNELS:
+        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        assert all(each.annotation is not None for each in arguments), f"{named(path)}: {node.name}"
+        assert node.returns is not None, f"{named(path)}: {node.name}"
+
+
+def test_kernels_use_no_operation_that_differs_when_compiled():
+    for path, node in KERNELS:
+        for each in ast.walk(node):
+            assert not isinstance(each, ast.Pow), f"{named(path)}: {node.name}: **"
+            if isinstance(each, ast.Call) and isinstance(each.func, ast.Name | ast.Attribute):
+                called = each.func.id if isinstance(each.func, ast.Name) else each.func.attr
+                assert called not in ("sum", "mean"), f"{named(path)}: {node.name}: {called}"
 
 
 PRIVATE_WORDS = re.compile(
@@ -105,17 +105,11 @@ PRIVATE_WORDS = re.compile(
 """Words of a private dialect; CONTRIBUTING.md has the field's own for them."""
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *(path for path in SOURCE.rglob("*") if path.suffix in (".py", ".toml", ".j2", ".css")),
-        *ROOT.glob("**/[!.]*.md"),
-    ],
-    ids=lambda path: path.relative_to(ROOT).as_posix(),
-)
-def test_texts_are_in_the_words_of_the_field(path):
-    lines = path.read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if PRIVATE_WORDS.search(line)] == []
+def test_texts_are_in_the_words_of_the_field():
+    sources = [path for path in SOURCE.rglob("*") if path.suffix in (".py", ".toml", ".j2", ".css")]
+    for path in [*sources, *ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert [line for line in lines if PRIVATE_WORDS.search(line)] == [], path
 
 
 def test_a_class_name_exists_once():
@@ -134,24 +128,24 @@ TABLES = {"report/markup.py": 1, "experiments/identity.py": 1}
 """How often the formatter is switched off, for tables that it would destroy."""
 
 
-@pytest.mark.parametrize("path", measured(), ids=named)
-def test_the_formatter_formats(path):
-    text = path.read_text(encoding="utf-8")
-    assert text.count("fmt: skip") == TABLES.get(named(path), 0)
-    assert "fmt: off" not in text
+def test_the_formatter_formats():
+    for path in measured():
+        text = path.read_text(encoding="utf-8")
+        assert text.count("fmt: skip") == TABLES.get(named(path), 0), path
+        assert "fmt: off" not in text, path
 
 
-@pytest.mark.parametrize("path", measured(), ids=named)
-def test_files_and_functions_are_short(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE
-    for node in functions(TREES[path]):
-        if is_kernel(node):
-            continue
-        assert body_length(node) <= LONGEST_FUNCTION, node.name
-        if ast.unparse(node.body[-1]) == "...":
-            continue  # a declaration for type checking alone, such as the constructor of a dataclass
-        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        assert len([each for each in arguments if each.arg not in ("self", "cls")]) <= MOST_ARGUMENTS, node.name
+def test_files_and_functions_are_short():
+    for path in measured():
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE, path
+        for node in functions(TREES[path]):
+            # A body of three dots is a declaration for type checking alone, such as the constructor of a dataclass.
+            if is_kernel(node) or ast.unparse(node.body[-1]) == "...":
+                continue
+            assert body_length(node) <= LONGEST_FUNCTION, f"{named(path)}: {node.name}"
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            counted = [each for each in arguments if each.arg not in ("self", "cls")]
+            assert len(counted) <= MOST_ARGUMENTS, f"{named(path)}: {node.name}"
 
 
 def test_long_kernels_say_why():
