@@ -25,7 +25,7 @@ from statistics import median
 import msgspec
 import numpy as np
 from load import UNSENT, Plan
-from run import machine, say
+from measuring import machine, show_progress
 
 from mcfair.service import wire
 
@@ -184,7 +184,7 @@ def latency(report, effort, folder):
         hundred, thousand, fresh = (
             stack.enter_context(running("service", folder / f"{name}.db")) for name in ("hundred", "thousand", "fresh")
         )
-        say("latency: warming up")
+        show_progress("latency: warming up")
         for server, mix in ((bare, few), (bare, many), (hundred, few), (thousand, many), (fresh, few)):
             server.load(seconds=60, most=mix["queries"], even=True, connections=16, **mix)
         turns = {
@@ -198,7 +198,7 @@ def latency(report, effort, folder):
         }
         figures = {name: [] for name in turns}
         for i in range(effort.rounds):
-            say(f"latency: round {i + 1} of {effort.rounds}")
+            show_progress(f"latency: round {i + 1} of {effort.rounds}")
             for name, turn in turns.items():
                 figures[name].append(milliseconds(turn(seed=i)))
     found = {name: medians(rounds) for name, rounds in figures.items()}
@@ -221,7 +221,7 @@ def feedback(report, effort, folder):
     """Measure the throughput of clicks on real impressions, in full batches."""
     wanted = effort.batches * wire.MAX_EVENTS // CLICKS
     with running("service", folder / "feedback.db") as service:
-        say(f"feedback: {wanted:,} impressions")
+        show_progress(f"feedback: {wanted:,} impressions")
         queries = {"queries": effort.queries, "most": wanted, "connections": CAPACITY_CONNECTIONS}
         _, answers = service.load(seconds=600, answers=True, **queries)
         rankings = [msgspec.json.decode(each, type=wire.Ranking) for each in answers]
@@ -231,7 +231,7 @@ def feedback(report, effort, folder):
         batches = [events[i : i + wire.MAX_EVENTS] for i in range(0, len(events), wire.MAX_EVENTS)]
         bodies = folder / "batches"
         bodies.write_bytes(b"\n".join(msgspec.json.encode(wire.Feedback(events=batch)) for batch in batches))
-        say(f"feedback: {len(batches)} batches")
+        show_progress(f"feedback: {len(batches)} batches")
         before = service.cpu
         records, answers = service.load(
             seconds=600, answers=True, path="/v1/feedback", bodies=str(bodies), most=len(batches), connections=4
@@ -262,18 +262,18 @@ def overload(report, effort, folder):
     with running("service", folder / "overload.db") as service:
         queries = {"queries": effort.queries}
         service.load(seconds=60, most=effort.queries, even=True, connections=16, **queries)
-        say("overload: capacity")
+        show_progress("overload: capacity")
         used = service.cpu
         records = service.load(seconds=effort.seconds / 2, connections=CAPACITY_CONNECTIONS, **queries)
         capacity = len(records) / float((records["begun"] + records["taken"]).max() - records["begun"][0])
         cpu = (service.cpu - used) / len(records)
         calm = {"rate": 0.3 * capacity, "seconds": effort.seconds, **queries}
         before = windows(service.load(seed=1, **calm))
-        say(f"overload: five times {capacity:,.0f} requests/s")
+        show_progress(f"overload: five times {capacity:,.0f} requests/s")
         flood = service.load(
             seed=2, rate=5 * capacity, seconds=effort.seconds, connections=OVERLOAD_CONNECTIONS, wait=False, **queries
         )
-        say("overload: after it")
+        show_progress("overload: after it")
         after = service.load(seed=3, **calm)
     sent = flood[flood["status"] != UNSENT]
     share = {name: float(np.mean(sent["status"] == status)) for name, status in (("answered", 200), ("503", 503))}
@@ -324,7 +324,7 @@ def size(report, effort, folder):
         service.load(**fill | {"first": 10**7, "most": 100})
         states = [(service.memory, service.ask("/v1/usage", wire.Usage).bytes)]
         for count in (effort.fill_queries, effort.fill_impressions - effort.fill_queries):
-            say(f"size: {count:,} impressions")
+            show_progress(f"size: {count:,} impressions")
             service.load(**fill, most=count)
             states.append((service.memory, service.ask("/v1/usage", wire.Usage).bytes))
     start, first, second = (np.array(state, float) for state in states)
@@ -362,7 +362,7 @@ def main():
     about |= {"load average at the end": [round(load, 2) for load in os.getloadavg()], "quick": options.quick}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps({"machine": about, "tables": report.tables}, indent=1, ensure_ascii=False) + "\n")
-    say(f"written to {options.out}")
+    show_progress(f"written to {options.out}")
 
 
 if __name__ == "__main__":

@@ -5,19 +5,26 @@ from contextlib import contextmanager
 
 import httpx
 
-from mcfair.service.app import make_app
-from mcfair.service.server import Server, bind, url_of
+from mcfair.service import create_app
+from mcfair.service.web.connections import DEFAULT_LIMITS
+from mcfair.service.web.server import RankingServer, bind, url_of
 
 
 @contextmanager
-def serving(ranker, *, drain_seconds=0.0, **options):
-    """Serve a ranker while the block runs; gives a client that knows where, and the server as its `server`."""
+def serving(ranker, *, limits=DEFAULT_LIMITS, drain_seconds=0.0, trusted_proxies=None, **options):
+    """Serve a ranker while the block runs; yield a client of it, with the server as its `server`."""
     started = threading.Event()
-    app = make_app(ranker, **options)
     listener = bind("127.0.0.1", 0)
     url = url_of("127.0.0.1", listener)
-    server = Server(app, ranker, url, drain_seconds=drain_seconds, on_ready=lambda _: started.set())
-    thread = threading.Thread(target=server.run, args=(listener,))
+    server = RankingServer(
+        create_app(ranker, **options),
+        url,
+        limits=limits,
+        drain_seconds=drain_seconds,
+        trusted_proxies=trusted_proxies,
+        on_ready=lambda _: started.set(),
+    )
+    thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
         assert started.wait(10)

@@ -105,7 +105,7 @@ def test_every_module_of_the_service_is_on_the_architecture_page():
 
 
 def test_every_operation_of_the_service_is_documented():
-    from mcfair.service.app import OPERATIONS
+    from mcfair.service.web.operations import OPERATIONS
 
     for operation in OPERATIONS:
         assert operation.path in SERVICE, operation.path

@@ -1,3 +1,4 @@
+import asyncio
 import json
 import logging
 import re
@@ -18,12 +19,12 @@ import pytest
 from serving import serving
 
 from mcfair.errors import SettingError
-from mcfair.service import http as http_module
-from mcfair.service import wire
-from mcfair.service.app import OPERATIONS, is_loopback
+from mcfair.service import create_app, wire
 from mcfair.service.ranker import Ranker
-from mcfair.service.server import bind, check_bind, serve, url_of
 from mcfair.service.stores import SQLiteStore
+from mcfair.service.web.auth import is_loopback
+from mcfair.service.web.operations import OPERATIONS
+from mcfair.service.web.server import bind, check_bind, serve, url_of
 
 ITEMS = [{"id": "a", "prior": 0.9, "group": "one"}, {"id": "b", "prior": 0.5}, {"id": "c"}]
 RANK = {"query": "red shoes", "items": ITEMS, "k": 2}
@@ -369,14 +370,11 @@ def test_unknown_paths_and_methods(client):
         ("GET", "/v1/rank", {"POST"}),
         ("POST", "/v1/queries/x", {"GET", "DELETE"}),
         ("PATCH", "/v1/policy", {"GET", "PUT"}),
-        ("BREW", "/livez", {"GET"}),
     ]:
         answer = client.request(method, path)
-        if method != "BREW":  # unknown to the parser
-            problem(answer, 405)
-            assert set(answer.headers["allow"].split(", ")) == allowed | {"OPTIONS"}
-        else:
-            problem(answer, 400)
+        problem(answer, 405)
+        assert set(answer.headers["allow"].split(", ")) == allowed | {"OPTIONS"}
+    assert client.request("BREW", "/livez").status_code == 400  # unknown to the parser of the server
     answer = client.options("/v1/policy")
     assert (answer.status_code, answer.headers["allow"]) == (204, "GET, PUT, OPTIONS")
     for path in ("/v1/impressions/nothing/explain", "/v1/queries/nothing", "/v1/queries/%F0%9F%98%80%00"):
@@ -439,15 +437,41 @@ def test_loopback_host_headers_are_accepted(client, host):
     assert client.get("/v1/usage", headers={"host": host}).status_code == 200
 
 
-def test_public_address_without_keys_refuses_everything():
-    with Ranker("memory:") as ranker, serving(ranker, loopback=False, admin_token="token") as client:
-        for operation in PROTECTED:
-            problem(send(client, operation), 401)
-        bearer = {"authorization": "Bearer token"}
-        made = client.post("/v1/keys", json={"name": "a", "scopes": ["read"]}, headers=bearer).json()
-        assert client.get("/v1/usage", headers={"authorization": f"Bearer {made['key']}"}).status_code == 200
-        client.delete(f"/v1/keys/{made['info']['id']}", headers=bearer)
-        problem(client.get("/v1/usage"), 401)
+def test_without_keys_requests_from_other_machines_are_refused():
+    async def run(ranker):
+        app = create_app(ranker, admin_token="token")
+        stranger = httpx.ASGITransport(app, client=("203.0.113.7", 1234))
+        async with httpx.AsyncClient(transport=stranger, base_url="http://localhost") as client:
+            for operation in PROTECTED:
+                problem(await client.request(operation.method, operation.path), 401)
+            bearer = {"authorization": "Bearer token"}
+            made = await client.post("/v1/keys", json={"name": "a", "scopes": ["read"]}, headers=bearer)
+            key = {"authorization": f"Bearer {made.json()['key']}"}
+            assert (await client.get("/v1/usage", headers=key)).status_code == 200
+
+    with Ranker("memory:") as ranker:
+        asyncio.run(run(ranker))
+
+
+@pytest.mark.parametrize("header", ["Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "x-forwarded-prefix"])
+def test_without_keys_forwarded_requests_are_refused(client, keyed, header):
+    for operation in PROTECTED:
+        found = problem(send(client, operation, **{header: "203.0.113.7"}), 403, "Forwarded")
+        assert "proxy" in found.detail
+        assert "mcfair keys add" in found.detail
+    for operation in OPEN:
+        assert send(client, operation, **{header: "203.0.113.7"}).status_code == 200
+    usage = next(operation for operation in OPERATIONS if operation.path == "/v1/usage")
+    assert send(keyed, usage, "token", **{header: "203.0.113.7"}).status_code == 200
+
+
+def test_access_log_has_the_address_that_a_trusted_proxy_names(caplog):
+    caplog.set_level(logging.INFO, "mcfair.access")
+    for trusted, address in ((None, "127.0.0.1"), ("127.0.0.1", "203.0.113.7"), ("10.0.0.1", "127.0.0.1")):
+        caplog.clear()
+        with Ranker("memory:") as ranker, serving(ranker, access_log=True, trusted_proxies=trusted) as client:
+            client.get("/livez", headers={"X-Forwarded-For": "203.0.113.7"})
+        assert [record.getMessage().split()[:4] for record in caplog.records] == [[address, "GET", "/livez", "200"]]
 
 
 # --- overload --------------------------------------------------------------------------------------------------------
@@ -471,7 +495,8 @@ def test_admission_control_refuses_beyond_max_in_flight():
             waiting = [pool.submit(client.post, "/v1/rank", json=RANK) for _ in range(4)]
             while ranker.queue_depth < 4:
                 time.sleep(0.001)
-            answer = client.post("/v1/rank", content=b"not even JSON")
+            headers = {"content-type": "application/json"}
+            answer = client.post("/v1/rank", content=b"not even JSON", headers=headers)
             problem(answer, 503)
             assert answer.headers["retry-after"] == "1"
             assert client.get("/livez").status_code == client.get("/readyz").status_code == 200
@@ -496,71 +521,10 @@ def raw(client, sent, timeout=10.0):
     return received
 
 
-def test_body_timeout():
-    with Ranker("memory:") as ranker, serving(ranker, io_timeout=0.2) as client:
-        head = b"POST /v1/rank HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-        for rest in (b"content-length: 100\r\n\r\n{", b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n"):
-            received = raw(client, head + rest)
-            assert received.startswith(b"HTTP/1.1 408")
-            assert b"application/problem+json" in received
-            assert b"connection: close" in received
-
-
-def test_client_that_disconnects_within_its_body(client):
-    head = (
-        b"POST /v1/rank HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
-    )
-    with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
-        connection.sendall(head)
-    wait_until_idle(client)
-    assert client.get("/livez").status_code == 200
-
-
-def test_oversized_or_malformed_head_is_refused(client):
-    large = raw(client, b"GET /livez HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 100_000)
-    assert large.startswith(b"HTTP/1.1 400")
-    assert b"65,536 bytes" in large
-    nonsense = raw(client, b"\x16\x03\x01\r\n\r\n")
-    assert b"application/problem+json" in nonsense
-
-
-def test_idle_connections_are_closed(client, monkeypatch):
-    monkeypatch.setattr(http_module, "HEAD_SECONDS", 0.1)
-    assert raw(client, b"") == b""
-    assert raw(client, b"GET /livez HTTP/1.1\r\nx: ") == b""
-    head = b"POST /v1/rank HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=10) as connection:
-        connection.sendall(head + b"content-length: 9999999\r\n\r\n{")
-        assert connection.recv(65_536).startswith(b"HTTP/1.1 413")
-        connection.sendall(b"and here comes the rest, slowly")
-        assert connection.recv(65_536) == b""
-
-
-def test_export_is_streamed_and_stops_when_the_client_stops_reading():
-    with Ranker("memory:") as ranker, serving(ranker, io_timeout=0.3) as client:
-        items = [{"id": f"{i:0200d}"} for i in range(1000)]
-        for i in range(60):
-            client.post("/v1/rank", json={"query": str(i), "items": items})
-        with client.stream("GET", "/v1/export") as answer:
-            assert answer.headers["content-type"] == "application/x-ndjson"
-            assert next(answer.iter_bytes())
-        wait_until_idle(client)
-        whole = client.get("/v1/export").content
-        assert len(whole) > 10_000_000  # more than the socket buffers hold
-        assert sum("visits" in json.loads(line) for line in whole.splitlines()) == 60
-        with socket.socket() as stalled:
-            stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            stalled.connect((client.base_url.host, client.base_url.port))
-            stalled.sendall(b"GET /v1/export HTTP/1.1\r\nhost: localhost\r\n\r\n")
-            while not client.server.app.in_flight:
-                time.sleep(0.001)
-            wait_until_idle(client)
-
-
 def wait_until_idle(client):
     """Wait until no request is in flight."""
     until = time.monotonic() + 10
-    while client.server.app.in_flight:
+    while client.server.app.lifecycle.in_flight:
         assert time.monotonic() < until
         time.sleep(0.001)
 
@@ -582,7 +546,7 @@ def test_slow_commit_does_not_block_health_probes(tmp_path):
         client.post("/v1/rank", json=RANK)
         store.seconds = 1.0
         waiting = pool.submit(client.post, "/v1/rank", json=RANK)
-        while not client.server.app.in_flight:
+        while not client.server.app.lifecycle.in_flight:
             time.sleep(0.001)
         for _ in range(10):
             assert client.get("/livez").status_code == 200
@@ -593,19 +557,38 @@ def test_slow_commit_does_not_block_health_probes(tmp_path):
 # --- internal errors -------------------------------------------------------------------------------------------------
 
 
-def test_readiness_reports_an_unwritable_store_until_a_write_succeeds(monkeypatch):
-    monkeypatch.setattr(
-        "mcfair.service.group_commit.COMPACTION_INTERVAL", 3600.0
-    )  # compaction would find the store writable
-    with Ranker("memory:") as ranker, serving(ranker) as client:
-        ranker.store_error = "the disk is full"
-        answer = client.get("/readyz")
-        assert problem(answer, 503).detail == "the disk is full"
-        assert answer.headers["retry-after"] == "1"
+class FailingStore(SQLiteStore):
+    """A store whose commits can be made to fail with an error that names a path."""
+
+    failing = False
+
+    def begin(self):
+        if self.failing:
+            raise OSError(28, "No space left on device", "/secret/place/store.db")
+        super().begin()
+
+
+def test_failures_of_the_store_are_logged_once_and_name_no_path_to_clients(tmp_path, caplog):
+    store = FailingStore(tmp_path / "store.db")
+    with Ranker(store) as ranker, serving(ranker) as client:
+        store.failing = True
+        for _ in range(3):
+            answer = client.post("/v1/rank", json=RANK)
+            assert "secret" not in problem(answer, 503).detail
+            assert answer.headers["retry-after"] == "1"
+            assert "secret" not in problem(client.get("/readyz"), 503).detail
         assert client.get("/livez").status_code == 200
         assert "mcfair_store_writable 0.0" in client.get("/metrics").text
-        assert client.post("/v1/rank", json={"query": "q", "items": [{"id": "a"}]}).status_code == 200
-        assert client.get("/readyz").status_code == 200  # a successful write proves it
+        assert caplog.text.count("/secret/place/store.db") == 1
+        store.failing = False
+        assert client.post("/v1/rank", json=RANK).status_code == 200
+        caplog.set_level(logging.INFO, "mcfair.service")
+        assert client.get("/readyz").status_code == 200
+        assert "can be written again" in caplog.text
+        store.failing = True  # another episode
+        problem(client.post("/v1/rank", json=RANK), 503)
+        assert caplog.text.count("/secret/place/store.db") == 2
+        store.failing = False
 
 
 def test_unexpected_error_is_a_problem_and_its_message_is_not_logged(caplog):
@@ -633,7 +616,7 @@ def test_result_that_cannot_be_encoded_is_a_problem(caplog):
 
     with Odd("memory:") as ranker, serving(ranker) as client:
         assert SECRET not in problem(client.get("/v1/fairness"), 500).detail
-        assert client.server.app.in_flight == 0
+        assert client.server.app.lifecycle.in_flight == 0
     assert "TypeError" in caplog.text
     assert SECRET not in caplog.text
 
@@ -676,7 +659,7 @@ def test_draining_is_reported_by_the_readiness_probe():
 SERVE = """
     import logging, sys
     from mcfair.service.ranker import Ranker
-    from mcfair.service.server import serve
+    from mcfair.service.web.server import serve
     logging.basicConfig(level=logging.INFO)
     serve(Ranker(sys.argv[1]), port=0, drain_seconds=float(sys.argv[2]), on_ready=lambda url: print(url, flush=True))
     print("done", flush=True)
@@ -772,10 +755,10 @@ def test_url_of_a_wildcard_address():
 
 @pytest.mark.parametrize(
     ("missing", "module"),
-    [("prometheus_client", "app"), ("uvloop", "server"), ("httptools", "http")],
+    [("prometheus_client", "app"), ("uvicorn", "server"), ("uvloop", "server"), ("httptools", "server")],
 )
 def test_missing_extra_names_the_install_command(missing, module):
-    code = f"import sys; sys.modules[{missing!r}] = None; import mcfair.service.{module}"
+    code = f"import sys; sys.modules[{missing!r}] = None; import mcfair.service.web.{module}"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert "pip install 'mcfair[service]'" in ran.stderr.splitlines()[-1]

@@ -213,7 +213,8 @@ NOBODY = 65_534
 AS_NOBODY = f"""
 import os
 from mcfair.cli.app import main
-from mcfair.service import ranker, server
+from mcfair.service import ranker
+from mcfair.service.web import server
 
 def as_nobody(where, open_store=ranker.open_store):
     if os.geteuid() == 0:

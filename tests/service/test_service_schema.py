@@ -5,9 +5,9 @@ import schemathesis
 from hypothesis import settings
 from serving import serving
 
-from mcfair.service.apidocs import openapi
-from mcfair.service.app import OPERATIONS
 from mcfair.service.ranker import Ranker
+from mcfair.service.web.apidocs import openapi
+from mcfair.service.web.operations import OPERATIONS
 
 # Some requests that the schema allows are refused with 400: byte lengths, duplicate ids, policies, conflicting rules.
 STATUSES = {"positive_data_acceptance": {"expected-statuses": ["2xx", "400", "404", "409"]}}

@@ -59,6 +59,13 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
         max_in_flight: Annotated[int, typer.Option(help="Maximum concurrent requests; others get 503.")] = 128,
         cache: Annotated[int, typer.Option(help="Memory for cached queries, in MB.")] = 256,
         drain: Annotated[str, typer.Option(help="How long to drain after SIGTERM before stopping: 10s.")] = "0s",
+        max_connections: Annotated[int, typer.Option(help="Maximum connections; idle ones are closed first.")] = 1024,
+        proxy_headers: Annotated[
+            bool, typer.Option("--proxy-headers", help="Take client addresses from the headers of trusted proxies.")
+        ] = False,
+        trusted_proxies: Annotated[
+            str, typer.Option(help="Addresses of the proxies that --proxy-headers trusts, separated by commas.")
+        ] = "127.0.0.1",
         access_log: Annotated[
             bool, typer.Option("--access-log", help="Log every request; query texts are never logged.")
         ] = False,
@@ -66,8 +73,8 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
     ) -> None:
         """Serve rankings over HTTP and learn from feedback. Rules that are not given stay as stored."""
         from .ranker import Ranker
-        from .server import check_bind
-        from .server import serve as listen
+        from .web.server import check_bind
+        from .web.server import serve as listen
 
         for each in plugin or []:
             import_plugin(each)
@@ -87,6 +94,7 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
             token = secrets.token_urlsafe(32)
             listen(
                 ranker, host, port, access_log=access_log, drain_seconds=drain_seconds, max_in_flight=max_in_flight,
+                max_connections=max_connections, trusted_proxies=trusted_proxies if proxy_headers else None,
                 admin_token=token, on_ready=partial(announce, ranker, token),
             )  # fmt: skip
         finally:

@@ -13,13 +13,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from .http import JSON, PROBLEM
-from .wire import MAX_KEY, Problem, Scope
+from ..wire import Problem, Scope
+from .requests import KEY_PATTERN
+from .responses import JSON, PROBLEM
 
-__all__ = ["KEY_PATTERN", "Operation", "openapi", "page"]
-
-KEY_PATTERN = rf"^[!-~]{{1,{MAX_KEY}}}$"
-"""Pattern of an Idempotency-Key: visible ASCII characters."""
+__all__ = ["Operation", "openapi", "page"]
 
 
 class Operation(Struct, frozen=True, kw_only=True):
@@ -27,7 +25,8 @@ class Operation(Struct, frozen=True, kw_only=True):
 
     The docstring of `function` is the documentation of the operation. `request` is the documented type of the body;
     `decode_as` is the type it is decoded to, if that is another one. `errors` are statuses that only some operations
-    respond with. An `idempotent` operation accepts an Idempotency-Key.
+    respond with. An `idempotent` operation accepts an Idempotency-Key. A `probe` is admitted under overload; a `rooted`
+    operation receives the path under which the application is mounted.
     """
 
     method: Literal["GET", "POST", "PUT", "DELETE"]
@@ -43,6 +42,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     errors: tuple[int, ...] = ()
     example: Any = None
     idempotent: bool = False
+    probe: bool = False
+    rooted: bool = False
 
     @property
     def parameters(self) -> list[str]:
@@ -72,7 +73,7 @@ records impressions and clicks, so that the next ranking is better informed and 
 ERRORS = {
     400: "The request is malformed or not allowed; `field` names the part at fault.",
     401: "The API key is missing, unknown or revoked.",
-    403: "The API key lacks the required scope; or, without keys, the Host header is not a loopback name.",
+    403: "The API key lacks the required scope; or, without keys, the request was not made directly to localhost.",
     404: "The resource does not exist.",
     408: "The request body did not arrive in time.",
     409: "The request conflicts with an earlier one, such as another request with the same Idempotency-Key.",
@@ -196,7 +197,7 @@ def page(document: dict[str, Any]) -> str:
 
 START = """<p>The examples read the address and the API key from environment variables. A service without keys needs
 none and accepts only requests from the same machine. The same information is available as an
-<a href="/openapi.json">OpenAPI document</a>.</p>
+<a href="openapi.json">OpenAPI document</a>.</p>
 <pre>export MCFAIR=http://127.0.0.1:8000
 export KEY=&hellip;   # from: mcfair keys add</pre>"""
 

@@ -1,0 +1,320 @@
+"""The ASGI application: it authorizes, admits and routes requests, and turns every result and error into a response.
+
+The operations are few and fixed, and msgspec decodes and encodes them, so a web framework would only add latency. HTTP
+itself is the work of the ASGI server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+from .. import wire
+from ..ranker import Ranker
+from .apidocs import Operation
+from .auth import Authorizer
+from .lifecycle import AdmissionError, Lifecycle
+from .metrics import METHODS, Metrics
+from .operations import OPERATIONS, Operations
+from .problems import EpisodeLog, Problems, log_failure
+from .requests import (
+    ClientDisconnectedError,
+    HTTPError,
+    Receive,
+    Request,
+    Scope,
+    Send,
+    check_body_headers,
+    idempotency_key,
+    read_body,
+)
+from .responses import JSON, NDJSON, NO_STORE, Response, StreamingResponse, encode_headers
+
+__all__ = ["RankingApp", "create_app"]
+
+access = logging.getLogger("mcfair.access")
+
+
+def create_app(
+    store: str | Path | Ranker,
+    *,
+    admin_token: str | None = None,
+    max_in_flight: int = 128,
+    max_probes: int = 32,
+    io_timeout: float = 30.0,
+    access_log: bool = False,
+) -> RankingApp:
+    """Build the ASGI application of the service, for any ASGI server or to be mounted in another program.
+
+    A server that supports the lifespan protocol starts and stops it. A program that mounts it may pass `lifespan` of
+    the result on; if it does not, the application works all the same, and only the writer thread of the ranker executes
+    operations.
+
+    Parameters
+    ----------
+    store
+        A ranker, which is not closed here; or the URL or path of a store, which is opened now and closed at the end of
+        the lifespan.
+    admin_token
+        A secret that is accepted like an API key of scope "admin".
+    max_in_flight
+        Maximum number of concurrent requests; further ones are refused with 503.
+    max_probes
+        The same for `/livez`, `/readyz`, `/metrics`, `/openapi.json` and `/docs`.
+    io_timeout
+        Seconds within which a request body must arrive, and within which a client must read each part of an export.
+    access_log
+        Whether to log every request to the logger `mcfair.access`.
+
+    Returns
+    -------
+    RankingApp
+        The application, an ASGI 3 callable.
+
+    Raises
+    ------
+    StoreError
+        If the store cannot be opened, is damaged, or is in use by another process.
+
+    Examples
+    --------
+    >>> from mcfair import Ranker
+    >>> with Ranker("memory:") as ranker:
+    ...     app = create_app(ranker)
+    """
+    ranker = store if isinstance(store, Ranker) else Ranker(store)
+    lifecycle = Lifecycle(max_in_flight, max_probes)
+    authorizer = Authorizer(ranker, admin_token)
+    app = RankingApp(ranker, lifecycle, authorizer, io_timeout=io_timeout, access_log=access_log)
+    app.owns_ranker = ranker is not store
+    return app
+
+
+class RankingApp:
+    """The ASGI application of the service; `create_app` builds it."""
+
+    def __init__(
+        self, ranker: Ranker, lifecycle: Lifecycle, authorizer: Authorizer, *, io_timeout: float, access_log: bool
+    ) -> None:
+        self.ranker, self.lifecycle = ranker, lifecycle
+        self.io_timeout, self.access_log = io_timeout, access_log
+        self.owns_ranker = False
+        self.metrics = Metrics(ranker, lifecycle)
+        self.problems = Problems(ranker, EpisodeLog())
+        self.router = Router(Operations(ranker, lifecycle, self.metrics, self.problems), authorizer)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Process a request, or the lifespan of the server."""
+        if scope["type"] == "http":
+            await self.handle(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self.run_lifespan(receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1000})
+
+    # --- lifespan ----------------------------------------------------------------------------------------------------
+
+    async def run_lifespan(self, receive: Receive, send: Send) -> None:
+        """Attach the ranker to the event loop of the server until it shuts down."""
+        await receive()
+        async with self.lifespan():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    @asynccontextmanager
+    async def lifespan(self, app: object = None) -> AsyncIterator[None]:
+        """Attach the ranker to the running event loop while the block runs; then refuse requests.
+
+        Parameters
+        ----------
+        app
+            Ignored; a program that mounts the service may pass this method as its own lifespan.
+        """
+        self.ranker.attach_loop()
+        self.lifecycle.phase = "serving"
+        try:
+            yield
+        finally:
+            self.lifecycle.phase = "stopped"
+            await self.ranker.detach_loop()
+            if self.owns_ranker:
+                await asyncio.to_thread(self.ranker.close)
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Process a request: its head, admission, its body, its response. Count and log it at the end."""
+        begun, status = perf_counter(), 0
+        request, allowance = Request(scope), None
+        response: Response | StreamingResponse
+        try:
+            try:
+                request.check(scope)
+                handler = self.router.find(request)
+                if handler is None:
+                    response = OPTIONS[request.route]
+                else:
+                    handler.check(request)
+                    allowance = self.lifecycle.admit(probe=handler.operation.probe)
+                    response = await handler.run(request, receive, self.io_timeout)
+            except ClientDisconnectedError:
+                return
+            except Exception as error:
+                if isinstance(error, AdmissionError):
+                    self.metrics.rejected.inc()
+                response = self.problems.respond(error, request.route)
+            await self.send(request, response, receive, send)
+            status = response.status
+        finally:
+            if allowance is not None:
+                allowance.in_flight -= 1
+            self.count(request, status, perf_counter() - begun)
+
+    async def send(
+        self, request: Request, response: Response | StreamingResponse, receive: Receive, send: Send
+    ) -> None:
+        """Send a response."""
+        headers = response.headers
+        if (self.lifecycle.phase != "serving" or request.last) and request.version in ("1.0", "1.1"):
+            headers = [*(each for each in headers if each[0] != b"connection"), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        if isinstance(response, Response):
+            await send({"type": "http.response.body", "body": response.body})
+        else:
+            await self.send_stream(request, response, receive, send)
+
+    async def send_stream(self, request: Request, response: StreamingResponse, receive: Receive, send: Send) -> None:
+        """Send a stream; stop if the client disconnects, and abort the connection if it stalls or the stream fails."""
+        disconnected = asyncio.create_task(wait_for_disconnect(receive))
+        failed = False
+        try:
+            async with aclosing(response.chunks) as chunks:
+                async for chunk in chunks:
+                    async with asyncio.timeout(self.io_timeout):
+                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    if disconnected.done():
+                        return
+            await send({"type": "http.response.body", "body": b""})
+        except TimeoutError:
+            failed = True
+        except Exception as error:
+            failed = True
+            log_failure(request.route, error)
+        finally:
+            disconnected.cancel()
+            with suppress(asyncio.CancelledError):
+                await disconnected
+        if failed:  # raised here, so that servers do not log the original error: its message may quote stored data
+            raise StreamAbortedError("a stream was aborted: it failed, or its client does not read it")
+
+    def count(self, request: Request, status: int, seconds: float) -> None:
+        """Count and log a request by its route, never by its path, which may contain data of a client."""
+        method = request.method if request.method in METHODS else "other"
+        self.metrics.count_request(request.route, method, status, seconds)
+        if self.access_log:
+            access.info("%s %s %s %d %.1f ms", request.client, method, request.route, status, 1e3 * seconds)
+
+
+class StreamAbortedError(Exception):
+    """A response was begun and cannot be completed: the server must close its connection."""
+
+
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Return when the client disconnects."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+# --- routing ---------------------------------------------------------------------------------------------------------
+
+
+class Router:
+    """Find the operation of a request."""
+
+    def __init__(self, operations: Operations, authorizer: Authorizer) -> None:
+        self.paths: dict[str, dict[str, Handler]] = {}
+        for each in OPERATIONS:
+            self.paths.setdefault(each.path, {})[each.method] = Handler(operations, each, authorizer)
+        self.patterns = [
+            (re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path)), path) for path in self.paths if "{" in path
+        ]
+
+    def find(self, request: Request) -> Handler | None:
+        """Return the handler of a request, None for OPTIONS; set the route and the path parameters."""
+        path, method = request.path, request.method
+        found: dict[str, Handler] = {} if "{" in path else self.paths.get(path, {})
+        route = path
+        if method not in found:  # a fixed path may also match a template
+            for pattern, name in self.patterns:
+                match = pattern.fullmatch(path)
+                if match and (method in self.paths[name] or not found):
+                    route, found, request.parameters = name, self.paths[name], dict(match.groupdict())
+        if not found:
+            raise HTTPError(404, "unknown path: see /docs")
+        request.route = route
+        if method == "OPTIONS":
+            return None
+        if method not in found:
+            raise HTTPError(405, f"{method} is not allowed here: see the Allow header", allow=allowed(route))
+        return found[method]
+
+
+class Handler:
+    """Handle requests for one operation: authorize, decode the body, execute, encode the result."""
+
+    def __init__(self, operations: Operations, operation: Operation, authorizer: Authorizer) -> None:
+        self.operations, self.operation, self.authorizer = operations, operation, authorizer
+        self.decoder = (
+            None if operation.request is None else msgspec.json.Decoder(operation.decode_as or operation.request)
+        )
+        self.headers = encode_headers(JSON, **NO_STORE)
+
+    def check(self, request: Request) -> None:
+        """Validate the head of a request, before it is admitted and before its body is read."""
+        if self.operation.scope is not None:
+            self.authorizer.authorize(request, self.operation.scope)
+        if self.operation.media_type == NDJSON and request.version == "1.0":
+            raise HTTPError(505, "a stream of unknown length needs HTTP/1.1")
+        if self.decoder is not None:
+            check_body_headers(request.headers)
+
+    async def run(self, request: Request, receive: Receive, io_timeout: float) -> Response | StreamingResponse:
+        """Read and decode the body, execute the operation, and encode its result."""
+        operation, arguments = self.operation, request.parameters
+        if operation.idempotent:
+            arguments["key"] = idempotency_key(request.headers)
+        if operation.rooted:
+            arguments["root_path"] = request.root_path
+        if self.decoder is not None:
+            arguments["body"] = wire.decode_body(self.decoder, await read_body(receive, io_timeout))
+        result: Any = operation.function(self.operations, **arguments)
+        if hasattr(result, "__await__"):
+            result = await result
+        if isinstance(result, Response | StreamingResponse):
+            return result
+        if result is None:
+            return NO_CONTENT
+        return Response(operation.status, self.headers, wire.encoder.encode(result))
+
+
+NO_CONTENT = Response(204, encode_headers(None, **NO_STORE))
+
+
+def allowed(path: str) -> str:
+    """Return the allowed methods of a path, for the Allow header."""
+    return ", ".join([*(operation.method for operation in OPERATIONS if operation.path == path), "OPTIONS"])
+
+
+OPTIONS = {
+    operation.path: Response(204, encode_headers(None, allow=allowed(operation.path))) for operation in OPERATIONS
+}

@@ -1,0 +1,168 @@
+"""Bounds on the connections of uvicorn that it does not have itself.
+
+uvicorn has no deadline for a request head, no limit on its size, on the number of connections or on pipelined requests,
+and no deadline for a client that does not read. Its protocol class is extended here by these limits. Parsing and
+writing HTTP remain its own work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+__all__ = ["DEFAULT_LIMITS", "BoundedConfig", "BoundedConnection", "ConnectionLimits", "ConnectionTable"]
+
+
+class ConnectionLimits(NamedTuple):
+    """Limits on connections; none of them needs a key to be reached, so none of them is large."""
+
+    connections: int = 1_024
+    """Maximum number of connections. A further one replaces the one that has waited longest for a request head."""
+
+    head_seconds: float = 30.0
+    """Time for a request head, from the begin of the connection or the end of the last response."""
+
+    read_seconds: float = 30.0
+    """Time within which a client must read what it was sent."""
+
+    head_bytes: int = 1 << 16
+    """Maximum size of a request head, and of the trailers of a chunked body; plus one read from the socket."""
+
+    pipelined: int = 64
+    """Maximum number of pipelined requests; the connection is closed after their responses if there are more."""
+
+
+DEFAULT_LIMITS = ConnectionLimits()
+
+
+class ConnectionTable:
+    """The connections of a server by what they wait for, each since when; in the order of time."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self.waiting: dict[BoundedConnection, float] = {}
+        """Connections that wait for a request head."""
+        self.stalled: dict[BoundedConnection, float] = {}
+        """Connections whose clients have not read what they were sent."""
+
+    def expire(self, now: float) -> None:
+        """Close every connection that has waited for too long."""
+        for table, seconds in ((self.waiting, self.limits.head_seconds), (self.stalled, self.limits.read_seconds)):
+            expired = []
+            for connection, since in table.items():
+                if now - since <= seconds:
+                    break
+                expired.append(connection)
+            for connection in expired:
+                del table[connection]
+                connection.transport.abort()
+
+    def make_room(self) -> bool:
+        """Close the connection that has waited longest for a request head; return False if none waits."""
+        for connection in self.waiting:
+            del self.waiting[connection]
+            connection.transport.abort()
+            return True
+        return False
+
+
+class BoundedConfig(Config):
+    """Configuration of a server with bounded connections; the options are those of uvicorn."""
+
+    def __init__(self, app: Any, limits: ConnectionLimits, **options: Any) -> None:
+        super().__init__(app, http=BoundedConnection, ws="none", **options)
+        self.table = ConnectionTable(limits)
+
+
+class BoundedConnection(HttpToolsProtocol):
+    """A connection of uvicorn with limits."""
+
+    config: BoundedConfig
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the deadline for the first request head; make room if there are too many connections."""
+        super().connection_made(transport)
+        self.table = self.config.table
+        self.unparsed = 0  # bytes since the last event of the parser
+        if len(self.connections) > self.table.limits.connections and not self.table.make_room():
+            transport.abort()
+        else:
+            self.table.waiting[self] = self.loop.time()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Remove the connection from the table."""
+        self.table.waiting.pop(self, None)
+        self.table.stalled.pop(self, None)
+        super().connection_lost(exc)
+
+    # --- receiving ---------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Parse received bytes; refuse a head or trailers that are too large."""
+        self.unparsed += len(data)
+        super().data_received(data)
+        if self.unparsed > self.table.limits.head_bytes:
+            self.send_400_response("The request head is too large.")
+
+    def on_headers_complete(self) -> None:
+        """Begin a request. The deadline for its body is that of the application."""
+        self.unparsed = 0
+        self.table.waiting.pop(self, None)
+        if len(self.pipeline) >= self.table.limits.pipelined:
+            raise OverflowError("too many pipelined requests")  # refused as malformed: see `send_400_response`
+        super().on_headers_complete()
+        self.headers = []  # trailers would be added to the headers of the request otherwise
+
+    def on_body(self, body: bytes) -> None:
+        """Receive a part of a body."""
+        self.unparsed = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request; the bytes that follow belong to the next head."""
+        self.unparsed = 0
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what cannot be parsed, and close; requests before it get their responses first.
+
+        The newest request is at fault if its body is not complete; otherwise the fault is in what follows it.
+        """
+        newest = self.cycle
+        if newest is not None and not newest.response_complete and not newest.more_body:
+            newest.keep_alive = False
+            self.flow.pause_reading()
+            return
+        if newest is not None and not newest.response_complete:
+            newest.disconnected = True
+            newest.message_event.set()
+            if self.pipeline or newest.response_started:  # a response now would be taken for that of another request
+                self.transport.close()
+                return
+        if not self.transport.is_closing():
+            super().send_400_response(msg)
+            self.table.stalled[self] = self.loop.time()
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    def on_response_complete(self) -> None:
+        """Start the deadline for the next request head, or for reading the last response."""
+        if self.transport.is_closing():
+            self.table.stalled.setdefault(self, self.loop.time())
+        elif not self.pipeline:
+            self.table.waiting[self] = self.loop.time()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """Stop sending (backpressure), and start the deadline for reading."""
+        self.table.stalled[self] = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """Continue sending."""
+        if not self.transport.is_closing():
+            self.table.stalled.pop(self, None)
+        super().resume_writing()

@@ -1,0 +1,89 @@
+"""Prometheus metrics of the service."""
+
+from __future__ import annotations
+
+from ...errors import SettingError
+from ..ranker import Ranker
+from ..wire import FeedbackResults
+from .lifecycle import Lifecycle
+
+try:
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+except ImportError:
+    raise SettingError("the service needs prometheus-client: pip install 'mcfair[service]'") from None
+
+__all__ = ["Metrics"]
+
+METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "OPTIONS"})
+LATENCY_BUCKETS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+BATCH_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class Metrics:
+    """Prometheus metrics in a registry of their own. Label values come from fixed sets, never from a request."""
+
+    def __init__(self, ranker: Ranker, lifecycle: Lifecycle) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "mcfair_http_requests",
+            "HTTP requests (status 0: no complete response).",
+            ["route", "method", "status"],
+            registry=registry,
+        )
+        self.latency = Histogram(
+            "mcfair_http_request_duration_seconds",
+            "Time from the head of a request to the end of its response.",
+            ["route"],
+            buckets=LATENCY_BUCKETS,
+            registry=registry,
+        )
+        self.rejected = Counter(
+            "mcfair_http_requests_rejected", "HTTP requests refused by admission control.", registry=registry
+        )
+        self.events = Counter(
+            "mcfair_feedback_events", "Feedback events by result.", ["operation", "status"], registry=registry
+        )
+        in_flight = Gauge("mcfair_http_requests_in_flight", "HTTP requests being processed.", registry=registry)
+        in_flight.set_function(lambda: lifecycle.in_flight)
+        durations = Histogram(
+            "mcfair_commit_duration_seconds",
+            "Time to commit a batch; includes executing it where the writer thread does that.",
+            buckets=LATENCY_BUCKETS,
+            registry=registry,
+        )
+        sizes = Histogram(
+            "mcfair_commit_batch_size", "Operations per batch.", buckets=BATCH_SIZE_BUCKETS, registry=registry
+        )
+        queued = Gauge("mcfair_queue_depth", "Operations waiting to be executed.", registry=registry)
+        queued.set_function(lambda: ranker.queue_depth)
+        writable = Gauge(
+            "mcfair_store_writable", "1 if the last write to the store succeeded, else 0.", registry=registry
+        )
+        writable.set_function(lambda: ranker.store_error is None)
+        ProcessCollector(registry=registry)
+        self.series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+
+        def observe_batch(operations: int, seconds: float) -> None:
+            sizes.observe(operations)
+            durations.observe(seconds)
+
+        ranker.batch_listeners.append(observe_batch)
+
+    def count_request(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count a request. The series are cached, because looking them up costs more than counting."""
+        series = self.series.get((route, method, status))
+        if series is None:
+            series = self.requests.labels(route, method, status), self.latency.labels(route)
+            self.series[route, method, status] = series
+        series[0].inc()
+        series[1].observe(seconds)
+
+    def count_events(self, operation: str, response: FeedbackResults) -> None:
+        """Count feedback events by result."""
+        statuses = [result.status for result in response.results]
+        for status in set(statuses):
+            self.events.labels(operation, status).inc(statuses.count(status))
+
+    def exposition(self) -> bytes:
+        """Return all metrics in the Prometheus text format."""
+        return generate_latest(self.registry)
