@@ -1,10 +1,11 @@
 """The servers that `service.py` benchmarks, each in a process of its own: `python benchmarks/servers.py NAME …`.
 
 `endpoint` is the baseline of a typed JSON endpoint, `commits` the baseline of a durable write; `service` is the service
-itself.
+itself. `python benchmarks/servers.py compare` compares stock servers with that endpoint.
 """
 
 import asyncio
+import contextlib
 import datetime
 import gc
 import os
@@ -18,11 +19,11 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import uvicorn
 import uvloop
 from load import RECORD, on_time
 
 from mcfair.service import wire
-from mcfair.service.http import JSON, Connection, ConnectionRegistry, Response, encode_head
 
 ROW = 200
 """Size of a row, in bytes: about that of an impression with its idempotency key."""
@@ -31,37 +32,93 @@ ROW = 200
 # --- baseline: an endpoint ------------------------------------------------------------------------------------------
 
 
-class Endpoint:
-    """Respond to a rank request with its first candidates: decode, encode, nothing else."""
-
-    io_timeout, draining = 30.0, False
-
-    def __init__(self):
-        self.decoder, self.encoder = msgspec.json.Decoder(wire.RankRequest), msgspec.json.Encoder()
-        self.head = encode_head(200, JSON)
-
-    def admit(self, request):
-        pass
-
-    def begin(self, request, reply):
-        return Response(200, self.head, self.encoder.encode(first_items(self.decoder.decode(request.body))))
-
-    def finished(self, request, error=None):
-        pass
+decoder, encoder = msgspec.json.Decoder(wire.RankRequest), msgspec.json.Encoder()
 
 
-async def listen(port):
-    registry = ConnectionRegistry(Endpoint())
-    await asyncio.get_running_loop().create_server(lambda: Connection(registry), "127.0.0.1", int(port), backlog=2048)
-    await asyncio.Event().wait()
+async def respond(scope, receive, send):
+    """Respond to a rank request with its first candidates: an ASGI application that decodes, encodes, nothing else."""
+    if scope["type"] == "lifespan":
+        while (message := await receive())["type"] != "lifespan.shutdown":
+            await send({"type": "lifespan.startup.complete"})
+        await send({"type": message["type"] + ".complete"})
+        return
+    body = b""
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            break
+    content = encoder.encode(first_items(decoder.decode(body)))
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": content})
 
 
 def endpoint(port):
-    """Serve the endpoint over the HTTP implementation of the service."""
+    """Serve the endpoint on the server of the service, with the same limits."""
+    from mcfair.service.web.connections import DEFAULT_LIMITS
+    from mcfair.service.web.server import server_config
+
+    config = server_config(respond, DEFAULT_LIMITS)
+    config.host, config.port = "127.0.0.1", int(port)
     gc.collect()
     gc.freeze()  # as the service does
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    uvloop.run(listen(port))
+    uvicorn.Server(config).run()
+
+
+def stock(port, parser):
+    """Serve the endpoint on uvicorn as it comes, with one of its parsers."""
+    gc.collect()
+    gc.freeze()
+    options = {"http": parser, "loop": "uvloop", "ws": "none", "access_log": False, "log_level": "warning"}
+    uvicorn.run(respond, port=int(port), **options)
+
+
+def granian(port, mode):
+    """Serve the endpoint on granian, with one of its runtimes."""
+    from granian import Granian
+    from granian.constants import Interfaces, Loops, RuntimeModes
+
+    sys.path.insert(0, str(Path(__file__).parent))  # its worker process imports this module
+    options = {"interface": Interfaces.ASGI, "loop": Loops.uvloop, "runtime_mode": RuntimeModes(mode)}
+    Granian("servers:respond", port=int(port), websockets=False, log_enabled=False, **options).serve()
+
+
+CANDIDATES = {
+    "uvicorn, httptools, with our limits": ("endpoint",),
+    "uvicorn, httptools": ("stock", "httptools"),
+    "uvicorn, h11": ("stock", "h11"),
+    "granian, one thread": ("granian", "st"),
+    "granian, several threads": ("granian", "mt"),
+}
+
+
+def compare(rounds=5, seconds=5):
+    """Compare servers in one run: CPU time per request and latency at 1,000 requests per second, and a closed loop."""
+    from service import RATE, Report, medians, milliseconds, running
+
+    with contextlib.ExitStack() as stack:
+        servers = {
+            name: stack.enter_context(running(kind, *rest)) for name, (kind, *rest) in CANDIDATES.items()
+        }  # fmt: skip
+        for each in servers.values():
+            each.load(rate=RATE, seconds=2, queries=200)
+        figures = {name: [] for name in servers}
+        for _ in range(int(rounds)):
+            for name, each in servers.items():
+                cpu = each.cpu
+                records = each.load(rate=RATE, seconds=int(seconds), queries=200)
+                open_loop = 1e6 * (each.cpu - cpu) / len(records)
+                cpu, closed = each.cpu, each.load(seconds=int(seconds), connections=16, queries=200)
+                figures[name].append(
+                    {"CPU, µs": open_loop} | {f"{q}, ms": milliseconds(records)[q] for q in ("p50", "p99")}
+                    | {"closed loop: CPU, µs": 1e6 * (each.cpu - cpu) / len(closed), "per s": len(closed) / int(seconds)}
+                )  # fmt: skip
+    Report().table(
+        f"a typed JSON endpoint, 100 candidates, {RATE:,} requests/s",
+        [{"server": name} | medians(each) for name, each in figures.items()],
+    )
 
 
 def first_items(request):
@@ -139,7 +196,7 @@ async def commits(path, rate, seconds, seed, out):
 def service(port, path):
     """Serve as `mcfair serve` does."""
     from mcfair.service.ranker import Ranker
-    from mcfair.service.server import serve
+    from mcfair.service.web.server import serve
 
     serve(Ranker(Path(path)), host="127.0.0.1", port=int(port))
 
@@ -150,4 +207,6 @@ if __name__ == "__main__":
         path, rate, seconds, seed, out = rest
         uvloop.run(commits(path, float(rate), float(seconds), seed, out))
     else:
-        {"endpoint": endpoint, "service": service}[name](*rest)
+        {
+            "compare": compare, "endpoint": endpoint, "granian": granian, "service": service, "stock": stock
+        }[name](*rest)  # fmt: skip

@@ -112,9 +112,24 @@ class Server:
 
     @property
     def cpu(self):
-        """CPU time used, in seconds."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """CPU time used by the process and its children, in seconds."""
+        return sum(cpu_ticks(process) for process in self.process_tree()) / os.sysconf("SC_CLK_TCK")
+
+    def process_tree(self):
+        """Return the ids of the process and of all its descendants."""
+        children = {}
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                children.setdefault(int(path.read_text().rpartition(")")[2].split()[1]), []).append(int(path.parts[2]))
+        found = [self.process.pid]
+        for each in found:
+            found += children.get(each, [])
+        return found
+
+
+def cpu_ticks(process):
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
 def commits(folder, seconds, seed):
