@@ -1,0 +1,156 @@
+"""The service behind nginx, with the configuration in deploy/: real requests through a real proxy."""
+
+import json
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+from service_process import free_port
+from serving import serving
+
+from mcfair.service.ranker import Ranker
+from mcfair.service.wire import MAX_BODY
+
+CONFIGURATION = Path(__file__).parents[2] / "deploy" / "nginx.conf"
+NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+RANK = {"query": "red shoes", "items": [{"id": "a"}, {"id": "b"}], "k": 1}
+
+pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
+
+
+def adapted(folder, port, upstream, **changes):
+    """Return the configuration for a test: other ports and folders, and values to be changed."""
+    text = CONFIGURATION.read_text()
+    temporary = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    paths = "".join(f"    {name}_temp_path {folder}/{name};\n" for name in temporary)
+    replacements = {
+        "listen 80;": f"listen 127.0.0.1:{port};",
+        "127.0.0.1:8000": f"127.0.0.1:{upstream}",
+        "/var/log/nginx/mcfair.log": f"{folder}/access.log",
+        "http {\n": "http {\n" + paths,
+    } | changes
+    for old, new in replacements.items():
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
+
+def nginx(folder, *options):
+    path = folder / "nginx.conf"
+    directives = f"pid {folder}/nginx.pid; error_log {folder}/error.log; daemon off;"
+    if os.geteuid() == 0:
+        directives += " user root;"  # the folders of tests are closed to other users
+    return [NGINX, "-p", str(folder), "-c", str(path), "-g", directives, *options]
+
+
+@contextmanager
+def proxied(folder, upstream, **changes):
+    """Run nginx while the block runs; yield its URL."""
+    port = free_port()
+    (folder / "nginx.conf").write_text(adapted(folder, port, upstream, **changes))
+    with subprocess.Popen(nginx(folder), stderr=subprocess.PIPE, text=True) as process:
+        try:
+            until = time.monotonic() + 10
+            while True:
+                with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                    break
+                assert process.poll() is None, process.stderr.read()
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(10)
+
+
+def test_configuration_is_valid(tmp_path):
+    (tmp_path / "nginx.conf").write_text(adapted(tmp_path, free_port(), free_port()))
+    ran = subprocess.run(nginx(tmp_path, "-t"), capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "warn" not in ran.stderr
+
+
+@pytest.fixture
+def keyed():
+    """A service with keys behind a proxy that it trusts; the key is in `key`."""
+    with Ranker("memory:") as ranker:
+        key = ranker.add_key("any", ["admin"]).key
+        with serving(ranker, access_log=True, trusted_proxies="127.0.0.1") as client:
+            client.key = key
+            yield client
+
+
+def test_requests_through_the_proxy(keyed, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "mcfair.access")
+    key = {"Authorization": f"Bearer {keyed.key}"}
+    with proxied(tmp_path, keyed.base_url.port) as url, httpx.Client(base_url=url, timeout=20) as client:
+        assert client.post("/v1/rank", json=RANK).status_code == 401
+        once = key | {"Idempotency-Key": "k1"}
+        first = client.post("/v1/rank", json=RANK, headers=once).json()
+        assert client.post("/v1/rank", json=RANK, headers=once).json() == first
+        assert client.get("/v1/usage", headers=key).json()["impressions"] == 1
+        spoofed = {"X-Forwarded-For": "203.0.113.7", "Forwarded": "for=203.0.113.7"}
+        assert client.get("/livez", headers=spoofed).status_code == 200
+        assert client.get("/metrics", headers=key).status_code == 200
+        too_large = client.post("/v1/rank", content=b" " * (MAX_BODY + 1), headers=key)
+        assert too_large.status_code == 413
+        fitting = json.dumps(RANK).encode().ljust(MAX_BODY)
+        typed = key | {"content-type": "application/json"}
+        assert client.post("/v1/rank", content=fitting, headers=typed).status_code == 200
+    addresses = {record.getMessage().split()[0] for record in caplog.records if record.name == "mcfair.access"}
+    assert addresses == {"127.0.0.1"}  # what a client claims about itself is not believed
+    log = (tmp_path / "access.log").read_text()
+    assert "POST /v1/rank 200" in log
+    assert keyed.key not in log
+
+
+def test_export_is_streamed_through_the_proxy(keyed, tmp_path):
+    key = {"Authorization": f"Bearer {keyed.key}"}
+    items = [{"id": f"{i:0200d}"} for i in range(1000)]
+    for i in range(30):
+        keyed.post("/v1/rank", json={"query": str(i), "items": items}, headers=key)
+    whole = keyed.get("/v1/export", headers=key).content
+    with proxied(tmp_path, keyed.base_url.port) as url, httpx.Client(base_url=url, timeout=20) as client:
+        assert client.get("/v1/export", headers=key).content == whole
+        with client.stream("GET", "/v1/export", headers=key) as answer:
+            assert next(answer.iter_bytes(4096))
+            assert keyed.server.app.lifecycle.requests.in_flight == 1  # nginx does not read ahead of its client
+    assert not any((tmp_path / "proxy").rglob("[0-9]*[0-9]"))
+
+
+def test_service_without_keys_refuses_what_the_proxy_forwards(tmp_path):
+    with Ranker("memory:") as ranker, serving(ranker) as client:
+        assert client.get("/v1/usage").status_code == 200
+        with proxied(tmp_path, client.base_url.port) as url:
+            answer = httpx.get(f"{url}/v1/usage")
+    assert (answer.status_code, answer.json()["field"]) == (403, "Forwarded")
+
+
+def test_connections_per_address_and_slow_heads_are_bounded(keyed, tmp_path):
+    changes = {
+        "limit_conn per_address 64": "limit_conn per_address 2",
+        "client_header_timeout 10s": "client_header_timeout 1s",
+    }
+    with proxied(tmp_path, keyed.base_url.port, **changes) as url:
+        address = ("127.0.0.1", httpx.URL(url).port)
+        with socket.create_connection(address, timeout=10) as slow:
+            slow.sendall(b"GET /livez HTTP/1.1\r\nx: ")
+            with suppress(ConnectionResetError):
+                assert slow.recv(100) == b""
+        head = b"POST /v1/rank HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n"
+        busy = [socket.create_connection(address, timeout=10) for _ in range(2)]
+        for each in busy:
+            each.sendall(head)
+        until = time.monotonic() + 10
+        while httpx.get(f"{url}/livez").status_code != 429:
+            assert time.monotonic() < until
+        for each in busy:
+            each.close()
