@@ -24,7 +24,7 @@ from .auth import Authorizer
 from .lifecycle import AdmissionError, Lifecycle
 from .metrics import METHODS, Metrics
 from .operations import OPERATIONS, Operations
-from .problems import EpisodeLog, Problems, log_failure
+from .problems import Problems, log_failure
 from .requests import (
     ClientDisconnectedError,
     HTTPError,
@@ -108,8 +108,8 @@ class RankingApp:
         self.io_timeout, self.access_log = io_timeout, access_log
         self.owns_ranker = False
         self.metrics = Metrics(ranker, lifecycle)
-        self.problems = Problems(ranker, EpisodeLog())
-        self.router = Router(Operations(ranker, lifecycle, self.metrics, self.problems), authorizer)
+        self.problems = Problems(ranker)
+        self.router = Router(Operations(ranker, lifecycle, self.metrics), authorizer)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Process a request, or the lifespan of the server."""

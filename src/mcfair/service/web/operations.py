@@ -17,7 +17,6 @@ from ..ranker import Ranker
 from .apidocs import Operation, openapi, page
 from .lifecycle import Lifecycle
 from .metrics import Metrics
-from .problems import Problems
 from .responses import NDJSON, NO_STORE, Response, StreamingResponse, encode_headers
 
 try:
@@ -73,8 +72,8 @@ EVENTS_EXAMPLE = {"events": [{"impression": EXAMPLE_IMPRESSION, "item": "sku2", 
 class Operations:
     """The operations of the HTTP API."""
 
-    def __init__(self, ranker: Ranker, lifecycle: Lifecycle, metrics: Metrics, problems: Problems) -> None:
-        self.ranker, self.lifecycle, self.metrics, self.problems = ranker, lifecycle, metrics, problems
+    def __init__(self, ranker: Ranker, lifecycle: Lifecycle, metrics: Metrics) -> None:
+        self.ranker, self.lifecycle, self.metrics = ranker, lifecycle, metrics
         self.scan: asyncio.Task[wire.Fairness] | None = None
         self.scanned_at = -math.inf
         self.exporter = ThreadPoolExecutor(1, "mcfair-export")
@@ -306,7 +305,8 @@ class Operations:
         """
         if self.lifecycle.phase != "serving":
             raise UnavailableError("draining: the service is about to stop")
-        self.problems.check_store()
+        if self.ranker.store_error is not None:
+            raise UnavailableError(self.ranker.store_error)
         return wire.Health("ready")
 
     @route("GET", "/metrics", "Operation", "read", media_type="text/plain", probe=True)

@@ -1,4 +1,4 @@
-"""Problem responses (RFC 9457) for every error. Details that may name paths go to the log, once per episode."""
+"""Problem responses (RFC 9457) for every error. Details that may name paths are for the log alone."""
 
 from __future__ import annotations
 
@@ -20,36 +20,11 @@ from ..ranker import Ranker
 from .requests import HTTPError
 from .responses import Response, problem_response
 
-__all__ = ["EpisodeLog", "Problems", "log_failure"]
+__all__ = ["Problems", "log_failure"]
 
 logger = logging.getLogger("mcfair.service")
 
 STORE_FAILED = "the store cannot be read or written, and nothing was changed; the log of the service has the cause"
-
-
-class EpisodeLog:
-    """Log what fails again and again once per episode.
-
-    Parameters
-    ----------
-    quiet_seconds
-        An episode ends when nothing of its kind has failed for so long.
-    """
-
-    def __init__(self, quiet_seconds: float = 60.0) -> None:
-        self.quiet_seconds = quiet_seconds
-        self.last_failure: dict[str, float] = {}
-
-    def begins(self, kind: str) -> bool:
-        """Record a failure; return whether it is the first one of an episode."""
-        now = time.monotonic()
-        last = self.last_failure.get(kind, -math.inf)
-        self.last_failure[kind] = now
-        return now - last > self.quiet_seconds
-
-    def end(self, kind: str) -> bool:
-        """End an episode; return whether there was one."""
-        return self.last_failure.pop(kind, None) is not None
 
 
 class Problems:
@@ -58,13 +33,14 @@ class Problems:
     Parameters
     ----------
     ranker
-        The ranker; its store error is the cause of refusals.
-    episodes
-        The log of episodes.
+        The ranker; its executor logs why the store fails.
+    policy_log_seconds
+        Minimum interval between two log entries about policies that fail.
     """
 
-    def __init__(self, ranker: Ranker, episodes: EpisodeLog) -> None:
-        self.ranker, self.episodes = ranker, episodes
+    def __init__(self, ranker: Ranker, policy_log_seconds: float = 60.0) -> None:
+        self.ranker, self.policy_log_seconds = ranker, policy_log_seconds
+        self.policy_logged_at = -math.inf
 
     def respond(self, error: Exception, route: str) -> Response:
         """Build the problem response for an error."""
@@ -74,8 +50,7 @@ class Problems:
             case RequestError():
                 return problem_response(400, str(error), error.field)
             case PolicyError():
-                if error.__cause__ is not None and self.episodes.begins("policy"):
-                    log_failure(route, error)
+                self.log_policy_failure(error, route)
                 return problem_response(400, str(error), "policy")
             case SettingError():
                 return problem_response(400, str(error))
@@ -84,33 +59,21 @@ class Problems:
             case ConflictError():
                 return problem_response(409, str(error))
             case UnavailableError():
-                detail = self.hide_cause(error)
+                by_store = error.__cause__ is not None or self.ranker.store_error is not None
+                detail = STORE_FAILED if by_store else str(error)
                 return problem_response(503, detail, retry_after=str(max(1, math.ceil(error.retry_after))))
             case StoreError():  # some stored data cannot be read
-                self.log_store_failure(str(error))
                 return problem_response(503, STORE_FAILED, retry_after="60")
             case _:
                 log_failure(route, error)
                 return problem_response(500, "an unexpected error occurred and was logged")
 
-    def hide_cause(self, error: UnavailableError) -> str:
-        """Return what may be told of an error; if the store caused it, log the rest."""
-        if error.__cause__ is None and self.ranker.store_error is None:
-            return str(error)
-        self.log_store_failure(self.ranker.store_error or str(error))
-        return STORE_FAILED
-
-    def check_store(self) -> None:
-        """Raise UnavailableError while the store cannot be written; log that, and when it can be written again."""
-        if self.ranker.store_error is not None:
-            raise UnavailableError(self.ranker.store_error)
-        if self.episodes.last_failure and self.episodes.end("store"):
-            logger.info("the store can be written again")
-
-    def log_store_failure(self, cause: str) -> None:
-        """Log a failure of the store, once per episode."""
-        if self.episodes.begins("store"):
-            logger.error("requests are refused, because the store cannot be read or written: %s", cause)
+    def log_policy_failure(self, error: PolicyError, route: str) -> None:
+        """Log why a policy failed, at most once per interval; one that does not exist is a fault of the request."""
+        now = time.monotonic()
+        if error.__cause__ is not None and now - self.policy_logged_at >= self.policy_log_seconds:
+            self.policy_logged_at = now
+            log_failure(route, error)
 
 
 def log_failure(where: str, error: BaseException) -> None:
