@@ -67,7 +67,7 @@ def held(ranker):
         begun.set()
         done.wait(20)
 
-    future = ranker.submit(wait)
+    future = ranker.executor.submit(wait)
     assert begun.wait(10)
     try:
         yield
@@ -161,7 +161,8 @@ def test_openapi_document_has_every_operation(client):
     assert rank["responses"].keys() == {"200", "400", "401", "403", "408", "409", "413", "415", "500", "503"}
     item = document["components"]["schemas"]["Item"]
     assert item["additionalProperties"] is False
-    assert item["properties"]["id"] == {"type": "string", "minLength": 1, "maxLength": 256}
+    about = "id of the item, unique within the request"
+    assert item["properties"]["id"] == {"type": "string", "minLength": 1, "maxLength": 256, "description": about}
     for operation in OPERATIONS:
         if operation.example is not None:
             msgspec.convert(operation.example, operation.request)
@@ -457,7 +458,7 @@ def test_full_queue_is_answered_with_503():
     with Ranker("memory:", max_queued=1) as ranker, serving(ranker) as client, ThreadPoolExecutor(1) as pool:
         with held(ranker):
             waiting = pool.submit(client.post, "/v1/rank", json=RANK)
-            while ranker.queue_depth < 1:
+            while ranker.executor.queue_depth < 1:
                 time.sleep(0.001)
             answer = client.post("/v1/rank", json=RANK)
             assert "waiting" in problem(answer, 503).detail
@@ -469,7 +470,7 @@ def test_admission_control_refuses_beyond_max_in_flight():
     with Ranker("memory:") as ranker, serving(ranker, max_in_flight=4) as client, ThreadPoolExecutor(4) as pool:
         with held(ranker):
             waiting = [pool.submit(client.post, "/v1/rank", json=RANK) for _ in range(4)]
-            while ranker.queue_depth < 4:
+            while ranker.executor.queue_depth < 4:
                 time.sleep(0.001)
             answer = client.post("/v1/rank", content=b"not even JSON")
             problem(answer, 503)
@@ -598,7 +599,7 @@ def test_readiness_reports_an_unwritable_store_until_a_write_succeeds(monkeypatc
         "mcfair.service.group_commit.COMPACTION_INTERVAL", 3600.0
     )  # compaction would find the store writable
     with Ranker("memory:") as ranker, serving(ranker) as client:
-        ranker.store_error = "the disk is full"
+        ranker.executor.store_error = "the disk is full"
         answer = client.get("/readyz")
         assert problem(answer, 503).detail == "the disk is full"
         assert answer.headers["retry-after"] == "1"
@@ -613,11 +614,23 @@ def test_unexpected_error_is_a_problem_and_its_message_is_not_logged(caplog):
         def fairness(self):
             raise RuntimeError(SECRET)
 
-        def export(self):
-            yield b"x" * 100_000
-            raise RuntimeError(SECRET)
+    class PartlyUnreadable(SQLiteStore):
+        @contextmanager
+        def reader(self):
+            with super().reader() as reader:
+                read = reader.log
 
-    with Broken("memory:") as ranker, serving(ranker) as client:
+                def log(number, *range_of_entries):
+                    if number > 1:
+                        raise RuntimeError(SECRET)
+                    return read(number, *range_of_entries)
+
+                reader.log = log
+                yield reader
+
+    with Broken(PartlyUnreadable(None)) as ranker, serving(ranker) as client:
+        ranker.rank("first", [str(i) for i in range(2_000)], k=1)  # more than one chunk of an export
+        ranker.rank("second", ["a"])
         assert SECRET not in problem(client.get("/v1/fairness"), 500).detail
         with pytest.raises(httpx.RemoteProtocolError):  # aborted, so that it cannot be mistaken for complete
             client.get("/v1/export")
@@ -761,7 +774,7 @@ def test_public_address_requires_keys():
     ranker = Ranker("memory:")
     with pytest.raises(SettingError, match="mcfair keys add"):
         serve(ranker, "0.0.0.0", 0)
-    assert ranker.closing
+    assert ranker.executor.closing
 
 
 def test_url_of_a_wildcard_address():

@@ -106,7 +106,7 @@ def test_reading_pauses_under_backpressure():
     count = 50_000
     with Ranker("memory:") as ranker, serving(ranker) as client, Wire(client) as wire:
         sender = threading.Thread(target=wire.send, args=(get(b"/v1/usage") + get() * count,))
-        with ranker.store.transaction_lock:  # blocks the writer, but not the event loop
+        with ranker.executor.store.transaction_lock:  # blocks the writer, but not the event loop
             sender.start()
             time.sleep(1)
             assert client.get("/livez").status_code == 200
@@ -255,7 +255,7 @@ def test_disconnected_clients_are_cleaned_up(client):
 
 def test_client_that_disconnects_during_its_request():
     with Ranker("memory:") as ranker, serving(ranker) as client:
-        with ranker.store.transaction_lock, Wire(client) as wire:
+        with ranker.executor.store.transaction_lock, Wire(client) as wire:
             wire.send(get(b"/v1/usage"))
             while not client.server.app.in_flight:
                 time.sleep(0.001)
@@ -304,7 +304,7 @@ def test_requests_in_flight_are_answered_during_shutdown():
     with Ranker("memory:") as ranker, serving(ranker) as client, Wire(client) as wire, Wire(client) as idle:
         idle.send(get())
         idle.answer()
-        with ranker.store.transaction_lock:  # blocks the writer
+        with ranker.executor.store.transaction_lock:  # blocks the writer
             wire.send(get(b"/v1/usage"))
             while not client.server.app.in_flight:
                 time.sleep(0.001)

@@ -162,7 +162,7 @@ class Server:
         listening = await loop.create_server(lambda: Connection(self.registry), sock=listener, backlog=BACKLOG)
         if self.on_ready is not None:
             self.on_ready(self.url)
-        self.ranker.attach_loop()
+        self.ranker.executor.attach_loop()
         while self.stop_at is None or time.monotonic() < self.stop_at:
             await self.sleep_tick()
         # Refuse requests before closing the listener: clients that connect now get 503 instead of a reset.
@@ -176,7 +176,7 @@ class Server:
             await self.sleep_tick()
         for connection in list(self.registry.connections):
             connection.transport.abort()
-        await self.ranker.detach_loop()
+        await self.ranker.executor.detach_loop()
 
     async def sleep_tick(self) -> None:
         """Sleep for one tick."""
