@@ -10,6 +10,7 @@ import random
 import signal
 import threading
 import time
+from functools import partial
 
 from mcfair.cli import app as cli
 from mcfair.service import engine as engine_module
@@ -89,7 +90,7 @@ class EarlyAcknowledgingStore(CrashingStore):
             super().reach(point, seconds)
 
 
-class EarlyAcknowledgingRanker(ranker_module.Ranker):
+class EarlyAcknowledgingExecutor(commit_module.GroupCommit):
     """Passes each batch to its store before the commit."""
 
     def commit_batch(self, items, error):
@@ -123,7 +124,7 @@ class EngineWithoutIdempotency(engine_module.Engine):
 
 def acknowledge_before_commit():
     sqlite.SQLiteStore = EarlyAcknowledgingStore
-    ranker_module.Ranker = EarlyAcknowledgingRanker
+    ranker_module.Ranker = partial(ranker_module.Ranker, executor_class=EarlyAcknowledgingExecutor)
     commit_module.FAST_COMMIT = -1.0  # the writer thread commits, so that the event loop can respond meanwhile
 
 

@@ -68,7 +68,7 @@ def held(ranker):
         begun.set()
         done.wait(20)
 
-    future = ranker.submit(wait)
+    future = ranker.executor.submit(wait)
     assert begun.wait(10)
     try:
         yield
@@ -162,7 +162,8 @@ def test_openapi_document_has_every_operation(client):
     assert rank["responses"].keys() == {"200", "400", "401", "403", "408", "409", "413", "415", "500", "503"}
     item = document["components"]["schemas"]["Item"]
     assert item["additionalProperties"] is False
-    assert item["properties"]["id"] == {"type": "string", "minLength": 1, "maxLength": 256}
+    about = "id of the item, unique within the request"
+    assert item["properties"]["id"] == {"type": "string", "minLength": 1, "maxLength": 256, "description": about}
     for operation in OPERATIONS:
         if operation.example is not None:
             msgspec.convert(operation.example, operation.request)
@@ -481,7 +482,7 @@ def test_full_queue_is_answered_with_503():
     with Ranker("memory:", max_queued=1) as ranker, serving(ranker) as client, ThreadPoolExecutor(1) as pool:
         with held(ranker):
             waiting = pool.submit(client.post, "/v1/rank", json=RANK)
-            while ranker.queue_depth < 1:
+            while ranker.executor.queue_depth < 1:
                 time.sleep(0.001)
             answer = client.post("/v1/rank", json=RANK)
             assert "waiting" in problem(answer, 503).detail
@@ -493,7 +494,7 @@ def test_admission_control_refuses_beyond_max_in_flight():
     with Ranker("memory:") as ranker, serving(ranker, max_in_flight=4) as client, ThreadPoolExecutor(4) as pool:
         with held(ranker):
             waiting = [pool.submit(client.post, "/v1/rank", json=RANK) for _ in range(4)]
-            while ranker.queue_depth < 4:
+            while ranker.executor.queue_depth < 4:
                 time.sleep(0.001)
             headers = {"content-type": "application/json"}
             answer = client.post("/v1/rank", content=b"not even JSON", headers=headers)
@@ -603,11 +604,23 @@ def test_unexpected_error_is_a_problem_and_its_message_is_not_logged(caplog):
         def fairness(self):
             raise RuntimeError(SECRET)
 
-        def export(self):
-            yield b"x" * 100_000
-            raise RuntimeError(SECRET)
+    class PartlyUnreadable(SQLiteStore):
+        @contextmanager
+        def reader(self):
+            with super().reader() as reader:
+                read = reader.log
 
-    with Broken("memory:") as ranker, serving(ranker) as client:
+                def log(number, *range_of_entries):
+                    if number > 1:
+                        raise RuntimeError(SECRET)
+                    return read(number, *range_of_entries)
+
+                reader.log = log
+                yield reader
+
+    with Broken(PartlyUnreadable(None)) as ranker, serving(ranker) as client:
+        ranker.rank("first", [str(i) for i in range(2_000)], k=1)  # more than one chunk of an export
+        ranker.rank("second", ["a"])
         assert SECRET not in problem(client.get("/v1/fairness"), 500).detail
         with pytest.raises(httpx.RemoteProtocolError):  # aborted, so that it cannot be mistaken for complete
             client.get("/v1/export")
@@ -751,7 +764,7 @@ def test_public_address_requires_keys():
     ranker = Ranker("memory:")
     with pytest.raises(SettingError, match="mcfair keys add"):
         serve(ranker, "0.0.0.0", 0)
-    assert ranker.closing
+    assert ranker.executor.closing
 
 
 def test_url_of_a_wildcard_address():

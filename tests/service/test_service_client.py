@@ -1,143 +1,42 @@
-import asyncio
-import datetime
 import inspect
+import re
 import socket
-import ssl
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import httpx
 import msgspec
 import numpy as np
 import pytest
+from misbehaving_server import (
+    HTML,
+    NOW,
+    RANKING,
+    answer,
+    ask_async,
+    ask_blocking,
+    cut,
+    drop,
+    problem,
+    results_of_events,
+    server,
+    stall,
+)
 from serving import serving
 
 from mcfair.errors import ConflictError, MCFairError, NotFoundError, RequestError, SettingError, UnavailableError
-from mcfair.service import client as module
 from mcfair.service import wire
-from mcfair.service.client import AsyncClient, Client, SansIOClient, TransportError
+from mcfair.service.client import AsyncClient, Client
+from mcfair.service.client.exchange import SansIOClient, ServerError
+from mcfair.service.client.messages import TransportError
+from mcfair.service.client.routing import Instances
 from mcfair.service.ranker import Ranker
-
-NOW = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
-RANKING = wire.Ranking(
-    impression="i1", query_id="q1", items=[wire.Ranked("a", 1, 0.5)], policy="MCFair", version=1, expires_at=NOW
-)
-CERTIFICATES = ssl.create_default_context()
-HTML = b"<html><body>\n<h1>502 Bad Gateway</h1>\n</body></html>"
-
-
-# --- a misbehaving server --------------------------------------------------------------------------------------------
-
-
-def answer(body, status=200, **headers):
-    """Return a behaviour that sends a response; a value that is not bytes is sent as JSON."""
-    content = body if isinstance(body, bytes) else msgspec.json.encode(body)
-    lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(content)}"]
-    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-
-    def behave(connection, request):
-        connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + content)
-
-    return behave
-
-
-def problem(status, detail="no", field=None, **headers):
-    return answer(wire.Problem(title="x", status=status, detail=detail, field=field), status, **headers)
-
-
-def drop(connection, request):
-    """Close the connection without a response: the client cannot know whether the request was executed."""
-    connection.shutdown(socket.SHUT_RDWR)
-
-
-def stall(connection, request):
-    time.sleep(0.5)
-    connection.shutdown(socket.SHUT_RDWR)
-
-
-def cut(connection, request):
-    """Send less than the declared content length."""
-    connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"a":1}\n')
-    connection.shutdown(socket.SHUT_RDWR)
-
-
-def results_of_events(connection, request):
-    count = len(msgspec.json.decode(request["body"])["events"])
-    answer({"results": [{"status": "applied"}] * count})(connection, request)
-
-
-class Server:
-    """A server that reacts to each request with the next of some behaviours, and repeats the last one."""
-
-    def __init__(self, *behaviours):
-        self.behaviours, self.requests = list(behaviours), []
-        self.socket = socket.create_server(("127.0.0.1", 0))
-        self.address = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
-        threading.Thread(target=self.listen, daemon=True).start()
-
-    def listen(self):
-        while True:
-            try:
-                connection, _ = self.socket.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.talk, args=[connection], daemon=True).start()
-
-    def talk(self, connection):
-        with connection, connection.makefile("rb") as stream:
-            while line := stream.readline().decode().split():
-                request = {"method": line[0], "path": line[1]}
-                while header := stream.readline().decode().strip():
-                    name, _, value = header.partition(": ")
-                    request[name.lower()] = value
-                request["body"] = stream.read(int(request.get("content-length", 0)))
-                self.requests.append(request)
-                behave = self.behaviours.pop(0) if len(self.behaviours) > 1 else self.behaviours[0]
-                behave(connection, request)
-
-    def close(self):
-        self.socket.shutdown(socket.SHUT_RDWR)
-        self.socket.close()
-
-
-@contextmanager
-def server(*behaviours):
-    running = Server(*behaviours)
-    try:
-        yield running
-    finally:
-        running.close()
-
-
-def ask_blocking(address, method, *args, settings=None, **options):
-    with Client(address, **settings or {}) as client:
-        result = getattr(client, method)(*args, **options)
-        return list(result) if method == "export" else result
-
-
-def ask_async(address, method, *args, settings=None, **options):
-    async def ask():
-        async with AsyncClient(address, **settings or {}) as client:
-            result = getattr(client, method)(*args, **options)
-            return [line async for line in result] if method == "export" else await result
-
-    return asyncio.run(ask())
 
 
 @pytest.fixture(params=[ask_blocking, ask_async], ids=["Client", "AsyncClient"])
 def ask(request):
     return request.param
-
-
-@pytest.fixture(autouse=True)
-def short_waits(monkeypatch):
-    """Shorten the backoff, and do not load certificates for each client."""
-    options = module.httpx_options
-    monkeypatch.setattr(module, "FIRST_BACKOFF", 0.01)
-    monkeypatch.setattr(module, "httpx_options", lambda *settings: options(*settings) | {"verify": CERTIFICATES})
 
 
 @pytest.fixture
@@ -202,13 +101,13 @@ def test_retries_end_with_the_retry_timeout(ask):
         with pytest.raises(
             UnavailableError, match=r"POST /v1/rank of http.* failed after \d+ attempts in 0\..* too busy"
         ):
-            ask(there.address, "rank", "shoes", ["a"], settings={"retry_timeout": 0.3})
+            ask(there.address, "rank", "shoes", ["a"], settings={"rank_deadline": 0.3})
     assert time.monotonic() - begun < 0.5
     assert len(there.requests) > 2
 
 
 def test_error_of_rank_contains_the_idempotency_key():
-    with server(drop, answer(RANKING)) as there, Client(there.address, retry_timeout=0) as client:
+    with server(drop, answer(RANKING)) as there, Client(there.address, backoff=60) as client:
         with pytest.raises(UnavailableError, match="counts once") as caught:
             client.rank("shoes", ["a"])
         assert repr(there.requests[0]["idempotency-key"]) in str(caught.value)
@@ -220,13 +119,14 @@ def test_connection_refused(ask, closed_port):
         ask(f"http://127.0.0.1:{closed_port}", "fairness", settings={"retry_timeout": 0.1})
 
 
-def test_backoff_grows_until_the_retry_timeout(monkeypatch):
+def test_backoff_grows_until_the_retry_timeout():
     """Drive an exchange by hand, with a clock that advances by the waits."""
-    monkeypatch.setattr(module, "FIRST_BACKOFF", 0.1)
-    monkeypatch.setattr(module.JITTER, "uniform", lambda low, high: high)
     clock = [0.0]
-    monkeypatch.setattr(module, "monotonic", lambda: clock[0])
-    talk, waits = SansIOClient("there", 30.0).usage(), []
+    protocol = SansIOClient(
+        Instances(["there"], 1.0), timeout=5.0, retry_timeout=30.0, rank_deadline=0.3, backoff=0.1,
+        clock=lambda: clock[0], uniform=lambda low, high: high,
+    )  # fmt: skip
+    talk, waits = protocol.usage(), []
 
     def fail_forever():
         while True:
@@ -262,9 +162,9 @@ def test_requests_that_were_certainly_not_executed_are_retried(ask):
 
 def test_404_after_an_uncertain_delete_is_a_success(ask):
     with server(drop, problem(404)) as there:
-        assert ask(there.address, "delete_query", "x") is None
+        assert ask(there.address, "delete_query", query_id="x") is None
     with server(problem(503), problem(404)) as there, pytest.raises(NotFoundError):
-        ask(there.address, "delete_query", "x")
+        ask(there.address, "delete_query", query_id="x")
 
 
 # --- responses -------------------------------------------------------------------------------------------------------
@@ -282,8 +182,8 @@ def test_404_after_an_uncertain_delete_is_a_success(ask):
 def test_error_responses_become_exceptions(ask, error, status):
     with server(problem(status, "k must be at least 1", "k")) as there:
         with pytest.raises(error, match="k must be at least 1") as caught:
-            ask(there.address, "rank", "shoes", ["a"], k=0)
-        assert type(caught.value) is error
+            ask(there.address, "rank", "shoes", ["a"], k=1)
+        assert type(caught.value) is (ServerError if status == 500 else error)
         assert len(there.requests) == 1
     if error is RequestError:
         assert caught.value.field == "k"
@@ -300,27 +200,29 @@ def test_responses_that_do_not_come_from_the_service(ask, foreign):
         pytest.raises(MCFairError, match=r"GET /v1/usage of http.*not a response of the service") as caught,
     ):
         ask(there.address, "usage")
-    assert type(caught.value) is MCFairError
+    assert type(caught.value) in (MCFairError, ServerError)
     assert "\n" not in str(caught.value)
 
 
-def test_feedback_is_sent_in_batches_with_results_in_order(ask, monkeypatch):
-    monkeypatch.setattr(wire, "MAX_EVENTS", 3)
-    events = [wire.Event(impression="i", item=f"{i}") for i in range(7)]
-    first = answer({"results": [{"status": "duplicate"}, {"status": "applied"}, {"status": "expired"}]})
+def test_feedback_is_sent_in_batches_with_results_in_order(ask):
+    count = 2 * wire.MAX_EVENTS + 1
+    events = [wire.Event(impression="i", item=f"{i}") for i in range(count)]
+    first = answer({"results": [{"status": "duplicate"}, *[{"status": "expired"}] * (wire.MAX_EVENTS - 1)]})
     with server(first, drop, results_of_events) as there:
         results = ask(there.address, "feedback", [*events[:5], *map(msgspec.to_builtins, events[5:])])
-    assert [each.status for each in results] == ["duplicate", "applied", "expired"] + ["applied"] * 4
+    late = [each.status for each in results]
+    assert late == ["duplicate"] + ["expired"] * (wire.MAX_EVENTS - 1) + ["applied"] * (wire.MAX_EVENTS + 1)
     batches = [[event["item"] for event in msgspec.json.decode(each["body"])["events"]] for each in there.requests]
-    assert batches == [["0", "1", "2"], ["3", "4", "5"], ["3", "4", "5"], ["6"]]
+    assert [(batch[0], len(batch)) for batch in batches] == [("0", 1000), ("1000", 1000), ("1000", 1000), ("2000", 1)]
 
 
-def test_batches_respect_the_maximum_body_size(monkeypatch):
-    monkeypatch.setattr(wire, "MAX_BODY", 1000)
-    events = [wire.Event(impression="i" * 60, item="x" * 100) for _ in range(30)]
+def test_batches_respect_the_maximum_body_size():
+    ranks = list(range(1, wire.MAX_ITEMS + 1))
+    events = [wire.Event(impression="i", type="shown", ranks=ranks) for _ in range(300)]
     with server(results_of_events) as there, Client(there.address) as client:
-        assert len(client.retract(events)) == 30
-    assert max(len(each["body"]) for each in there.requests) <= 1000
+        assert len(client.retract(events)) == 300
+    assert len(there.requests) == 2
+    assert max(len(each["body"]) for each in there.requests) <= wire.MAX_BODY
     assert {each["path"] for each in there.requests} == {"/v1/retract"}
 
 
@@ -386,7 +288,8 @@ def test_request_of_rank(ask):
         ("policy", [], {}, ("GET", "/v1/policy", b"")),
         ("change_policy", [], {"half_life": None, "newcomer_exposure": "fair"},
          ("PUT", "/v1/policy", b'{"half_life":null,"newcomer_exposure":"fair"}')),
-        ("delete_query", ["q"], {}, ("DELETE", "/v1/queries/q", b"")),
+        ("delete_query", [], {"query_id": "q"}, ("DELETE", "/v1/queries/q", b"")),
+        ("delete_query", ["shoes"], {}, ("POST", "/v1/queries/lookup", b'{"query":"shoes"}')),
         ("delete_item", ["a/b"], {}, ("POST", "/v1/items/delete", b'{"item":"a/b"}')),
         ("reset", [], {}, ("POST", "/v1/reset", b'{"confirm":"reset"}')),
         ("keys", [], {}, ("GET", "/v1/keys", b"")),
@@ -414,11 +317,18 @@ def test_request_of_each_method(method, args, options, sent):
         ("rank", ["q", ["a"]], {"key": ""}, "expected 1 to 256 visible ASCII"),
         ("rank", ["q", ["a", wire.Item("b", float("nan"))]], {}, r"items\[1\].prior = nan is not allowed"),
         ("rank", ["\ud800", ["a"]], {}, "not valid Unicode"),
+        ("rank", ["q", ["\ud800"]], {}, r"items\[0\].id is not valid Unicode"),
+        ("rank", ["q", ["a"]], {"k": 0}, "k: Expected `int` >= 1"),
+        ("rank", ["q", []], {}, "items: Expected `array` of length >= 1"),
+        ("rank", ["q", ["a"]], {"deadline": 0}, "deadline = 0 is not allowed: expected a positive"),
+        ("rank", ["q", ["a"]], {"deadline": float("nan")}, "deadline = nan is not allowed"),
         ("rank", ["q", [wire.Item(object())]], {}, "cannot be sent"),
         ("query_state", [], {}, "one of the two"),
         ("query_state", ["q"], {"query_id": "q"}, "one of the two"),
+        ("delete_query", [], {}, "one of the two"),
+        ("explain", [None], {}, "the ranking was a fallback"),
         ("change_policy", [], {"half_lief": 1}, "half_lief"),
-        ("add_key", ["x", ["everything"]], {}, "scopes"),
+        ("add_key", ["x", ["everything"]], {}, "unknown scope 'everything'; available: rank, feedback, read, admin"),
     ],
 )
 def test_invalid_arguments_are_refused_before_sending(ask, method, args, options, message):
@@ -434,10 +344,16 @@ def test_invalid_addresses_are_refused(address):
             kind(address)
 
 
-def test_invalid_keys_are_refused():
+def test_invalid_settings_are_refused():
     for key in ("a\nb", ""):
         with pytest.raises(SettingError, match="key is not allowed: expected visible ASCII"):
             Client("http://x", key=key)
+    for deadline in (0, -1, float("inf"), float("nan")):
+        with pytest.raises(SettingError, match=r"rank_deadline = .* is not allowed: expected a positive number"):
+            Client("http://x", rank_deadline=deadline)
+    for addresses in ([], ["http://x", "http://x"]):
+        with pytest.raises(SettingError, match="expected one URL or several distinct ones"):
+            Client(addresses)
 
 
 def test_without_httpx(monkeypatch):
@@ -447,14 +363,27 @@ def test_without_httpx(monkeypatch):
             kind("http://x")
 
 
-def test_both_clients_have_the_same_methods():
-    def described(kind):
-        public = {name: each for name, each in vars(kind).items() if not name.startswith("_")}
-        return {name: (inspect.signature(each).parameters, each.__doc__) for name, each in public.items()}
+def public(kind):
+    return {name: each for name, each in vars(kind).items() if not name.startswith("_")}
 
-    assert described(Client) == described(AsyncClient)
-    assert inspect.signature(Client.click).return_annotation == "wire.EventResult"
-    assert inspect.signature(AsyncClient.click).return_annotation == "Coroutine[Any, Any, wire.EventResult]"
+
+def test_clients_and_ranker_have_the_same_names():
+    assert set(public(Client)) == set(public(AsyncClient)) == set(public(Ranker)) - {"has_keys", "authenticate"}
+    assert len(public(Ranker)) <= 22
+
+
+@pytest.mark.parametrize("name", sorted(set(public(Client)) - {"close"}))
+def test_method_is_the_same_in_clients_and_ranker(name):
+    blocking, asynchronous, direct = (getattr(kind, name) for kind in (Client, AsyncClient, Ranker))
+    assert blocking.__doc__ == asynchronous.__doc__ == direct.__doc__
+    assert "Returns\n-------" in inspect.getdoc(blocking) or name in ("delete_query", "export")
+    signature = inspect.signature(blocking)
+    assert signature == inspect.signature(direct)
+    assert list(signature.parameters.values()) == list(inspect.signature(asynchronous).parameters.values())
+    returned = inspect.signature(asynchronous).return_annotation
+    expected = signature.return_annotation
+    assert returned == (f"Async{expected}" if name == "export" else f"Coroutine[Any, Any, {expected}]")
+    assert "Call" not in expected
 
 
 # --- the real service ------------------------------------------------------------------------------------------------
@@ -502,9 +431,9 @@ def test_all_methods_against_the_real_service(ask, address):
     assert ask(address, "retract", [wire.Event(impression=ranking.impression, item=first)])[0].status == "applied"
     assert sum(item.clicks for item in ask(address, "query_state", "red shoes").items) == 0
     assert ask(address, "delete_item", second) == 1
-    assert ask(address, "delete_query", ranking.query_id) is None
+    assert ask(address, "delete_query", "red shoes") is None
     with pytest.raises(NotFoundError):
-        ask(address, "delete_query", ranking.query_id)
+        ask(address, "delete_query", query_id=ranking.query_id)
     assert ask(address, "reset") == 0
     assert ask(address, "ready") is True
 
@@ -536,7 +465,7 @@ def test_retry_of_an_executed_request_counts_once(ask, address):
         assert ask(between.address, "click", ranking.impression, ranking.items[0].id).status == "duplicate"
     assert sum(item.clicks for item in ask(address, "query_state", "red shoes").items) == 1
     with server(forward(address, drop), forward(address)) as between:
-        assert ask(between.address, "delete_query", ranking.query_id) is None
+        assert ask(between.address, "delete_query", query_id=ranking.query_id) is None
     with pytest.raises(NotFoundError):
         ask(address, "query_state", "red shoes")
 
@@ -557,12 +486,13 @@ def test_errors_of_the_real_service(ask, address):
         ask(address, "rank", "q", ["b"], key="once")
 
 
-def test_requests_refused_by_admission_control_succeed_later(ranker, monkeypatch):
-    refused = []
-    monkeypatch.setattr(module, "retry_after", lambda text: refused.append(text) or 0.001)
+def test_requests_refused_by_admission_control_succeed_later(ranker):
     ranker.reset()
-    with serving(ranker, max_in_flight=1) as there, Client(str(there.base_url)) as client:
-        with ThreadPoolExecutor(8) as pool:
-            rankings = list(pool.map(lambda _: client.rank("busy", ["a", "b"]), range(100)))
-        assert client.query_state("busy").visits == len({each.impression for each in rankings}) == 100
-    assert set(refused) == {"1"}
+    with (
+        serving(ranker, max_in_flight=1) as there,
+        Client(str(there.base_url), rank_deadline=60.0) as client,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        rankings = list(pool.map(lambda _: client.rank("busy", ["a", "b"]), range(20)))
+        assert client.query_state("busy").visits == len({each.impression for each in rankings}) == 20
+        assert not re.search(r"^mcfair_http_requests_rejected_total 0", there.get("/metrics").text, re.MULTILINE)

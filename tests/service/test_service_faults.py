@@ -321,7 +321,7 @@ def fill(path, queries=20, items=100):
     """Create a store with some data."""
     with Ranker(path, warm=False) as ranker:
         futures = [
-            ranker.submit(type(ranker.engine).rank, ranker_request(f"query {i}", items), f"key {i}")
+            ranker.executor.submit(type(ranker.executor.engine).rank, ranker_request(f"query {i}", items), f"key {i}")
             for i in range(queries)
         ]
         for each in futures:

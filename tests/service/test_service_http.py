@@ -503,7 +503,7 @@ def test_disconnected_clients_are_cleaned_up(client):
 
 def test_client_that_disconnects_during_its_request_keeps_its_place_until_the_end():
     with Ranker("memory:") as ranker, serving(ranker) as client:
-        with ranker.store.transaction_lock, Wire(client) as wire:
+        with ranker.executor.store.transaction_lock, Wire(client) as wire:
             wire.send(get(b"/v1/usage"))
             wait_until(lambda: client.server.app.lifecycle.in_flight)
             wire.socket.close()
@@ -526,7 +526,7 @@ def test_requests_in_flight_are_answered_during_shutdown():
     with Ranker("memory:") as ranker, serving(ranker) as client, Wire(client) as wire, Wire(client) as idle:
         idle.send(get())
         idle.answer()
-        with ranker.store.transaction_lock:  # blocks the writer
+        with ranker.executor.store.transaction_lock:  # blocks the writer
             wire.send(get(b"/v1/usage"))
             wait_until(lambda: client.server.app.lifecycle.in_flight)
             client.server.drain()

@@ -13,6 +13,7 @@ from deliberate_faults import caught_by
 from mcfair.errors import RequestError, UnavailableError
 from mcfair.service import group_commit as commit_module
 from mcfair.service.engine import Engine
+from mcfair.service.group_commit import GroupCommit
 from mcfair.service.history import replay, verify
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import SQLiteStore
@@ -66,14 +67,14 @@ def in_loop(tmp_path, request, monkeypatch):
         with Ranker(store, warm=False, **options) as ranker:
 
             async def main():
-                ranker.attach_loop()
+                ranker.executor.attach_loop()
                 try:
                     return await work(ranker, store)
                 finally:
-                    await ranker.detach_loop()
+                    await ranker.executor.detach_loop()
 
             result = asyncio.run(main())
-            with ranker.store.reader() as reader:
+            with ranker.executor.store.reader() as reader:
                 assert verify(reader) == []
                 assert replay(reader)[2] == []
             return result
@@ -89,10 +90,10 @@ def test_concurrent_operations_share_a_batch(in_loop):
     sizes = []
 
     async def work(ranker, store):
-        ranker.batch_listeners.append(lambda operations, seconds: sizes.append(operations))
-        answers = await together(*(ranker.submit_async(Engine.rank, ranking()) for _ in range(100)))
+        ranker.executor.batch_listeners.append(lambda operations, seconds: sizes.append(operations))
+        answers = await together(*(ranker.executor.submit_async(Engine.rank, ranking()) for _ in range(100)))
         assert len({answer.impression for answer in answers}) == 100
-        return (await ranker.submit_async(Engine.query_state, "q")).visits
+        return (await ranker.executor.submit_async(Engine.query_state, "q")).visits
 
     assert in_loop(work) == 100
     assert sum(sizes) == 101
@@ -109,16 +110,16 @@ def test_loop_executes_small_operations_and_writer_large_ones_in_order(in_loop, 
     monkeypatch.setattr(Engine, "now", noted)
 
     async def work(ranker, store):
-        first = ranker.submit_async(Engine.rank, ranking())
-        state = ranker.submit_async(Engine.query_state, "q")
-        second = ranker.submit_async(Engine.rank, ranking())
+        first = ranker.executor.submit_async(Engine.rank, ranking())
+        state = ranker.executor.submit_async(Engine.query_state, "q")
+        second = ranker.executor.submit_async(Engine.rank, ranking())
         assert [(await state).visits, (await first).items == (await second).items] == [1, False]
         events = [Event(impression=(await first).impression, item=str(i)) for i in range(5)]
         where.clear()
-        await ranker.submit_async(Engine.feedback, events)
-        await ranker.submit_async(Engine.feedback, events * 100)
-        await ranker.submit_async(Engine.rank, ranking(n=100))
-        await ranker.submit_async(Engine.rank, ranking(n=5_000))
+        await ranker.executor.submit_async(Engine.feedback, events)
+        await ranker.executor.submit_async(Engine.feedback, events * 100)
+        await ranker.executor.submit_async(Engine.rank, ranking(n=100))
+        await ranker.executor.submit_async(Engine.rank, ranking(n=5_000))
         return where
 
     # maintenance, which the writer does every few seconds, may add to the writer's own
@@ -132,12 +133,12 @@ def test_other_threads_can_submit_while_a_loop_is_attached(in_loop):
             from_threads = [
                 loop.run_in_executor(pool, lambda: ranker.rank("q", ["a", "b", "c"], k=1)) for _ in range(50)
             ]
-            await together(*from_threads, *(ranker.submit_async(Engine.rank, ranking()) for _ in range(50)))
+            await together(*from_threads, *(ranker.executor.submit_async(Engine.rank, ranking()) for _ in range(50)))
             alone = loop.run_in_executor(pool, ranker.usage)  # no other request wakes the loop
             assert (await asyncio.wait_for(alone, 10)).impressions == 100
             with pytest.raises(RequestError, match="k"):
                 await loop.run_in_executor(pool, lambda: ranker.rank("q", ["a"], k=0))
-        return (await ranker.submit_async(Engine.query_state, "q")).visits
+        return (await ranker.executor.submit_async(Engine.query_state, "q")).visits
 
     assert in_loop(work) == 100
 
@@ -145,31 +146,31 @@ def test_other_threads_can_submit_while_a_loop_is_attached(in_loop):
 @pytest.mark.parametrize("fails", ["commit_fails", "append_fails"])
 def test_failed_write_changes_nothing(in_loop, fails):
     async def work(ranker, store):
-        await ranker.submit_async(Engine.rank, ranking(), "first")
+        await ranker.executor.submit_async(Engine.rank, ranking(), "first")
         setattr(store, fails, 1)
-        asked = [ranker.submit_async(Engine.rank, ranking(), str(i)) for i in range(10)]
+        asked = [ranker.executor.submit_async(Engine.rank, ranking(), str(i)) for i in range(10)]
         refused = await together(*asked)
         assert all(isinstance(each, UnavailableError) for each in refused)
-        assert ranker.store_error
-        answers = await together(*(ranker.submit_async(Engine.rank, ranking(), str(i)) for i in range(10)))
+        assert ranker.executor.store_error
+        answers = await together(*(ranker.executor.submit_async(Engine.rank, ranking(), str(i)) for i in range(10)))
         assert len({answer.impression for answer in answers}) == 10
-        assert ranker.store_error is None
-        return (await ranker.submit_async(Engine.query_state, "q")).visits
+        assert ranker.executor.store_error is None
+        return (await ranker.executor.submit_async(Engine.query_state, "q")).visits
 
     assert in_loop(work) == 11
 
 
 def test_unexpected_error_fails_only_its_own_operation(in_loop):
     async def work(ranker, store):
-        await ranker.submit_async(Engine.rank, ranking("bad"))
+        await ranker.executor.submit_async(Engine.rank, ranking("bad"))
         store.fails_for = 1
         answers = await together(
-            *(ranker.submit_async(Engine.rank, ranking("bad" if i == 4 else "q")) for i in range(10))
+            *(ranker.executor.submit_async(Engine.rank, ranking("bad" if i == 4 else "q")) for i in range(10))
         )
         assert isinstance(answers.pop(4), sqlite3.IntegrityError)
         assert len({answer.impression for answer in answers}) == 9
         store.fails_for = None
-        states = await together(*(ranker.submit_async(Engine.query_state, query) for query in ("bad", "q")))
+        states = await together(*(ranker.executor.submit_async(Engine.query_state, query) for query in ("bad", "q")))
         return [state.visits for state in states]
 
     assert in_loop(work) == [1, 9]
@@ -180,8 +181,8 @@ def test_long_work_is_split_into_batches(in_loop, monkeypatch):
     sizes = []
 
     async def work(ranker, store):
-        ranker.batch_listeners.append(lambda operations, seconds: sizes.append(operations))
-        await together(*(ranker.submit_async(Engine.rank, ranking()) for _ in range(10)))
+        ranker.executor.batch_listeners.append(lambda operations, seconds: sizes.append(operations))
+        await together(*(ranker.executor.submit_async(Engine.rank, ranking()) for _ in range(10)))
 
     in_loop(work)
     assert sizes == [1] * 10
@@ -192,7 +193,7 @@ def test_loop_commits_itself_only_while_commits_are_fast(in_loop, monkeypatch):
 
     async def work(ranker, store):
         async def commit():
-            await ranker.submit_async(Engine.rank, ranking())
+            await ranker.executor.submit_async(Engine.rank, ranking())
             return store.committed_by[-1]
 
         assert await commit() == "MainThread"
@@ -208,24 +209,24 @@ def test_loop_commits_itself_only_while_commits_are_fast(in_loop, monkeypatch):
 
 def test_full_queue_refuses_operations(in_loop):
     async def work(ranker, store):
-        asked = [ranker.submit_async(Engine.rank, ranking()) for _ in range(20)]
+        asked = [ranker.executor.submit_async(Engine.rank, ranking()) for _ in range(20)]
         with pytest.raises(UnavailableError, match="queue is full"):
-            ranker.submit_async(Engine.rank, ranking())
+            ranker.executor.submit_async(Engine.rank, ranking())
         await together(*asked)
-        return (await ranker.submit_async(Engine.query_state, "q")).visits
+        return (await ranker.executor.submit_async(Engine.query_state, "q")).visits
 
     assert in_loop(work, max_queued=20) == 20
 
 
 def test_writer_executes_pending_operations_after_detaching(in_loop):
     async def work(ranker, store):
-        asked = [ranker.submit_async(Engine.rank, ranking()) for _ in range(20)]
-        await ranker.detach_loop()
-        assert ranker.loop is None
-        answers = await together(*asked, ranker.submit_async(Engine.rank, ranking()))
+        asked = [ranker.executor.submit_async(Engine.rank, ranking()) for _ in range(20)]
+        await ranker.executor.detach_loop()
+        assert ranker.executor.loop is None
+        answers = await together(*asked, ranker.executor.submit_async(Engine.rank, ranking()))
         assert len({answer.impression for answer in answers}) == 21
-        ranker.attach_loop()
-        return (await ranker.submit_async(Engine.query_state, "q")).visits
+        ranker.executor.attach_loop()
+        return (await ranker.executor.submit_async(Engine.query_state, "q")).visits
 
     assert in_loop(work) == 21
 
@@ -233,12 +234,12 @@ def test_writer_executes_pending_operations_after_detaching(in_loop):
 def test_closing_from_another_thread_while_a_loop_is_attached(tmp_path):
     async def main():
         ranker = Ranker(tmp_path / "store.db", warm=False)
-        ranker.attach_loop()
-        asked = [ranker.submit_async(Engine.rank, ranking()) for _ in range(5)]
+        ranker.executor.attach_loop()
+        asked = [ranker.executor.submit_async(Engine.rank, ranking()) for _ in range(5)]
         await asyncio.to_thread(ranker.close)
         assert len({(await each).impression for each in asked}) == 5
         with pytest.raises(UnavailableError, match="stopping"):
-            ranker.submit_async(Engine.rank, ranking())
+            ranker.executor.submit_async(Engine.rank, ranking())
 
     asyncio.run(main())
     with Ranker(tmp_path / "store.db", warm=False) as ranker:
@@ -249,12 +250,12 @@ def test_closing_after_the_loop_ended_without_detaching(tmp_path):
     ranker = Ranker(tmp_path / "store.db", warm=False)
 
     async def main():
-        ranker.attach_loop()
-        await ranker.submit_async(Engine.rank, ranking())
+        ranker.executor.attach_loop()
+        await ranker.executor.submit_async(Engine.rank, ranking())
 
     asyncio.run(main())
-    ranker.close(10)
-    assert not ranker.writer.is_alive()
+    ranker.executor.close(10)
+    assert not ranker.executor.writer.is_alive()
 
 
 def test_compaction_runs_while_idle(in_loop, monkeypatch):
@@ -262,9 +263,9 @@ def test_compaction_runs_while_idle(in_loop, monkeypatch):
 
     async def work(ranker, store):
         for _ in range(5):
-            await ranker.submit_async(Engine.rank, ranking())
+            await ranker.executor.submit_async(Engine.rank, ranking())
         await asyncio.sleep(1.5)
-        return (await ranker.submit_async(Engine.usage)).impressions
+        return (await ranker.executor.submit_async(Engine.usage)).impressions
 
     assert in_loop(work, retention=1.0) == 0
 
@@ -272,7 +273,7 @@ def test_compaction_runs_while_idle(in_loop, monkeypatch):
 # --- deliberate faults -----------------------------------------------------------------------------------------------
 
 
-class CacheKeptAfterFailedCommit(Ranker):
+class CacheKeptAfterFailedCommit(GroupCommit):
     """Keeps the engine's cache after a failed commit."""
 
     faulty = True
@@ -285,7 +286,7 @@ class CacheKeptAfterFailedCommit(Ranker):
         super().recover()
 
 
-class AcknowledgedBeforeCommit(Ranker):
+class AcknowledgedBeforeCommit(GroupCommit):
     """Resolves the futures of a batch before the commit."""
 
     faulty = True
@@ -310,8 +311,8 @@ def test_deliberate_fault_of_the_group_commit_is_caught(fault, tmp_path, monkeyp
 
     def check(faulty):
         store = FailingStore(tmp_path / f"{faulty}.db")
-        ranker_class = type(fault.__name__, (fault,), {"faulty": faulty, "calls": 0})
-        with ranker_class(store, warm=False) as ranker:
+        executor_class = type(fault.__name__, (fault,), {"faulty": faulty, "calls": 0})
+        with Ranker(store, warm=False, executor_class=executor_class) as ranker:
             ranker.rank("q", ["a", "b"])
             store.commit_fails = 1
             try:
@@ -323,6 +324,6 @@ def test_deliberate_fault_of_the_group_commit_is_caught(fault, tmp_path, monkeyp
             ranker.rank("q", ["a", "b"])
             visits = ranker.query_state("q").visits
             assert visits == 2, f"{visits} visits instead of 2"
-            assert ranker_class.calls > 0, "the override was never called"
+            assert executor_class.calls > 0, "the override was never called"
 
     caught_by(check, FAULTS[fault])

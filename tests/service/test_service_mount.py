@@ -140,7 +140,7 @@ def test_store_is_opened_and_closed_with_the_application(tmp_path):
     app = create_app(f"sqlite:///{tmp_path / 'store.db'}")
     with running(app) as url:
         assert httpx.post(f"{url}/v1/rank", json=RANK).status_code == 200
-    assert app.ranker.closing
+    assert app.ranker.executor.closing
     with Ranker(tmp_path / "store.db") as ranker:
         assert ranker.usage().impressions == 1
 

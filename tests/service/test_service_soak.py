@@ -73,12 +73,12 @@ def test_idempotency_keys_expire_as_fast_as_they_arrive():
 def test_compaction_runs_under_constant_load(monkeypatch):
     monkeypatch.setattr(commit_module, "COMPACTION_INTERVAL", 0.1)
     with Ranker("memory:", warm=False, retention=1.0) as ranker:
-        waiting = deque(ranker.submit(Engine.rank, REQUEST) for _ in range(600))
+        waiting = deque(ranker.executor.submit(Engine.rank, REQUEST) for _ in range(600))
         total, end = 600, time.monotonic() + 3
         while time.monotonic() < end:
             waiting.popleft().result()
-            waiting.append(ranker.submit(Engine.rank, REQUEST))
+            waiting.append(ranker.executor.submit(Engine.rank, REQUEST))
             total += 1
-        assert ranker.queue_depth > 0
+        assert ranker.executor.queue_depth > 0
         left = ranker.usage().impressions
     assert left < total * 0.9

@@ -279,8 +279,8 @@ def test_older_files_are_migrated(tmp_path, monkeypatch):
     with pytest.raises(StoreError, match="older mcfair"), open_reader(path):
         pass
     with Ranker(path, warm=False) as ranker:
-        assert ranker.store.one("SELECT x FROM extra") == 1
-        assert ranker.store.one("PRAGMA user_version") == 3
+        assert ranker.executor.store.one("SELECT x FROM extra") == 1
+        assert ranker.executor.store.one("PRAGMA user_version") == 3
         assert ranker.query_state("q").visits == 1
 
 

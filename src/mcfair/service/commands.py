@@ -199,8 +199,8 @@ def parse_examination(text: str) -> float | list[float]:
 
 def announce(ranker: Ranker, token: str, url: str) -> None:
     """Print the address of the service on stderr, and publish it for our commands in a note that only we can read."""
-    ranker.store.write_lock_note(msgspec.json.encode({"url": url, "token": token}))
-    sys.stderr.write(greeting(url, ranker.policy(), ranker.store, ranker.has_keys))
+    ranker.executor.store.write_lock_note(msgspec.json.encode({"url": url, "token": token}))
+    sys.stderr.write(greeting(url, ranker.policy(), ranker.executor.store, ranker.has_keys))
     sys.stderr.flush()
 
 

@@ -5,46 +5,45 @@ from __future__ import annotations
 import hmac
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import msgspec
 
 from ..errors import StoreError, UnavailableError
 from ..policies.base import Policy
-from ..service import history
+from ..service import history, methods
+from .calls import Call, declared_by
 from .engine import CACHE, KEY_PREFIX, Engine, hash_secret
 from .group_commit import QUEUE, GroupCommit
 from .rules import change_rules
 from .stores import Store, open_store
-from .wire import (
-    ActivePolicy,
-    CreatedKey,
-    Event,
-    EventResult,
-    Explanation,
-    Fairness,
-    Item,
-    KeyInfo,
-    PolicyChange,
-    QueryState,
-    Ranking,
-    RankRequest,
-    Scope,
-    Usage,
-    as_events,
-    as_item,
-    convert,
-    with_raw_items,
-)
+from .wire import Event, EventResult, Fairness, Item, Ranking, RankRequest, RawRankRequest, Scope, with_raw_items
 
-__all__ = ["Ranker"]
+__all__ = ["Ranker", "export_lines"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class Ranker(GroupCommit):
-    """Rank fairly and learn from feedback. Every method returns once its effect is durable.
+def executed(declared: Callable[P, Call[T]]) -> Callable[Concatenate[Ranker, P], T]:
+    """Build a method of `Ranker` from its declaration."""
 
-    All methods may be called from any thread. Use it as a context manager, or call `close` at the end.
+    @declared_by(declared)
+    def method(self: Ranker, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._run(declared(*args, **kwargs))
+
+    return method
+
+
+class Ranker:
+    """The service as a library. Every method returns once its effect is durable.
+
+    It has the methods of `Client`, with the same arguments and results. They may be called from any thread. Use it as a
+    context manager, or call `close` at the end.
 
     Parameters
     ----------
@@ -60,8 +59,16 @@ class Ranker(GroupCommit):
         Whether to compile or load all kernels now instead of during the first request.
     clock
         Returns the time in ms.
+    executor_class
+        Class of the executor.
     **settings
         The other rules, such as `prior_strength=0, half_life=86_400`; see `mcfair.service.rules.Rules`.
+
+    Attributes
+    ----------
+    executor
+        Executes the operations serially with group commit. A server uses it directly: it submits operations from its
+        event loop, and reads the state of the queue and of the store.
 
     Raises
     ------
@@ -89,6 +96,7 @@ class Ranker(GroupCommit):
         cache: int = CACHE,
         warm: bool = True,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        executor_class: type[GroupCommit] = GroupCommit,
         **settings: Any,
     ) -> None:
         opened = open_store(store) if isinstance(store, str | Path) else store
@@ -102,7 +110,7 @@ class Ranker(GroupCommit):
             opened.rollback()
             opened.close()
             raise
-        super().__init__(opened, engine, max_queued)
+        self.executor = executor_class(opened, engine, max_queued)
 
     def __enter__(self) -> Ranker:
         return self
@@ -110,365 +118,47 @@ class Ranker(GroupCommit):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- operations --------------------------------------------------------------------------------------------------
+    # --- operations: `methods` declares them, `_run` executes them ----------------------------------------------------
 
-    def rank(
-        self,
-        query: str,
-        items: Sequence[Item | str | dict[str, Any]],
-        k: int = 10,
-        *,
-        policy: Policy | str | None = None,
-        explain: bool = False,
-        defer_exposure: bool = False,
-        shadow: bool = False,
-        key: str | None = None,
-    ) -> Ranking:
-        """Rank the candidates of a query and record the impression.
+    rank = executed(methods.rank)
+    feedback = executed(methods.feedback)
+    retract = executed(methods.retract)
+    click = executed(methods.click)
+    shown = executed(methods.shown)
+    explain = executed(methods.explain)
+    query_state = executed(methods.query_state)
+    fairness = executed(methods.fairness)
+    usage = executed(methods.usage)
+    ready = executed(methods.ready)
+    export = executed(methods.export)
+    policy = executed(methods.policy)
+    change_policy = executed(methods.change_policy)
+    delete_query = executed(methods.delete_query)
+    delete_item = executed(methods.delete_item)
+    reset = executed(methods.reset)
+    keys = executed(methods.keys)
+    add_key = executed(methods.add_key)
+    revoke_key = executed(methods.revoke_key)
 
-        Parameters
-        ----------
-        query
-            The text of the query. It is not stored; the data is kept under a keyed hash of it.
-        items
-            The candidates: ids, or items with a `prior` relevance from 0 to 1 and a `group`.
-        k
-            Length of the list, at most the number of items.
-        policy
-            A policy for this list only, instead of the one in force.
-        explain
-            Whether to return the terms of each score.
-        defer_exposure
-            Credit no exposure until `shown` is reported.
-        shadow
-            Return the items in the order of the request, and record the list that the policy would have shown.
-        key
-            Idempotency key: repeating the call with the same key returns the same ranking and changes nothing.
+    def _run(self, call: Call[T]) -> T:
+        """Execute a call; return its fallback, if it has one, when the service is unavailable."""
+        try:
+            return call.convert(EXECUTION[call.operation](self.executor, **call.arguments))
+        except UnavailableError:
+            if call.fallback is None:
+                raise
+            return call.fallback
 
-        Returns
-        -------
-        Ranking
-            The list, and the id of the impression that feedback refers to.
+    def close(self) -> None:
+        """Execute what is queued, then close the store; refuse later operations."""
+        self.executor.close()
 
-        Raises
-        ------
-        RequestError
-            If an argument is not allowed; its `field` names the argument.
-        PolicyError
-            If the policy fails.
-        ConflictError
-            If the key was used for another request.
-        UnavailableError
-            If the queue is full, the store cannot be written, or the ranker is closed. Nothing was changed.
-        """
-        request = convert(RankRequest, {
-            "query": query, "items": [as_item(item) for item in items], "k": k,
-            "policy": None if policy is None else str(policy), "explain": explain,
-            "defer_exposure": defer_exposure, "shadow": shadow,
-        })  # fmt: skip
-        return self.submit(Engine.rank, with_raw_items(request), key).result()
-
-    def feedback(self, events: Sequence[Event | dict[str, Any]]) -> list[EventResult]:
-        """Report clicks and shown ranks.
-
-        Parameters
-        ----------
-        events
-            Events: `{"impression": …, "item": …}` is a click, `{"impression": …, "type": "shown", "ranks": [1, 2]}`
-            reports shown ranks.
-
-        Returns
-        -------
-        list of EventResult
-            One result per event, in order. Repeated events are duplicates and count once.
-
-        Raises
-        ------
-        RequestError
-            If an event is malformed.
-        UnavailableError
-            If the queue is full, the store cannot be written, or the ranker is closed. Nothing was changed.
-        """
-        return self.submit(Engine.feedback, as_events(events)).result().results
-
-    def click(self, impression: str, item: str) -> EventResult:
-        """Report a click on an item of an impression.
-
-        Parameters
-        ----------
-        impression
-            Id of the impression.
-        item
-            Id of the clicked item.
-
-        Returns
-        -------
-        EventResult
-            Whether the click was applied, and why not if it was not.
-
-        Raises
-        ------
-        UnavailableError
-            If the queue is full, the store cannot be written, or the ranker is closed. Nothing was changed.
-        """
-        return self.feedback([Event(impression=impression, item=item)])[0]
-
-    def shown(self, impression: str, ranks: Sequence[int] | None = None) -> EventResult:
-        """Report which ranks of an impression were shown.
-
-        Parameters
-        ----------
-        impression
-            Id of the impression.
-        ranks
-            Shown ranks, from 1; all of them if left out.
-
-        Returns
-        -------
-        EventResult
-            Whether the event was applied, and why not if it was not.
-
-        Raises
-        ------
-        UnavailableError
-            If the queue is full, the store cannot be written, or the ranker is closed. Nothing was changed.
-        """
-        seen = None if ranks is None else list(ranks)
-        return self.feedback([Event(impression=impression, type="shown", ranks=seen)])[0]
-
-    def retract(self, events: Sequence[Event | dict[str, Any]]) -> list[EventResult]:
-        """Retract events, such as fraudulent clicks. A retracted event does not count again when it is repeated.
-
-        Parameters
-        ----------
-        events
-            The events to retract, as `feedback` accepts them.
-
-        Returns
-        -------
-        list of EventResult
-            One result per event, in order.
-
-        Raises
-        ------
-        RequestError
-            If an event is malformed.
-        UnavailableError
-            If the queue is full, the store cannot be written, or the ranker is closed. Nothing was changed.
-        """
-        return self.submit(Engine.feedback, as_events(events), retract=True).result().results
-
-    def explain(self, impression: str) -> Explanation:
-        """Explain why the items of an impression are ranked as they are.
-
-        Parameters
-        ----------
-        impression
-            Id of the impression.
-
-        Returns
-        -------
-        Explanation
-            The terms and inputs of every score, and the ranks without each term.
-
-        Raises
-        ------
-        NotFoundError
-            If the impression does not exist or has expired.
-        """
-        return self.submit(Engine.explain, impression).result()
-
-    def query_state(self, query: str | None = None, *, query_id: str | None = None) -> QueryState:
-        """Return the observations of a query: visits, unfairness, and exposure, clicks and relevance of its items.
-
-        Parameters
-        ----------
-        query, query_id
-            The text of the query, or its id.
-
-        Returns
-        -------
-        QueryState
-            The observations.
-
-        Raises
-        ------
-        NotFoundError
-            If the query does not exist.
-        """
-        return self.submit(Engine.query_state, query, query_id).result()
-
-    def policy(self) -> ActivePolicy:
-        """Return the policy and the other rules in force.
-
-        Returns
-        -------
-        ActivePolicy
-            The rules, their version and since when they are in force.
-        """
-        return self.submit(Engine.active_policy).result()
-
-    def change_policy(self, **changes: Any) -> ActivePolicy:
-        """Change the policy or other rules from now on; rules that are not given stay.
-
-        Parameters
-        ----------
-        **changes
-            Rules such as `policy="MCFair(alpha=10)"` or `half_life=86_400`; see `mcfair.service.rules.Rules`.
-
-        Returns
-        -------
-        ActivePolicy
-            The rules now in force.
-
-        Raises
-        ------
-        RequestError
-            If a rule is unknown or its value is not allowed.
-        """
-        return self.submit(Engine.change, convert(PolicyChange, changes)).result()
-
-    def delete_query(self, query: str | None = None, *, query_id: str | None = None) -> None:
-        """Delete a query and its data.
-
-        Parameters
-        ----------
-        query, query_id
-            The text of the query, or its id.
-
-        Raises
-        ------
-        NotFoundError
-            If the query does not exist.
-        """
-        self.submit(Engine.delete_query, query, query_id).result()
-
-    def delete_item(self, item: str) -> int:
-        """Delete an item from every query.
-
-        Parameters
-        ----------
-        item
-            Id of the item.
-
-        Returns
-        -------
-        int
-            Number of queries that had the item.
-        """
-        return self.submit(Engine.delete_item, item).result()
-
-    def reset(self) -> int:
-        """Delete every query and its data; rules and API keys stay.
-
-        Returns
-        -------
-        int
-            Number of queries deleted.
-        """
-        return self.submit(Engine.reset).result()
-
-    def usage(self) -> Usage:
-        """Count what is stored.
-
-        Returns
-        -------
-        Usage
-            Numbers of queries, items, impressions, events and snapshots, and the size in bytes.
-        """
-        return self.submit(Engine.usage).result()
-
-    def add_key(self, name: str, scopes: list[Scope]) -> CreatedKey:
-        """Create an API key for the HTTP interface.
-
-        Parameters
-        ----------
-        name
-            A label, such as the program that will use the key.
-        scopes
-            Any of "rank", "feedback", "read" and "admin".
-
-        Returns
-        -------
-        CreatedKey
-            The key, which is not shown again: only a hash of it is stored.
-
-        Raises
-        ------
-        RequestError
-            If a scope is unknown.
-        """
-        return self.submit(Engine.add_key, name, scopes).result()
-
-    def keys(self) -> list[KeyInfo]:
-        """List the API keys, without their secrets.
-
-        Returns
-        -------
-        list of KeyInfo
-            The keys, in order of creation.
-        """
-        return self.submit(Engine.keys).result()
-
-    def revoke_key(self, id: str) -> KeyInfo:
-        """Revoke an API key.
-
-        Parameters
-        ----------
-        id
-            Id of the key, as `keys` lists it.
-
-        Returns
-        -------
-        KeyInfo
-            The revoked key.
-
-        Raises
-        ------
-        NotFoundError
-            If there is no such key.
-        """
-        return self.submit(Engine.revoke_key, id).result()
-
-    # --- reads that bypass the queue ---------------------------------------------------------------------------------
-
-    def fairness(self) -> Fairness:
-        """Compute fairness over all queries and by group. It reads every query, concurrently with other operations.
-
-        Returns
-        -------
-        Fairness
-            Means over queries, and received and merited exposure by group.
-
-        Raises
-        ------
-        UnavailableError
-            If the store cannot be read.
-        """
-        now = self.submit(Engine.now).result()
-        with readable(), self.store.reader() as store:
-            return history.fairness(store, now)
-
-    def export(self) -> Iterator[bytes]:
-        """Export everything that is stored, as JSON lines.
-
-        Yields
-        ------
-        bytes
-            One line: a version of the rules, a query with its counts, or an impression.
-
-        Raises
-        ------
-        UnavailableError
-            If the store cannot be read.
-        """
-        with readable(), self.store.reader() as store:
-            yield from history.export(store)
+    # --- authentication ----------------------------------------------------------------------------------------------
 
     @property
     def has_keys(self) -> bool:
         """Whether API keys are required: true once a key has been created, even if all are revoked by now."""
-        return bool(self.engine.api_keys)
+        return bool(self.executor.engine.api_keys)
 
     def authenticate(self, key: str) -> frozenset[Scope] | None:
         """Return the scopes of an API key.
@@ -485,12 +175,76 @@ class Ranker(GroupCommit):
         """
         prefix, _, rest = key.partition("_")
         id, _, secret = rest.partition("_")
-        stored = self.engine.api_keys.get(id)
+        stored = self.executor.engine.api_keys.get(id)
         digest = hash_secret(secret)
         good = stored is not None and hmac.compare_digest(stored.digest, digest) and prefix == KEY_PREFIX
         if stored is None or not good or stored.revoked is not None:
             return None
         return frozenset(stored.scopes.split())  # type: ignore[arg-type]
+
+
+# --- execution of the operations -------------------------------------------------------------------------------------
+
+
+def rank(
+    executor: GroupCommit, request: RawRankRequest, key: str | None, begun: float, deadline: float | None
+) -> Ranking:
+    """Rank, and wait for the result until the deadline."""
+    future = executor.submit(Engine.rank, request, key)
+    try:
+        return future.result(None if deadline is None else max(0.0, deadline - (time.monotonic() - begun)))
+    except TimeoutError:
+        raise UnavailableError(f"the ranking was not durable within {deadline:g} s; it may still be recorded") from None
+
+
+def report(executor: GroupCommit, events: list[Event], *, retract: bool = False) -> list[EventResult]:
+    """Report or retract events."""
+    return executor.submit(Engine.feedback, events, retract=retract).result().results if events else []
+
+
+def fairness(executor: GroupCommit) -> Fairness:
+    """Compute fairness. It reads every query, concurrently with other operations."""
+    now = executor.submit(Engine.now).result()
+    with readable(), executor.store.reader() as store:
+        return history.fairness(store, now)
+
+
+def export(executor: GroupCommit) -> Iterator[dict[str, Any]]:
+    """Iterate over the entries of an export."""
+    return map(msgspec.json.decode, export_lines(executor.store))
+
+
+def export_lines(store: Store) -> Iterator[bytes]:
+    """Iterate over everything that is stored, as JSON lines."""
+    with readable(), store.reader() as reader:
+        yield from history.export(reader)
+
+
+def on_engine(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that submits an operation of the engine and waits for its result."""
+    return lambda executor, **arguments: executor.submit(operation, **arguments).result()
+
+
+EXECUTION: dict[str, Callable[..., Any]] = {
+    "rank": rank,
+    "feedback": report,
+    "retract": partial(report, retract=True),
+    "fairness": fairness,
+    "export": export,
+    "ready": lambda executor: executor.store_error is None and not executor.closing,
+    "explain": on_engine(Engine.explain),
+    "query_state": on_engine(Engine.query_state),
+    "usage": on_engine(Engine.usage),
+    "policy": on_engine(Engine.active_policy),
+    "change_policy": on_engine(Engine.change),
+    "delete_query": on_engine(Engine.delete_query),
+    "delete_item": on_engine(Engine.delete_item),
+    "reset": on_engine(Engine.reset),
+    "keys": on_engine(Engine.keys),
+    "add_key": on_engine(Engine.add_key),
+    "revoke_key": on_engine(Engine.revoke_key),
+}
+"""How each operation is executed."""
 
 
 @contextmanager
@@ -511,6 +265,6 @@ def warm_up(engine: Engine) -> None:
         for n in (3, 40):
             request = RankRequest(query="warm", items=[Item(str(i)) for i in range(n)], k=2, policy=policy)
             answer = scratch.rank(with_raw_items(request))
-            scratch.feedback([Event(impression=answer.impression, item=answer.items[0].id)])
+            scratch.feedback([Event(impression=str(answer.impression), item=answer.items[0].id)])
     scratch.query_state("warm")
     scratch.store.close()

@@ -140,13 +140,13 @@ class RankingApp:
         app
             Ignored; a program that mounts the service may pass this method as its own lifespan.
         """
-        self.ranker.attach_loop()
+        self.ranker.executor.attach_loop()
         self.lifecycle.phase = "serving"
         try:
             yield
         finally:
             self.lifecycle.phase = "stopped"
-            await self.ranker.detach_loop()
+            await self.ranker.executor.detach_loop()
             if self.owns_ranker:
                 await asyncio.to_thread(self.ranker.close)
 

@@ -55,11 +55,11 @@ class Metrics:
             "mcfair_commit_batch_size", "Operations per batch.", buckets=BATCH_SIZE_BUCKETS, registry=registry
         )
         queued = Gauge("mcfair_queue_depth", "Operations waiting to be executed.", registry=registry)
-        queued.set_function(lambda: ranker.queue_depth)
+        queued.set_function(lambda: ranker.executor.queue_depth)
         writable = Gauge(
             "mcfair_store_writable", "1 if the last write to the store succeeded, else 0.", registry=registry
         )
-        writable.set_function(lambda: ranker.store_error is None)
+        writable.set_function(lambda: ranker.executor.store_error is None)
         ProcessCollector(registry=registry)
         self.series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
@@ -67,7 +67,7 @@ class Metrics:
             sizes.observe(operations)
             durations.observe(seconds)
 
-        ranker.batch_listeners.append(observe_batch)
+        ranker.executor.batch_listeners.append(observe_batch)
 
     def count_request(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count a request. The series are cached, because looking them up costs more than counting."""

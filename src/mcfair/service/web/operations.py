@@ -13,7 +13,7 @@ from typing import Any, cast
 from ...errors import SettingError, UnavailableError
 from .. import wire
 from ..engine import Engine
-from ..ranker import Ranker
+from ..ranker import Ranker, export_lines
 from .apidocs import Operation, openapi, page
 from .lifecycle import Lifecycle
 from .metrics import Metrics
@@ -101,7 +101,7 @@ class Operations:
         256 bytes, the query at most 4,096. A repeated request with the same Idempotency-Key, byte for byte in its
         items, gets the same response and counts once; without a key it counts again.
         """
-        return self.ranker.submit_async(Engine.rank, body, key)
+        return self.ranker.executor.submit_async(Engine.rank, body, key)
 
     @route(
         "POST",
@@ -118,7 +118,7 @@ class Operations:
         A click is one bit per impression and item, so events may be repeated and may arrive in any order. Every ranking
         that starts after the response takes the events into account.
         """
-        results: wire.FeedbackResults = await self.ranker.submit_async(Engine.feedback, body.events)
+        results: wire.FeedbackResults = await self.ranker.executor.submit_async(Engine.feedback, body.events)
         self.metrics.count_events("feedback", results)
         return results
 
@@ -133,7 +133,9 @@ class Operations:
     )
     async def retract(self, body: wire.Feedback) -> wire.FeedbackResults:
         """Retract events, such as the clicks of a robot."""
-        results: wire.FeedbackResults = await self.ranker.submit_async(Engine.feedback, body.events, retract=True)
+        results: wire.FeedbackResults = await self.ranker.executor.submit_async(
+            Engine.feedback, body.events, retract=True
+        )
         self.metrics.count_events("retract", results)
         return results
 
@@ -145,7 +147,7 @@ class Operations:
 
         The score is a sum, so the explanation is exact: its terms, its inputs, and the ranks without each term.
         """
-        return await self.ranker.submit_async(Engine.explain, impression)
+        return await self.ranker.executor.submit_async(Engine.explain, impression)
 
     @route(
         "POST",
@@ -163,12 +165,12 @@ class Operations:
         The text of a query is never part of a URL, because proxies log URLs.
         """
         wire.check_text("query", body.query, wire.MAX_QUERY)
-        return await self.ranker.submit_async(Engine.query_state, query=body.query)
+        return await self.ranker.executor.submit_async(Engine.query_state, query=body.query)
 
     @route("GET", "/v1/queries/{query_id}", "Reading", "read", response=wire.QueryState)
     async def query(self, query_id: str) -> wire.QueryState:
         """Return the observations of a query, given by its id."""
-        return await self.ranker.submit_async(Engine.query_state, query_id=query_id)
+        return await self.ranker.executor.submit_async(Engine.query_state, query_id=query_id)
 
     @route("GET", "/v1/fairness", "Reading", "read", response=wire.Fairness)
     async def fairness(self) -> wire.Fairness:
@@ -189,14 +191,14 @@ class Operations:
     @route("GET", "/v1/usage", "Reading", "read", response=wire.Usage)
     async def usage(self) -> wire.Usage:
         """Return the amount of stored data."""
-        return await self.ranker.submit_async(Engine.usage)
+        return await self.ranker.executor.submit_async(Engine.usage)
 
     # rules
 
     @route("GET", "/v1/policy", "Policy", "read", response=wire.ActivePolicy)
     async def policy(self) -> wire.ActivePolicy:
         """Return the policy and the other rules in force."""
-        return await self.ranker.submit_async(Engine.active_policy)
+        return await self.ranker.executor.submit_async(Engine.active_policy)
 
     @route(
         "PUT",
@@ -210,14 +212,14 @@ class Operations:
     )
     async def change_policy(self, body: wire.PolicyChange) -> wire.ActivePolicy:
         """Change the policy or other rules from now on; rules that are not given stay."""
-        return await self.ranker.submit_async(Engine.change, body)
+        return await self.ranker.executor.submit_async(Engine.change, body)
 
     # data
 
     @route("GET", "/v1/export", "Data", "admin", media_type=NDJSON)
     async def export(self) -> StreamingResponse:
         """Export everything that is stored, as JSON lines."""
-        lines = cast(Generator[bytes, None, None], self.ranker.export())
+        lines = cast(Generator[bytes, None, None], export_lines(self.ranker.executor.store))
         # Read the first chunk before the response starts: an error until then still gets a proper status.
         first = await asyncio.get_running_loop().run_in_executor(self.exporter, next_chunk, lines)
         return StreamingResponse(encode_headers(NDJSON, **NO_STORE), self.chunks(lines, first))
@@ -236,7 +238,7 @@ class Operations:
     @route("DELETE", "/v1/queries/{query_id}", "Data", "admin", status=204)
     async def delete_query(self, query_id: str) -> None:
         """Delete a query and its data."""
-        await self.ranker.submit_async(Engine.delete_query, query_id=query_id)
+        await self.ranker.executor.submit_async(Engine.delete_query, query_id=query_id)
 
     @route(
         "POST",
@@ -249,7 +251,7 @@ class Operations:
     )
     async def delete_item(self, body: wire.ItemDeletion) -> wire.DeletionCount:
         """Delete an item from every query."""
-        return wire.DeletionCount(await self.ranker.submit_async(Engine.delete_item, body.item))
+        return wire.DeletionCount(await self.ranker.executor.submit_async(Engine.delete_item, body.item))
 
     @route(
         "POST",
@@ -262,14 +264,14 @@ class Operations:
     )
     async def reset(self, body: wire.ResetRequest) -> wire.DeletionCount:
         """Delete every query, item and impression; API keys and rules stay."""
-        return wire.DeletionCount(await self.ranker.submit_async(Engine.reset))
+        return wire.DeletionCount(await self.ranker.executor.submit_async(Engine.reset))
 
     # keys
 
     @route("GET", "/v1/keys", "Keys", "admin", response=list[wire.KeyInfo])
     async def keys(self) -> list[wire.KeyInfo]:
         """List the API keys, without their secrets."""
-        return await self.ranker.submit_async(Engine.keys)
+        return await self.ranker.executor.submit_async(Engine.keys)
 
     @route(
         "POST",
@@ -283,12 +285,12 @@ class Operations:
     )
     async def add_key(self, body: wire.KeyRequest) -> wire.CreatedKey:
         """Create an API key; its secret is shown only once."""
-        return await self.ranker.submit_async(Engine.add_key, body.name, body.scopes)
+        return await self.ranker.executor.submit_async(Engine.add_key, body.name, body.scopes)
 
     @route("DELETE", "/v1/keys/{id}", "Keys", "admin", response=wire.KeyInfo)
     async def revoke_key(self, id: str) -> wire.KeyInfo:
         """Revoke a key."""
-        return await self.ranker.submit_async(Engine.revoke_key, id)
+        return await self.ranker.executor.submit_async(Engine.revoke_key, id)
 
     # operation
 
@@ -305,8 +307,8 @@ class Operations:
         """
         if self.lifecycle.phase != "serving":
             raise UnavailableError("draining: the service is about to stop")
-        if self.ranker.store_error is not None:
-            raise UnavailableError(self.ranker.store_error)
+        if self.ranker.executor.store_error is not None:
+            raise UnavailableError(self.ranker.executor.store_error)
         return wire.Health("ready")
 
     @route("GET", "/metrics", "Operation", "read", media_type="text/plain", probe=True)

@@ -59,7 +59,7 @@ class Problems:
             case ConflictError():
                 return problem_response(409, str(error))
             case UnavailableError():
-                by_store = error.__cause__ is not None or self.ranker.store_error is not None
+                by_store = error.__cause__ is not None or self.ranker.executor.store_error is not None
                 detail = STORE_FAILED if by_store else str(error)
                 return problem_response(503, detail, retry_after=str(max(1, math.ceil(error.retry_after))))
             case StoreError():  # some stored data cannot be read

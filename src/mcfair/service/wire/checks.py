@@ -1,0 +1,189 @@
+"""Checks that an annotation cannot express, and conversions of requests."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from ...errors import RequestError
+from .requests import (
+    FIELDS_BESIDES_ITEMS,
+    MAX_CELLS,
+    MAX_ID,
+    MAX_POLICY,
+    MAX_QUERY,
+    Event,
+    Item,
+    ItemsOnly,
+    RankRequest,
+    RawRankRequest,
+    fields_besides_items,
+)
+
+__all__ = [
+    "as_builtin",
+    "as_events",
+    "as_item",
+    "check_cells",
+    "check_items",
+    "check_rank_request",
+    "check_text",
+    "convert",
+    "decode_body",
+    "encode",
+    "encoder",
+    "field_of",
+    "read_items",
+    "with_raw_items",
+]
+
+T = TypeVar("T")
+
+encoder = msgspec.json.Encoder()
+
+
+def encode(value: Any) -> bytes:
+    """Encode a value as JSON; NumPy scalars are encoded as numbers."""
+    try:
+        return msgspec.json.encode(value, enc_hook=to_builtin)
+    except UnicodeEncodeError as error:
+        raise RequestError(f"{error.object!r} is not valid Unicode") from None
+
+
+def to_builtin(value: Any) -> Any:
+    """Convert a value that JSON does not know; raise RequestError if it is not a NumPy scalar."""
+    if hasattr(value, "item"):
+        return as_builtin(value)
+    raise RequestError(f"{value!r} cannot be sent: it is of type {type(value).__name__}")
+
+
+def with_raw_items(request: RankRequest) -> RawRankRequest:
+    """Return a request with its items encoded as JSON, as the HTTP interface receives them."""
+    for i, item in enumerate(request.items):
+        if item.prior is not None and not math.isfinite(item.prior):  # JSON has no nan: it would become no prior
+            field = f"items[{i}].prior"
+            raise RequestError(f"{field} = {item.prior!r} is not allowed: expected a number in [0, 1]", field)
+    try:
+        items = msgspec.Raw(msgspec.json.encode(request.items, enc_hook=to_builtin))
+    except UnicodeEncodeError:
+        check_items(request.items)
+        raise
+    return RawRankRequest(items=items, **dict(zip(FIELDS_BESIDES_ITEMS, fields_besides_items(request), strict=True)))
+
+
+def read_items(items: msgspec.Raw) -> list[Item]:
+    """Decode and validate raw items; errors name the same fields as if the whole request had been decoded."""
+    read: list[Item] = decode_body(items_decoder, b'{"items":%b}' % items).items
+    check_items(read)
+    return read
+
+
+items_decoder = msgspec.json.Decoder(ItemsOnly)
+
+
+def decode_body(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray) -> Any:
+    """Decode a request body; raise RequestError with the field at fault."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        field, detail = field_of(str(error))
+        raise RequestError(detail, field) from None
+    except msgspec.DecodeError as error:
+        raise RequestError(f"the body is not JSON: {error}") from None
+    except (UnicodeDecodeError, RecursionError):
+        raise RequestError("the body is not JSON: it is not UTF-8, or nested too deeply") from None
+
+
+def check_rank_request(request: RawRankRequest) -> None:
+    """Check the lengths of a query and of a policy."""
+    check_text("query", request.query, MAX_QUERY)
+    if request.policy is not None:
+        check_text("policy", request.policy, MAX_POLICY)
+
+
+def check_cells(n: int, k: int) -> None:
+    """Check the number of items times ranks."""
+    if n * k > MAX_CELLS:
+        raise RequestError(
+            f"k = {k} is not allowed for {n} items: expected at most {MAX_CELLS // n:,}, because items times k may not "
+            f"exceed {MAX_CELLS:,}",
+            "k",
+        )
+
+
+def check_items(items: list[Item]) -> None:
+    """Check the lengths of ids and groups, and that ids are distinct."""
+    ids = [item.id for item in items]
+    texts = ids + [item.group for item in items if item.group is not None]
+    if len(set(ids)) == len(ids) and "".join(texts).isascii() and max(map(len, texts)) <= MAX_ID:
+        return  # the common case in a few fast calls; the loop below finds what is wrong
+    seen: set[str] = set()
+    for i, item in enumerate(items):
+        check_text(f"items[{i}].id", item.id, MAX_ID)
+        if item.group is not None:
+            check_text(f"items[{i}].group", item.group, MAX_ID)
+        if item.id in seen:
+            raise RequestError(f"items[{i}].id = {item.id!r} is a duplicate: ids must be distinct", f"items[{i}].id")
+        seen.add(item.id)
+
+
+def check_text(field: str, text: str, most: int) -> None:
+    """Check that a text is valid Unicode and has at most `most` bytes."""
+    if text.isascii() and len(text) <= most:
+        return
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise RequestError(f"{field} is not valid Unicode: it contains a lone surrogate", field) from None
+    if size > most:
+        raise RequestError(f"{field} has {size:,} bytes: expected at most {most:,}", field)
+
+
+def convert(kind: type[T], value: Any) -> T:
+    """Convert plain data to a typed request; raise RequestError with the field at fault."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as refusal:
+        field, message = field_of(str(refusal))
+        raise RequestError(f"{field}: {message}" if field else message, field) from None
+
+
+def field_of(message: str) -> tuple[str | None, str]:
+    """Split a validation message of msgspec into the name of the field and the message.
+
+    Examples
+    --------
+    >>> field_of("Expected `float` <= 1.0 - at `$.items[3].prior`")
+    ('items[3].prior', 'Expected `float` <= 1.0')
+    >>> field_of("Object missing required field `query`")
+    ('query', 'Object missing required field `query`')
+    """
+    text, _, path = message.partition(" - at `$")
+    path = path.rstrip("`").lstrip(".")
+    named = re.search(r"field `([^`]+)`", text)
+    if named:
+        path = f"{path}.{named[1]}" if path else named[1]
+    return path or None, text
+
+
+def as_item(item: Item | str | dict[str, Any]) -> Item:
+    """Convert an item from any form that the Python interface accepts."""
+    if isinstance(item, Item):
+        return item
+    if isinstance(item, str):
+        return Item(id=item)
+    return convert(Item, {name: as_builtin(value) for name, value in item.items()})
+
+
+def as_builtin(value: Any) -> Any:
+    """Convert a NumPy scalar to a Python one; return anything else unchanged."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def as_events(events: Iterable[Event | dict[str, Any]]) -> list[Event]:
+    """Convert events from any form that the Python interface accepts."""
+    return [each if isinstance(each, Event) else convert(Event, each) for each in events]

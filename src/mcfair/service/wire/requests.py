@@ -1,0 +1,188 @@
+"""The types of requests, with their limits. Limits and descriptions of the fields are part of their annotations."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+__all__ = [
+    "FIELDS_BESIDES_ITEMS",
+    "MAX_BODY",
+    "MAX_CELLS",
+    "MAX_EVENTS",
+    "MAX_ID",
+    "MAX_ITEMS",
+    "MAX_KEY",
+    "MAX_POLICY",
+    "MAX_QUERY",
+    "SCOPES",
+    "Event",
+    "Examination",
+    "Feedback",
+    "Item",
+    "ItemDeletion",
+    "ItemsOnly",
+    "KeyRequest",
+    "PolicyChange",
+    "QueryLookup",
+    "RankRequest",
+    "RawRankRequest",
+    "ResetRequest",
+    "Scope",
+    "about",
+    "fields_besides_items",
+]
+
+MAX_BODY = 4 << 20
+"""Maximum size of a request body, in bytes."""
+
+MAX_ITEMS = 5_000
+MAX_EVENTS = 1_000
+MAX_QUERY = 4_096
+"""Maximum length of a query, in bytes of UTF-8."""
+
+MAX_ID = 256
+"""Maximum length of the id of an item or a group, in bytes of UTF-8."""
+
+MAX_POLICY = 1_000
+"""Maximum length of a policy specification, in bytes of UTF-8."""
+
+MAX_KEY = 256
+"""Maximum length of an Idempotency-Key, in characters."""
+
+MAX_CELLS = 1_000_000
+"""Maximum number of items times ranks of one request: the service counts impressions per item and rank."""
+
+Scope = Literal["rank", "feedback", "read", "admin"]
+SCOPES: tuple[Scope, ...] = ("rank", "feedback", "read", "admin")
+"""Scopes of API keys; "admin" includes all others."""
+
+
+def about(text: str) -> Meta:
+    """Return the description of a field for the OpenAPI document."""
+    return Meta(description=text)
+
+
+Text = Annotated[str, Meta(min_length=1, max_length=MAX_QUERY)]
+Id = Annotated[str, Meta(min_length=1, max_length=MAX_ID)]
+ImpressionId = Annotated[str, Meta(max_length=64)]
+PolicyText = Annotated[str, Meta(max_length=MAX_POLICY)]
+Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
+Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
+Newcomers = Literal["zero", "fair"]
+Examination = (
+    Annotated[float, Meta(ge=0.0, le=100.0)] | Annotated[list[Probability], Meta(min_length=1, max_length=MAX_ITEMS)]
+)
+"""A severity s for p_j = (1/log2(j + 1))^s at every rank j, or the probabilities themselves, 0 below the last one."""
+
+
+class Item(Struct, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """A candidate with an optional prior relevance and an optional group."""
+
+    id: Annotated[Id, about("id of the item, unique within the request")]
+    prior: Annotated[Probability | None, about("prior relevance, such as the score of another ranker")] = None
+    group: Annotated[Id | None, about("provider of the item, such as a seller")] = None
+
+
+Items = Annotated[list[Item], Meta(min_length=1, max_length=MAX_ITEMS)]
+
+
+class RankRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A query and its candidates."""
+
+    query: Annotated[Text, about("text of the query; every byte matters")]
+    items: Annotated[Items, about("the candidates, with distinct ids")]
+    k: Annotated[int, Meta(ge=1, le=2**31 - 1, description="length of the list; shorter if there are fewer items")] = 10
+    policy: Annotated[PolicyText | None, about("policy for this request only")] = None
+    explain: Annotated[bool, about("return the terms of each score")] = False
+    defer_exposure: Annotated[bool, about("credit no exposure until `shown` is reported")] = False
+    shadow: Annotated[bool, about("record the policy's list, but return the order of the request")] = False
+
+
+FIELDS_BESIDES_ITEMS = [field for field in RankRequest.__struct_fields__ if field != "items"]
+fields_besides_items = attrgetter(*FIELDS_BESIDES_ITEMS)
+
+
+class RawRankRequest(RankRequest, kw_only=True):
+    """A rank request whose items are still JSON: most candidate sets are repeated, and are decoded only once.
+
+    The raw items reference the whole request body, so they must not be stored.
+    """
+
+    items: msgspec.Raw  # type: ignore[assignment]
+
+
+class ItemsOnly(Struct):
+    """The items of a rank request, for decoding them on their own."""
+
+    items: Items
+
+
+class Event(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Feedback on an impression: a `click` on an item, or `shown` ranks (all ranks if none are given)."""
+
+    impression: Annotated[ImpressionId, about("id of the impression, from the ranking")]
+    type: Annotated[str, Meta(max_length=32, description="click or shown")] = "click"
+    item: Annotated[Annotated[str, Meta(max_length=MAX_ID)] | None, about("id of the clicked item")] = None
+    ranks: Annotated[
+        Annotated[list[int], Meta(max_length=MAX_ITEMS)] | None, about("shown ranks, from 1; all if left out")
+    ] = None
+
+
+class Feedback(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A batch of events."""
+
+    events: Annotated[list[Event], Meta(min_length=1, max_length=MAX_EVENTS, description="the events, in any order")]
+
+
+class QueryLookup(Struct, forbid_unknown_fields=True):
+    """The text of a query. It is never part of a URL, because proxies log URLs."""
+
+    query: Annotated[Text, about("text of the query; every byte matters")]
+
+
+class ItemDeletion(Struct, forbid_unknown_fields=True):
+    """An item to delete from every query."""
+
+    item: Annotated[Id, about("id of the item")]
+
+
+class ResetRequest(Struct, forbid_unknown_fields=True):
+    """Confirmation that everything is to be deleted."""
+
+    confirm: Annotated[Literal["reset"], about("the word reset")]
+
+
+POLICY = about("the ranking policy, with its parameters")
+EXAMINATION = about("severity of position bias, or examination probabilities by rank")
+PRIOR_MEAN = about("prior relevance of items without a prior; null for none")
+PRIOR_STRENGTH = about("weight of the prior, as pseudo-exposure")
+MATURATION = about("age at which impressions enter the relevance estimate, in seconds")
+HALF_LIFE = about("time in which counts lose half their weight, in seconds; null for no decay")
+NEWCOMER_EXPOSURE = about("starting exposure of new items: zero, or the exposure that their relevance merits")
+RETENTION = about("how long impressions accept feedback, in seconds")
+SEED = about("seed of randomised policies")
+
+
+class PolicyChange(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Rules to change; durations are in seconds. Rules that are not given stay."""
+
+    policy: Annotated[PolicyText | UnsetType, POLICY] = UNSET
+    examination: Annotated[Examination | UnsetType, EXAMINATION] = UNSET
+    prior_mean: Annotated[Probability | UnsetType | None, PRIOR_MEAN] = UNSET
+    prior_strength: Annotated[Annotated[float, Meta(ge=0.0, le=1e9)] | UnsetType, PRIOR_STRENGTH] = UNSET
+    maturation: Annotated[Seconds | UnsetType, MATURATION] = UNSET
+    half_life: Annotated[Annotated[float, Meta(ge=1.0, le=10000000000.0)] | UnsetType | None, HALF_LIFE] = UNSET
+    newcomer_exposure: Annotated[Newcomers | UnsetType, NEWCOMER_EXPOSURE] = UNSET
+    retention: Annotated[Annotated[float, Meta(ge=1.0, le=1e9)] | UnsetType, RETENTION] = UNSET
+    seed: Annotated[Annotated[int, Meta(ge=0, le=2**62)] | UnsetType, SEED] = UNSET
+
+
+class KeyRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """An API key to create."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=100, description="label, such as the program that will use it")]
+    scopes: Annotated[list[Scope], Meta(min_length=1, max_length=4, description="scopes of the key")]
