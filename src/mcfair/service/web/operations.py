@@ -118,7 +118,7 @@ class Operations:
         A click is one bit per impression and item, so events may be repeated and may arrive in any order. Every ranking
         that starts after the response takes the events into account.
         """
-        results: wire.FeedbackResults = await self.ranker.executor.submit_async(Engine.feedback, body.events)
+        results = await self.ranker.executor.submit_async(Engine.feedback, body.events)
         self.metrics.count_events("feedback", results)
         return results
 
@@ -133,7 +133,7 @@ class Operations:
     )
     async def retract(self, body: wire.Feedback) -> wire.FeedbackResults:
         """Retract events, such as the clicks of a robot."""
-        results: wire.FeedbackResults = await self.ranker.executor.submit_async(
+        results = await self.ranker.executor.submit_async(
             Engine.feedback, body.events, retract=True
         )
         self.metrics.count_events("retract", results)
