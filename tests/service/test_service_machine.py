@@ -182,10 +182,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule(data=st.data(), event=st.sampled_from(["forged", "rubbish", "no item", "no type"]))
     def bad_event(self, data, event):
-        name = data.draw(st.sampled_from([each[0] for each in self.impressions])) if self.impressions else "A" * 28
+        name = data.draw(st.sampled_from([each[0] for each in self.impressions])) if self.impressions else "A" * 40
         before = len(self.impressions)
         if event == "forged":
-            place = data.draw(st.integers(0, 27))
+            place = data.draw(st.integers(0, 39))
             other = "B" if name[place] == "A" else "A"
             result = self.do(Engine.feedback, [Event(impression=name[:place] + other + name[place + 1 :], item="a")])
             assert result.results[0].status == "unknown_impression"
@@ -323,8 +323,8 @@ class ClickMaskSkipped(Engine):
     faulty = True
     calls = 0
 
-    def open_impression(self, impression, now, pinned):
-        opened = super().open_impression(impression, now, pinned)
+    def open_impression(self, position, now, pinned):
+        opened = super().open_impression(position, now, pinned)
         type(self).calls += 1
         if self.faulty and isinstance(opened, OpenImpression):
             opened.before = bytes(bits & ~CLICKED_BIT for bits in opened.before)
@@ -337,8 +337,8 @@ class ExposureCreditedTwice(Engine):
     faulty = True
     calls = 0
 
-    def open_impression(self, impression, now, pinned):
-        opened = super().open_impression(impression, now, pinned)
+    def open_impression(self, position, now, pinned):
+        opened = super().open_impression(position, now, pinned)
         type(self).calls += 1
         if self.faulty and isinstance(opened, OpenImpression):
             opened.before = bytes(bits & ~SHOWN_BIT for bits in opened.before)

@@ -270,25 +270,25 @@ def test_older_files_are_migrated(tmp_path, monkeypatch):
     path = tmp_path / "s.db"
     with Ranker(path, warm=False) as ranker:
         ranker.rank("q", ["a"])
-    monkeypatch.setattr(sqlite_module, "SCHEMA_VERSION", 3)
+    monkeypatch.setattr(sqlite_module, "SCHEMA_VERSION", 4)
     monkeypatch.setattr(
         sqlite_module,
         "MIGRATIONS",
-        {1: "CREATE TABLE extra (x); INSERT INTO extra VALUES (1)", 2: "ALTER TABLE extra ADD COLUMN y"},
+        {2: "CREATE TABLE extra (x); INSERT INTO extra VALUES (1)", 3: "ALTER TABLE extra ADD COLUMN y"},
     )
     with pytest.raises(StoreError, match="older mcfair"), open_reader(path):
         pass
     with Ranker(path, warm=False) as ranker:
         assert ranker.store.one("SELECT x FROM extra") == 1
-        assert ranker.store.one("PRAGMA user_version") == 3
+        assert ranker.store.one("PRAGMA user_version") == 4
         assert ranker.query_state("q").visits == 1
 
 
 def test_failed_migration_changes_nothing(tmp_path, monkeypatch):
     path = tmp_path / "s.db"
     open_store(path).close()
-    monkeypatch.setattr(sqlite_module, "SCHEMA_VERSION", 2)
-    monkeypatch.setattr(sqlite_module, "MIGRATIONS", {1: "CREATE TABLE extra (x); ALTER TABLE absent ADD COLUMN y"})
+    monkeypatch.setattr(sqlite_module, "SCHEMA_VERSION", 3)
+    monkeypatch.setattr(sqlite_module, "MIGRATIONS", {2: "CREATE TABLE extra (x); ALTER TABLE absent ADD COLUMN y"})
     with pytest.raises(StoreError, match="no such table: absent"):
         open_store(path)
     monkeypatch.undo()

@@ -92,6 +92,11 @@ def idempotency_key(headers: dict[bytes, bytes]) -> str | None:
     return key
 
 
+def caller_id(headers: dict[bytes, bytes]) -> str | None:
+    """Return the id of the API key of an authorized request; idempotency keys belong to it."""
+    return headers.get(b"authorization", b"").decode("latin-1").partition("_")[2].partition("_")[0] or None
+
+
 KEY = re.compile(KEY_PATTERN)
 
 
@@ -164,14 +169,14 @@ class Service:
         "POST", "/v1/rank", "Ranking", "rank", request=wire.RankRequest, decode_as=wire.RawRankRequest,
         response=wire.Ranking, errors=(409,), idempotent=True, example=RANK_EXAMPLE,
     )  # fmt: skip
-    def rank(self, body: wire.RawRankRequest, key: str | None) -> Awaitable[wire.Ranking]:
+    def rank(self, body: wire.RawRankRequest, key: str | None, caller: str | None) -> Awaitable[wire.Ranking]:
         """Rank the candidates of a query.
 
         The impression and its exposure are durable before the response is sent. Ids must be distinct and have at most
         256 bytes, the query at most 4,096. A repeated request with the same Idempotency-Key, byte for byte in its
         items, gets the same response and counts once; without a key it counts again.
         """
-        return self.ranker.submit_async(Engine.rank, body, key)
+        return self.ranker.submit_async(Engine.rank, body, key, caller)
 
     @route(
         "POST", "/v1/feedback", "Ranking", "feedback", request=wire.Feedback, response=wire.FeedbackResults,
@@ -516,6 +521,7 @@ class Handler:
         operation, arguments = self.operation, request.path_parameters
         if operation.idempotent:
             arguments["key"] = idempotency_key(request.headers)  # type: ignore[assignment]
+            arguments["caller"] = caller_id(request.headers)  # type: ignore[assignment]
         if self.decoder is not None:
             arguments["body"] = wire.decode_body(self.decoder, request.body)
         result = operation.function(self.service, **arguments)

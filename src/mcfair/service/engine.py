@@ -31,7 +31,7 @@ from .history import (
     query_state,
     to_datetime,
 )
-from .ids import IdSigner
+from .ids import IdSigner, Position
 from .ledger import (
     CLICKED,
     SHOWN,
@@ -111,6 +111,7 @@ class Engine:
     ) -> None:  # fmt: skip
         self.store, self.clock, self.cache_limit = store, clock, cache
         self.ids = IdSigner(store.secret)
+        self.epoch = secrets.randbits(32)
         self.latest = 0
         self.compaction_cursor = 0
         self.drop_cache()
@@ -176,17 +177,17 @@ class Engine:
 
     # --- rank --------------------------------------------------------------------------------------------------------
 
-    def rank(self, request: RawRankRequest, key: str | None = None) -> Ranking:
+    def rank(self, request: RawRankRequest, key: str | None = None, caller: str | None = None) -> Ranking:
         """Rank the candidates, record the impression and credit its exposure.
 
         A repeated request with the same idempotency key, byte for byte in its items, returns the same ranking and
-        changes nothing.
+        changes nothing. Idempotency keys belong to a caller, such as the id of an API key.
         """
         check_rank_request(request)
         items = digest16(request.items)
         if key is not None:
             check_text("key", key, MAX_KEY)
-            name = digest16(key.encode())
+            name = digest16(encode((caller, key)))
             digest = digest16(items + encode(fields_besides_items(request)))
             if (earlier := self.earlier_ranking(name, digest, request.explain)) is not None:
                 return earlier
@@ -215,7 +216,7 @@ class Engine:
         positions = np.arange(k) if request.shadow else decision.pi
         rows = candidates.rows[positions]
         wanted = encode_positions(decision.pi) if request.shadow else None
-        impression = Impression(encode_positions(positions), wanted, request.defer_exposure)
+        impression = Impression(encode_positions(positions), wanted, request.defer_exposure, self.epoch)
         seq = ledger.seq + 1
         if newcomers:
             self.store.add_items(ledger.number, first, newcomers)
@@ -230,20 +231,21 @@ class Engine:
         if key is not None:
             self.store.add_request(name, digest, ledger.number, seq, now)
         # Build the response before recording the impression: a score may depend on the visits, which that changes.
-        answer = self.ranking(ledger, seq, now, version, decision, positions, rows, request.explain)
+        place = Position(ledger.number, seq, self.epoch)
+        answer = self.ranking(ledger, place, now, version, decision, positions, rows, request.explain)
         ledger.record_impression(seq, now, rows, impression.initial_bits(), version)
         self.cache_ledger(ledger)
         self.take_snapshot(ledger)
         return answer
 
     def ranking(
-        self, ledger: Ledger, seq: int, time: int, version: Version, decision: Decision, positions: IntArray,
+        self, ledger: Ledger, place: Position, time: int, version: Version, decision: Decision, positions: IntArray,
         rows: IntArray, explain: bool,
     ) -> Ranking:  # fmt: skip
         """Build the response from positions among the candidates and their rows in the ledger."""
         ids = [ledger.ids[row] for row in rows.tolist()]
         return Ranking(
-            impression=self.ids.impression(ledger.key, ledger.number, seq),
+            impression=self.ids.impression(ledger.key, place),
             query_id=ledger.key.hex(),
             items=ranked_items(ids, positions, version, decision, explain),
             policy=version.rules.policy,
@@ -296,8 +298,11 @@ class Engine:
             raise ConflictError("this Idempotency-Key was used for another request: use a new one for each request")
         ledger = self.repository.ledger(number, entry)
         decision, candidates, version = self.repository.repeat_decision(ledger, entry)
-        positions = decode_positions(decode_impression(entry.body).shown)
-        return self.ranking(ledger, seq, entry.time, version, decision, positions, candidates.rows[positions], explain)
+        impression = decode_impression(entry.body)
+        positions, place = decode_positions(impression.shown), Position(number, seq, impression.epoch)
+        return self.ranking(
+            ledger, place, entry.time, version, decision, positions, candidates.rows[positions], explain
+        )
 
     def idempotency_window(self, version: Version) -> int:
         """Return how long an idempotency key is valid under a version of the rules, in ms."""
@@ -317,41 +322,52 @@ class Engine:
     def feedback(self, events: list[Event], retract: bool = False) -> FeedbackResults:
         """Apply events, or retract them; return one result per event."""
         now = self.now()
-        opened: dict[str, OpenImpression | EventResult] = {}
+        opened: dict[Position | None, OpenImpression | EventResult] = {}
         pinned: dict[int, Ledger] = {}
         results = []
         for event in events:
-            position = opened.get(event.impression)
-            if position is None:
-                position = opened[event.impression] = self.open_impression(event.impression, now, pinned)
-            results.append(position if isinstance(position, EventResult) else position.apply(event, retract))
+            position = self.ids.position(event.impression)
+            each = opened.get(position)
+            if each is None:
+                each = opened[position] = self.open_impression(position, now, pinned)
+            results.append(each if isinstance(each, EventResult) else each.apply(event, retract))
         for each in opened.values():
             if isinstance(each, OpenImpression) and each.bits != each.before:
                 self.write_feedback(each, now)
         return FeedbackResults(results)
 
-    def open_impression(self, impression: str, now: int, pinned: dict[int, Ledger]) -> OpenImpression | EventResult:
+    def open_impression(
+        self, position: Position | None, now: int, pinned: dict[int, Ledger]
+    ) -> OpenImpression | EventResult:
         """Open an impression for feedback; return the result of its events if it cannot be opened.
 
         `pinned` pins the ledgers of the batch until all events are written. The cache may evict some of them before
         that, and a ledger loaded a second time would miss the unwritten events of the first.
         """
-        position = self.ids.position(impression)
-        ledger = None if position is None else pinned.get(position[0]) or self.ledger(position[0])
-        if position is None or ledger is None:
+        entry = None if position is None else self.find_impression(position)
+        if position is None or entry is None:
+            return EventResult("expired" if self.is_compacted(position) else "unknown_impression")
+        ledger = pinned.get(position.number) or self.ledger(position.number)
+        if ledger is None:
             return EventResult("unknown_impression")
-        pinned[position[0]] = ledger
-        entry = self.store.entry(*position)
-        if entry is None and position[1] <= self.store.base(position[0]):
-            return EventResult("expired")
-        if entry is None or entry.kind != KIND_IMPRESSION:
-            return EventResult("unknown_impression")
+        pinned[position.number] = ledger
         made, candidates, version = self.repository.impression(ledger, entry)
         if now >= entry.time + version.retention:
             return EventResult("expired")
         return OpenImpression(
             ledger, entry, candidates.rows[decode_positions(made.shown)].tolist(), version, made.initial_bits()
         )
+
+    def find_impression(self, position: Position) -> LogEntry | None:
+        """Return the log entry of an impression; None if there is none, or if the entry has another epoch."""
+        entry = self.store.entry(position.number, position.seq)
+        if entry is None or entry.kind != KIND_IMPRESSION or decode_impression(entry.body).epoch != position.epoch:
+            return None
+        return entry
+
+    def is_compacted(self, position: Position | None) -> bool:
+        """Return whether a position belongs to the compacted part of a log."""
+        return position is not None and position.seq <= self.store.base(position.number)
 
     def write_feedback(self, each: OpenImpression, now: int) -> None:
         """Append the effect of events on one impression to the log and record it in the ledger."""
@@ -375,11 +391,11 @@ class Engine:
     def explain(self, impression: str) -> Explanation:
         """Explain a list. The decision is repeated from the log, so the explanation is exact."""
         position = self.ids.position(impression)
-        entry = None if position is None else self.store.entry(*position)
-        if position is None or entry is None or entry.kind != KIND_IMPRESSION:
-            expired = position is not None and position[1] <= self.store.base(position[0])
+        entry = None if position is None else self.find_impression(position)
+        if position is None or entry is None:
+            expired = self.is_compacted(position)
             raise NotFoundError("this impression has expired" if expired else "there is no such impression")
-        ledger = self.repository.ledger(position[0], entry)
+        ledger = self.repository.ledger(position.number, entry)
         impressed = decode_impression(entry.body)
         decision, candidates, version = self.repository.repeat_decision(ledger, entry)
         policy, q, rng = version.policy, decision.view, ledger.draws(version.rules.seed)

@@ -43,15 +43,28 @@ def is_clicked(bits: int) -> bool:
     return bits == SHOWN | CLICKED
 
 
+def counted_click(bits: int, p: float) -> bool:
+    """Return whether a click enters C.
+
+    A click at a rank whose examination probability is 0 is recorded with its impression, but is no evidence: R = C/E
+    has no exposure to set it against, and would rise without bound.
+    """
+    return is_clicked(bits) and bool(p > 0.0)
+
+
 # --- stored records --------------------------------------------------------------------------------------------------
 
 
 class Impression(msgspec.Struct, array_like=True):
-    """A list as positions among the candidates, 16 bits each; in shadow mode also the list that the policy chose."""
+    """A list as positions among the candidates, 16 bits each; in shadow mode also the list that the policy chose.
+
+    `epoch` is that of the engine that ranked it, see `mcfair.service.ids.Position`.
+    """
 
     shown: bytes
     policy_list: bytes | None
     deferred: bool
+    epoch: int
 
     @property
     def ranks(self) -> int:
@@ -99,7 +112,7 @@ class Candidates(NamedTuple):
 
 
 class Snapshot(msgspec.Struct, array_like=True):
-    """The state of a ledger after a log entry; blocks are (examination, bucket, ranks, F, C)."""
+    """The state of a ledger after a log entry; blocks are (examination, bucket, since, ranks, F, C)."""
 
     seq: int
     time: int
@@ -109,7 +122,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     priors: bytes
     newcomer_exposure: bytes
     newcomer_times: bytes
-    blocks: list[tuple[int, int, int, bytes, bytes]]
+    blocks: list[tuple[int, int, int, int, bytes, bytes]]
 
 
 # --- kernels ---------------------------------------------------------------------------------------------------------
@@ -184,12 +197,14 @@ NO_COUNTS: CountArray = np.zeros((0, 0), np.int32)
 class CountBlock:
     """Counts of equal weight: those of one examination and one time bucket.
 
-    F and C count everything. pending_F and pending_C count the part that has not matured; they are empty while no
+    `since` is the first log entry that was counted: a block that became negligible was dropped with its counts, and
+    feedback on those must not change a later block of the same examination and bucket. F and C count everything.
+    pending_F and pending_C count the part that has not matured; they are empty while no
     maturation is set.
     """
 
-    def __init__(self, examination: int, bucket: int, capacity: int, ranks: int) -> None:
-        self.examination, self.bucket, self.ranks = examination, bucket, ranks
+    def __init__(self, examination: int, bucket: int, since: int, capacity: int, ranks: int) -> None:
+        self.examination, self.bucket, self.since, self.ranks = examination, bucket, since, ranks
         self.F: CountArray = np.zeros((capacity, ranks), np.int32)
         self.C: CountArray = np.zeros(capacity, np.int32)
         self.pending_F: CountArray = np.zeros((0, ranks), np.int32)
@@ -434,7 +449,7 @@ class Ledger:
     def record_impression(self, seq: int, time: int, rows: IntArray, bits: bytes, version: Version) -> None:
         """Record a list, with exposure where the bits say so. Call `admit` first."""
         self.drop_negligible_blocks(version, time)
-        block = self.block(version.examination, version.bucket(time), rows.size)
+        block = self.block(version.examination, version.bucket(time), seq, rows.size)
         self.refresh(version, time)
         if len(self.blocks) == 1 and not self.maturation and is_exposed(bits[0]):
             count_list(block.F, block.weights, rows, self.E)
@@ -453,7 +468,8 @@ class Ledger:
 
     def record_feedback(self, seq: int, time: int, changes: BitChanges) -> None:
         """Record feedback on an impression that was recorded before."""
-        block = self.blocks.get((changes.examination, changes.bucket))  # None if the block was dropped as negligible
+        block = self.block_of(changes)
+        p = self.examinations.p(changes.examination, 1 if block is None else block.ranks)
         recent = self.recent.get(changes.impression)
         touched = []
         for rank, row, before, after in changes.changes:
@@ -462,7 +478,7 @@ class Ledger:
             if block is None or row in self.deleted:
                 continue
             shown = is_exposed(after) - is_exposed(before)
-            clicked = is_clicked(after) - is_clicked(before)
+            clicked = counted_click(after, p[rank]) - counted_click(before, p[rank])
             block.F[row, rank] += shown
             block.C[row] += clicked
             if changes.impression in self.pending:
@@ -491,11 +507,16 @@ class Ledger:
         self.seq, self.time = seq, time
         self.since_snapshot += 1
 
-    def block(self, examination: int, bucket: int, ranks: int) -> CountBlock:
+    def block_of(self, changes: BitChanges) -> CountBlock | None:
+        """Return the block that counts an impression; None if it was dropped as negligible."""
+        found = self.blocks.get((changes.examination, changes.bucket))
+        return None if found is None or changes.impression < found.since else found
+
+    def block(self, examination: int, bucket: int, seq: int, ranks: int) -> CountBlock:
         """Return the block of an examination and bucket with at least this number of ranks; create it if needed."""
         found = self.blocks.get((examination, bucket))
         if found is None:
-            found = CountBlock(examination, bucket, self.capacity, ranks)
+            found = CountBlock(examination, bucket, seq, self.capacity, ranks)
             if self.maturation:
                 found.reset_pending(self.capacity)
             self.blocks[examination, bucket] = found
@@ -533,10 +554,11 @@ class Ledger:
         """Add an impression to the pending counts, or subtract it."""
         if self.blocks.get((each.block.examination, each.block.bucket)) is not each.block:
             return  # its block was dropped in the meantime
+        p = self.examinations.p(each.block.examination, each.rows.size)
         for rank, (row, bits) in enumerate(zip(each.rows.tolist(), each.bits, strict=True)):
             if row not in self.deleted:
                 each.block.pending_F[row, rank] += sign * is_exposed(bits)
-                each.block.pending_C[row] += sign * is_clicked(bits)
+                each.block.pending_C[row] += sign * counted_click(bits, p[rank])
 
     def rebuild_pending(self, maturation: int) -> None:
         """Recount the pending impressions for another maturation, in ms."""
@@ -559,7 +581,7 @@ class Ledger:
             priors=compress(self.priors[:n]), newcomer_exposure=compress(self.newcomer_exposure[:n]),
             newcomer_times=compress(self.newcomer_times[:n]),
             blocks=[
-                (examination, bucket, block.ranks, compress(block.F[:n]), compress(block.C[:n]))
+                (examination, bucket, block.since, block.ranks, compress(block.F[:n]), compress(block.C[:n]))
                 for (examination, bucket), block in self.blocks.items()
             ],
         )  # fmt: skip
@@ -573,8 +595,8 @@ class Ledger:
         self.priors[:n] = decompress(snapshot.priors, np.float64)
         self.newcomer_exposure[:n] = decompress(snapshot.newcomer_exposure, np.float64)
         self.newcomer_times[:n] = decompress(snapshot.newcomer_times, np.int64)
-        for examination, bucket, ranks, F, C in snapshot.blocks:
-            block = self.block(examination, bucket, ranks)
+        for examination, bucket, since, ranks, F, C in snapshot.blocks:
+            block = self.block(examination, bucket, since, ranks)
             block.F[:n] = decompress(F, np.int32).reshape(n, ranks)
             block.C[:n] = decompress(C, np.int32)
         self.valid_for = None

@@ -35,7 +35,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         The ranking policy.
     examination
         A severity s for p_j = (1/log2(j + 1))^s at every rank, or a list of probabilities; ranks below the end of the
-        list have probability 0.
+        list have probability 0: nothing shown there is exposed, and clicks there do not change R.
     prior_mean, prior_strength
         `R = (C + s·m)/(E + s)` with s = prior_strength; m is the item's own prior, else prior_mean. An item that has
         neither is estimated without a prior, as in the paper.

@@ -25,7 +25,7 @@ from .store import LogEntry, StoredKey
 __all__ = ["SCHEMA_VERSION", "SQLiteStore", "locate", "open_reader", "open_store", "read_lock_note"]
 
 APPLICATION = 0x6D634661  # "mcFa": identifies our files to us and to `file`
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -151,6 +151,11 @@ class SQLiteStore:
                 raise StoreError(
                     f"{self.path} was written by a newer mcfair (schema {version}; this one supports up to "
                     f"{SCHEMA_VERSION}): update mcfair"
+                )
+            if not empty and version < SCHEMA_VERSION and version not in MIGRATIONS:
+                raise StoreError(
+                    f"{self.path} was written by an older mcfair (schema {version}), and this one supports only schema "
+                    f"{SCHEMA_VERSION}: start with a new store"
                 )
             if self.reading:
                 if empty or version < SCHEMA_VERSION:
