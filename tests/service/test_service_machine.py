@@ -25,12 +25,11 @@ from naive_service import CLICKED, SHOWN, UNCLICKED, UNSHOWN, NaiveService
 from mcfair import MCFair, Query
 from mcfair.errors import ConflictError, NotFoundError
 from mcfair.policies.selection import EXAMPLE_DRAWS
-from mcfair.service import engine as engine_module
 from mcfair.service.engine import Engine, OpenImpression
 from mcfair.service.history import replay, verify
-from mcfair.service.ledger import CLICKED as CLICKED_BIT
-from mcfair.service.ledger import SHOWN as SHOWN_BIT
-from mcfair.service.ledger import is_clicked, is_exposed
+from mcfair.service.records import CLICKED as CLICKED_BIT
+from mcfair.service.records import SHOWN as SHOWN_BIT
+from mcfair.service.records import is_clicked, is_exposed
 from mcfair.service.rules import change_rules
 from mcfair.service.stores import SQLiteStore
 from mcfair.service.wire import Event, Item, PolicyChange, RankRequest, with_raw_items
@@ -86,8 +85,9 @@ class Machine(RuleBasedStateMachine):
         self.stores.append(store)
         store.begin()
         self.engine = self.engine_class(
-            store, lambda stored: change_rules(stored, POLICY, self.settings), clock=lambda: self.clock
-        )
+            store, lambda stored: change_rules(stored, POLICY, self.settings), clock=lambda: self.clock,
+            snapshot_interval=3, snapshot_spacing=7, compaction_step=5,
+        )  # fmt: skip
         store.commit()
 
     def do(self, work, *args, **kwargs):
@@ -308,9 +308,7 @@ QUICK = settings(max_examples=50, stateful_step_count=40, deadline=None, suppres
 
 
 @pytest.mark.parametrize("machine", [Machine, FileMachine], ids=["memory", "sqlite"])
-def test_engine_agrees_with_the_model(machine, monkeypatch):
-    monkeypatch.setattr(engine_module, "SNAPSHOT_INTERVAL", 3)
-    monkeypatch.setattr(engine_module, "SNAPSHOT_SPACING", 7)
+def test_engine_agrees_with_the_model(machine):
     run_state_machine_as_test(machine, settings=QUICK)
 
 
@@ -403,10 +401,7 @@ missed a rare one once in a while."""
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_deliberate_fault_of_the_engine_is_caught(fault, monkeypatch):
-    monkeypatch.setattr(engine_module, "SNAPSHOT_INTERVAL", 3)
-    monkeypatch.setattr(engine_module, "SNAPSHOT_SPACING", 7)
-
+def test_deliberate_fault_of_the_engine_is_caught(fault):
     def check(faulty):
         engine_class = type(fault.__name__, (fault,), {"faulty": faulty, "calls": 0})
         machine = type("FaultMachine", (Machine,), {"engine_class": engine_class})
