@@ -23,7 +23,12 @@ class NaiveImpression:
         return SHOWN in self.known[rank] and UNSHOWN not in self.known[rank]
 
     def clicked(self, rank):
-        return self.exposed(rank) and CLICKED in self.known[rank] and UNCLICKED not in self.known[rank]
+        return (
+            self.p[rank] > 0
+            and self.exposed(rank)
+            and CLICKED in self.known[rank]
+            and UNCLICKED not in self.known[rank]
+        )
 
 
 @dataclass

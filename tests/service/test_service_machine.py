@@ -25,12 +25,11 @@ from naive_service import CLICKED, SHOWN, UNCLICKED, UNSHOWN, NaiveService
 from mcfair import MCFair, Query
 from mcfair.errors import ConflictError, NotFoundError
 from mcfair.policies.selection import EXAMPLE_DRAWS
-from mcfair.service import engine as engine_module
 from mcfair.service.engine import Engine, OpenImpression
 from mcfair.service.history import replay, verify
-from mcfair.service.ledger import CLICKED as CLICKED_BIT
-from mcfair.service.ledger import SHOWN as SHOWN_BIT
-from mcfair.service.ledger import is_clicked, is_exposed
+from mcfair.service.records import CLICKED as CLICKED_BIT
+from mcfair.service.records import SHOWN as SHOWN_BIT
+from mcfair.service.records import is_clicked, is_exposed
 from mcfair.service.rules import change_rules
 from mcfair.service.stores import SQLiteStore
 from mcfair.service.wire import Event, Item, PolicyChange, RankRequest, with_raw_items
@@ -86,8 +85,9 @@ class Machine(RuleBasedStateMachine):
         self.stores.append(store)
         store.begin()
         self.engine = self.engine_class(
-            store, lambda stored: change_rules(stored, POLICY, self.settings), clock=lambda: self.clock
-        )
+            store, lambda stored: change_rules(stored, POLICY, self.settings), clock=lambda: self.clock,
+            snapshot_interval=3, snapshot_spacing=7, compaction_step=5,
+        )  # fmt: skip
         store.commit()
 
     def do(self, work, *args, **kwargs):
@@ -182,10 +182,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule(data=st.data(), event=st.sampled_from(["forged", "rubbish", "no item", "no type"]))
     def bad_event(self, data, event):
-        name = data.draw(st.sampled_from([each[0] for each in self.impressions])) if self.impressions else "A" * 28
+        name = data.draw(st.sampled_from([each[0] for each in self.impressions])) if self.impressions else "A" * 40
         before = len(self.impressions)
         if event == "forged":
-            place = data.draw(st.integers(0, 27))
+            place = data.draw(st.integers(0, 39))
             other = "B" if name[place] == "A" else "A"
             result = self.do(Engine.feedback, [Event(impression=name[:place] + other + name[place + 1 :], item="a")])
             assert result.results[0].status == "unknown_impression"
@@ -308,9 +308,7 @@ QUICK = settings(max_examples=50, stateful_step_count=40, deadline=None, suppres
 
 
 @pytest.mark.parametrize("machine", [Machine, FileMachine], ids=["memory", "sqlite"])
-def test_engine_agrees_with_the_model(machine, monkeypatch):
-    monkeypatch.setattr(engine_module, "SNAPSHOT_INTERVAL", 3)
-    monkeypatch.setattr(engine_module, "SNAPSHOT_SPACING", 7)
+def test_engine_agrees_with_the_model(machine):
     run_state_machine_as_test(machine, settings=QUICK)
 
 
@@ -323,8 +321,8 @@ class ClickMaskSkipped(Engine):
     faulty = True
     calls = 0
 
-    def open_impression(self, impression, now, pinned):
-        opened = super().open_impression(impression, now, pinned)
+    def open_impression(self, position, now, pinned):
+        opened = super().open_impression(position, now, pinned)
         type(self).calls += 1
         if self.faulty and isinstance(opened, OpenImpression):
             opened.before = bytes(bits & ~CLICKED_BIT for bits in opened.before)
@@ -337,8 +335,8 @@ class ExposureCreditedTwice(Engine):
     faulty = True
     calls = 0
 
-    def open_impression(self, impression, now, pinned):
-        opened = super().open_impression(impression, now, pinned)
+    def open_impression(self, position, now, pinned):
+        opened = super().open_impression(position, now, pinned)
         type(self).calls += 1
         if self.faulty and isinstance(opened, OpenImpression):
             opened.before = bytes(bits & ~SHOWN_BIT for bits in opened.before)
@@ -403,10 +401,7 @@ missed a rare one once in a while."""
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_deliberate_fault_of_the_engine_is_caught(fault, monkeypatch):
-    monkeypatch.setattr(engine_module, "SNAPSHOT_INTERVAL", 3)
-    monkeypatch.setattr(engine_module, "SNAPSHOT_SPACING", 7)
-
+def test_deliberate_fault_of_the_engine_is_caught(fault):
     def check(faulty):
         engine_class = type(fault.__name__, (fault,), {"faulty": faulty, "calls": 0})
         machine = type("FaultMachine", (Machine,), {"engine_class": engine_class})

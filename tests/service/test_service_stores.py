@@ -70,12 +70,13 @@ def test_duplicate_sequence_numbers_are_refused(store):
     assert store.entry(number, 1) == entry(1, bits=b"\1\5")
     assert [each.seq for each in store.log(number, 0)] == [1, 2]
     assert [each.seq for each in store.log(number, 0, 1)] == [1]
-    assert store.last_entry(number) == entry(2, kind=1)
-    assert store.last_entry(number + 1) is None
+    assert [each.seq for each in store.log_descending(number, 2)] == [2, 1]
+    assert [each.seq for each in store.log_descending(number, 1)] == [1]
+    assert list(store.log_descending(number + 1, 9)) == []
     store.commit()
 
 
-def test_compaction_deletes_the_log_prefix_and_unused_candidate_sets(store):
+def test_compaction_deletes_a_bounded_prefix_of_the_log(store):
     store.begin()
     number = store.add_query(b"q")
     for seq in range(1, 7):
@@ -86,14 +87,18 @@ def test_compaction_deletes_the_log_prefix_and_unused_candidate_sets(store):
         store.add_snapshot(number, seq, 1000 + seq, bytes([seq]))
     assert store.snapshot(number) == b"\6"
     assert store.snapshot(number, 5) == b"\4"
-    assert store.snapshot(number, None, 1003) == b"\2"
+    assert store.snapshot(number, 1) is None
     assert store.base(number) == 0
-    assert store.compact(number, 4) == [1]
+    oldest = store.entry(number, 1).time
+    assert store.compact(number, 4, oldest - 1, 9) == 0  # the whole log is younger
     assert store.base(number) == 4
-    assert [each.seq for each in store.log(number, 0)] == [5, 6]
     assert [seq for seq, _ in store.snapshots(number)] == [4, 6]
+    assert store.compact(number, 4, oldest + 1_000_000, 3) == 3
+    assert store.compact(number, 4, oldest + 1_000_000, 3) == 4
+    assert [each.seq for each in store.log(number, 0)] == [5, 6]
+    assert store.delete_candidates(number, 1) == [1]
+    assert store.delete_candidates(number, 1) == []
     assert store.candidates(number, 2) == (1, b"\2")
-    assert store.last_candidates(number) == 2
     with pytest.raises(StoreError, match="candidate set 1 is missing"):
         store.candidates(number, 1)
     store.commit()
@@ -270,25 +275,25 @@ def test_older_files_are_migrated(tmp_path, monkeypatch):
     path = tmp_path / "s.db"
     with Ranker(path, warm=False) as ranker:
         ranker.rank("q", ["a"])
-    monkeypatch.setattr(sqlite_module, "SCHEMA_VERSION", 3)
+    monkeypatch.setattr(sqlite_module, "SCHEMA_VERSION", 4)
     monkeypatch.setattr(
         sqlite_module,
         "MIGRATIONS",
-        {1: "CREATE TABLE extra (x); INSERT INTO extra VALUES (1)", 2: "ALTER TABLE extra ADD COLUMN y"},
+        {2: "CREATE TABLE extra (x); INSERT INTO extra VALUES (1)", 3: "ALTER TABLE extra ADD COLUMN y"},
     )
     with pytest.raises(StoreError, match="older mcfair"), open_reader(path):
         pass
     with Ranker(path, warm=False) as ranker:
         assert ranker.executor.store.one("SELECT x FROM extra") == 1
-        assert ranker.executor.store.one("PRAGMA user_version") == 3
+        assert ranker.executor.store.one("PRAGMA user_version") == 4
         assert ranker.query_state("q").visits == 1
 
 
 def test_failed_migration_changes_nothing(tmp_path, monkeypatch):
     path = tmp_path / "s.db"
     open_store(path).close()
-    monkeypatch.setattr(sqlite_module, "SCHEMA_VERSION", 2)
-    monkeypatch.setattr(sqlite_module, "MIGRATIONS", {1: "CREATE TABLE extra (x); ALTER TABLE absent ADD COLUMN y"})
+    monkeypatch.setattr(sqlite_module, "SCHEMA_VERSION", 3)
+    monkeypatch.setattr(sqlite_module, "MIGRATIONS", {2: "CREATE TABLE extra (x); ALTER TABLE absent ADD COLUMN y"})
     with pytest.raises(StoreError, match="no such table: absent"):
         open_store(path)
     monkeypatch.undo()

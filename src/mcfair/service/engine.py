@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import itertools
 import math
 import secrets
 import time
@@ -20,19 +21,11 @@ import numpy as np
 
 from ..arrays import IntArray
 from ..errors import ConflictError, NotFoundError, RequestError
-from ..policies.base import parse_policy
 from .decision import WEIGHTS, Decision, counterfactual, sentence
-from .history import (
-    LedgerRepository,
-    decode_impression,
-    decode_positions,
-    encode,
-    encode_positions,
-    query_state,
-    to_datetime,
-)
-from .ids import IdSigner
-from .ledger import (
+from .history import query_state, to_datetime
+from .ids import IdSigner, Position
+from .ledger import Ledger
+from .records import (
     CLICKED,
     SHOWN,
     UNCLICKED,
@@ -40,11 +33,16 @@ from .ledger import (
     BitChanges,
     Candidates,
     Impression,
-    Ledger,
+    decode_feedback,
+    decode_impression,
+    decode_positions,
+    encode,
+    encode_positions,
     is_clicked,
     is_exposed,
 )
-from .rules import DAY, Rules, Version, check_servable
+from .repository import LedgerRepository
+from .rules import DAY, Rules, Version
 from .stores import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoredKey
 from .wire import (
     MAX_KEY,
@@ -79,6 +77,16 @@ SNAPSHOT_INTERVAL, SNAPSHOT_SPACING = 64, 256
 """Log entries between snapshots of a ledger (more if it is large), which bound the cost of loading it; and the spacing
 at which old snapshots are kept, which bounds the cost of explaining an old list."""
 
+MAX_SNAPSHOT_INTERVAL = 512
+"""Maximum number of log entries between snapshots of a large ledger."""
+
+CANDIDATES_REUSED = 1024
+"""Log entries for which a stored candidate set is used again. It is numbered by the entry that used it first, so
+compaction can tell from the number alone that no entry refers to it any more."""
+
+COMPACTION_STEP = 128
+"""Maximum number of log entries that are compacted in one step."""
+
 MAX_VERSIONS = 10_000
 MAX_ROWS = 100_000
 """Maximum number of distinct items of one query."""
@@ -103,14 +111,23 @@ class Engine:
         Returns the time in ms.
     cache
         Memory for cached ledgers, in bytes; ledgers that do not fit are evicted and loaded again when needed.
+    snapshot_interval, snapshot_spacing
+        Log entries between snapshots of a ledger, and between those that are kept when they are old.
+    compaction_step
+        Maximum number of log entries that are compacted in one step.
     """
 
     def __init__(
         self, store: Store, rules: Callable[[Rules], Rules] | None = None, *,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000, cache: int = CACHE,
+        snapshot_interval: int = SNAPSHOT_INTERVAL, snapshot_spacing: int = SNAPSHOT_SPACING,
+        compaction_step: int = COMPACTION_STEP,
     ) -> None:  # fmt: skip
         self.store, self.clock, self.cache_limit = store, clock, cache
+        self.snapshot_interval, self.snapshot_spacing = snapshot_interval, snapshot_spacing
+        self.compaction_step = compaction_step
         self.ids = IdSigner(store.secret)
+        self.epoch = secrets.randbits(32)
         self.latest = 0
         self.compaction_cursor = 0
         self.drop_cache()
@@ -125,7 +142,6 @@ class Engine:
         self.sizes: dict[int, int] = {}
         self.cached_bytes = 0
         self.by_key: dict[bytes, int] = {}
-        self.by_policy: dict[str, Version] = {}
         self.repository = LedgerRepository(self.store)
         if self.repository.versions:
             self.version = self.repository.in_force
@@ -176,110 +192,106 @@ class Engine:
 
     # --- rank --------------------------------------------------------------------------------------------------------
 
-    def rank(self, request: RawRankRequest, key: str | None = None) -> Ranking:
+    def rank(self, request: RawRankRequest, key: str | None = None, caller: str | None = None) -> Ranking:
         """Rank the candidates, record the impression and credit its exposure.
 
         A repeated request with the same idempotency key, byte for byte in its items, returns the same ranking and
-        changes nothing.
+        changes nothing. Idempotency keys belong to a caller, such as the id of an API key.
         """
         check_rank_request(request)
         items = digest16(request.items)
         if key is not None:
             check_text("key", key, MAX_KEY)
-            name = digest16(key.encode())
+            name = digest16(encode((caller, key)))
             digest = digest16(items + encode(fields_besides_items(request)))
             if (earlier := self.earlier_ranking(name, digest, request.explain)) is not None:
                 return earlier
+        version = self.repository.with_policy(self.version, request.policy)
         query = self.ids.query(request.query)
         ledger = self.ledger_of(query) or self.repository.empty(0, query)
-        fresh = not ledger.number
+        chosen = self.choose(ledger, request, items, version)
+        decision, positions = chosen.decision, chosen.positions
+        seq, rows = ledger.seq + 1, chosen.candidates.rows[positions]
+        impression = Impression(
+            encode_positions(positions), encode_positions(decision.pi) if request.shadow else None,
+            request.defer_exposure, self.epoch, None if request.policy is None else version.rules.policy, chosen.rate,
+        )  # fmt: skip
+        self.store_candidates(ledger, chosen, items)
+        self.store.append(
+            ledger.number,
+            LogEntry(seq, chosen.time, KIND_IMPRESSION, version.number, chosen.number, encode(impression), None),
+        )
+        if key is not None:
+            self.store.add_request(name, digest, ledger.number, seq, chosen.time)
+        # Build the response before recording the impression: a score may depend on the visits, which that changes.
+        place = Position(ledger.number, seq, self.epoch)
+        answer = self.ranking(ledger, place, chosen.time, version, decision, positions, rows, request.explain)
+        ledger.record_impression(seq, chosen.time, chosen.candidates, rows, impression.initial_bits(), version)
+        self.cache_ledger(ledger)
+        self.take_snapshot(ledger)
+        return answer
+
+    def choose(self, ledger: Ledger, request: RawRankRequest, items: bytes, version: Version) -> Choice:
+        """Choose the list of a request. A request that fails leaves the ledger and the store as they were."""
         known = ledger.candidate_numbers.get(items)
         read = read_items(request.items) if known is None else []
         n = len(read) if known is None else ledger.candidates[known].rows.size
         k = min(request.k, n)
         check_cells(n, k)
-        version = self.version if request.policy is None else self.version_with_policy(request.policy)
+        first, fresh = len(ledger.ids), not ledger.number
+        now = max(self.now(), ledger.time)
+        newcomers = [(item.id, item.group) for item in read if item.id not in ledger.index]
+        if len(ledger.ids) + len(newcomers) > MAX_ROWS:
+            raise RequestError(f"this query would have more than {MAX_ROWS:,} distinct items", "items")
+        if newcomers:
+            ledger.add_items(newcomers)
+        moved = regrouped(ledger, read)
+        if fresh:
+            ledger.number = self.store.add_query(ledger.key)
         try:
-            now = max(self.now(), ledger.time)
-            if fresh:
-                ledger.number = self.store.add_query(query)
-            number, candidates, newcomers, moved = self.candidates(ledger, known, read)
-            first = ledger.rows
-            ledger.admit(candidates, version, now)
+            candidates = ledger.candidates[known] if known is not None else resolve(ledger, read)
+            rate = ledger.newcomer_rate(candidates, version, now)
+            ledger.admit(candidates, rate, version, now)
             decision = self.repository.decide(ledger, candidates, version, now, k)
         except BaseException:
-            if fresh and ledger.number:
+            ledger.withdraw_items(first)
+            for row, before, _ in moved:
+                ledger.groups[row] = before
+            if fresh:
                 self.store.delete_query(ledger.number)
-            self.evict(ledger.number)
             raise
+        reusable = known is not None and ledger.seq + 1 - known < CANDIDATES_REUSED
+        number = known if known is not None and reusable else ledger.seq + 1
         positions = np.arange(k) if request.shadow else decision.pi
-        rows = candidates.rows[positions]
-        wanted = encode_positions(decision.pi) if request.shadow else None
-        impression = Impression(encode_positions(positions), wanted, request.defer_exposure)
-        seq = ledger.seq + 1
-        if newcomers:
-            self.store.add_items(ledger.number, first, newcomers)
-        for row, group in moved:
+        return Choice(now, number, candidates, rate, decision, positions, first, newcomers, moved)
+
+    def store_candidates(self, ledger: Ledger, chosen: Choice, items: bytes) -> None:
+        """Write what is new of the candidates of a request: items, groups, and the set itself."""
+        if chosen.newcomers:
+            self.store.add_items(ledger.number, chosen.first, chosen.newcomers)
+        for row, _, group in chosen.moved:
             self.store.set_group(ledger.number, row, group)
-        if number not in ledger.candidates:
-            self.store.add_candidates(ledger.number, number, candidates.rows.size, candidates.packed())
-            ledger.cache_candidates(number, candidates, items)
-        self.store.append(
-            ledger.number, LogEntry(seq, now, KIND_IMPRESSION, version.number, number, encode(impression), None)
-        )
-        if key is not None:
-            self.store.add_request(name, digest, ledger.number, seq, now)
-        # Build the response before recording the impression: a score may depend on the visits, which that changes.
-        answer = self.ranking(ledger, seq, now, version, decision, positions, rows, request.explain)
-        ledger.record_impression(seq, now, rows, impression.initial_bits(), version)
-        self.cache_ledger(ledger)
-        self.take_snapshot(ledger)
-        return answer
+        if chosen.moved:
+            ledger.evict_candidates()  # a cached set would keep the old groups
+        if chosen.number not in ledger.candidates:
+            candidates = chosen.candidates
+            self.store.add_candidates(ledger.number, chosen.number, candidates.rows.size, candidates.packed())
+            ledger.cache_candidates(chosen.number, candidates, items)
 
     def ranking(
-        self, ledger: Ledger, seq: int, time: int, version: Version, decision: Decision, positions: IntArray,
+        self, ledger: Ledger, place: Position, time: int, version: Version, decision: Decision, positions: IntArray,
         rows: IntArray, explain: bool,
     ) -> Ranking:  # fmt: skip
         """Build the response from positions among the candidates and their rows in the ledger."""
         ids = [ledger.ids[row] for row in rows.tolist()]
         return Ranking(
-            impression=self.ids.impression(ledger.key, ledger.number, seq),
+            impression=self.ids.impression(ledger.key, place),
             query_id=ledger.key.hex(),
             items=ranked_items(ids, positions, version, decision, explain),
             policy=version.rules.policy,
             version=version.number,
             expires_at=to_datetime(time + version.retention),
         )
-
-    def candidates(self, ledger: Ledger, known: int | None, items: list[Item]) -> ResolvedCandidates:
-        """Resolve candidates to ledger rows and assign rows to newcomers; a cached set is returned as it is."""
-        if known is not None:
-            return ResolvedCandidates(known, ledger.candidates[known], [], [])
-        index = ledger.index
-        newcomers = [(item.id, item.group) for item in items if item.id not in index]
-        if newcomers:
-            if len(ledger.ids) + len(newcomers) > MAX_ROWS:
-                raise RequestError(f"this query would have more than {MAX_ROWS:,} distinct items", "items")
-            ledger.add_items(newcomers)
-        priors = np.array([np.nan if item.prior is None else item.prior for item in items])
-        rows = np.array([index[item.id] for item in items], np.int64)
-        ledger.candidate_number += 1
-        return ResolvedCandidates(
-            ledger.candidate_number, Candidates.of(rows, priors), newcomers, self.regrouped(ledger, items)
-        )
-
-    def regrouped(self, ledger: Ledger, items: list[Item]) -> list[tuple[int, str]]:
-        """Update the groups of items in the ledger; return the rows that changed."""
-        moved = [
-            (row, item.group)
-            for item in items
-            if item.group is not None and ledger.groups[row := ledger.index[item.id]] != item.group
-        ]
-        for row, group in moved:
-            ledger.groups[row] = group
-        if moved:
-            ledger.evict_candidates()  # a cached set would skip this check and keep the old groups
-        return moved
 
     def earlier_ranking(self, name: bytes, digest: bytes, explain: bool) -> Ranking | None:
         """Return the response to an earlier request with this idempotency key, rebuilt from the log; None if new."""
@@ -288,16 +300,17 @@ class Engine:
             return None
         earlier, number, seq = found
         entry = self.store.entry(number, seq)
-        if entry is None or self.now() >= entry.time + self.idempotency_window(
-            self.repository.versions[entry.version or 0]
-        ):
+        if entry is None or self.now() >= entry.time + self.idempotency_window(self.repository.versions[entry.version]):
             return None  # the key has expired, or the query was deleted together with the response
         if not hmac.compare_digest(earlier, digest):
             raise ConflictError("this Idempotency-Key was used for another request: use a new one for each request")
         ledger = self.repository.ledger(number, entry)
         decision, candidates, version = self.repository.repeat_decision(ledger, entry)
-        positions = decode_positions(decode_impression(entry.body).shown)
-        return self.ranking(ledger, seq, entry.time, version, decision, positions, candidates.rows[positions], explain)
+        impression = decode_impression(entry.body)
+        positions, place = decode_positions(impression.shown), Position(number, seq, impression.epoch)
+        return self.ranking(
+            ledger, place, entry.time, version, decision, positions, candidates.rows[positions], explain
+        )
 
     def idempotency_window(self, version: Version) -> int:
         """Return how long an idempotency key is valid under a version of the rules, in ms."""
@@ -305,10 +318,13 @@ class Engine:
 
     def take_snapshot(self, ledger: Ledger) -> None:
         """Write a snapshot of a ledger if enough entries were logged since the last one."""
-        if ledger.since_snapshot >= SNAPSHOT_INTERVAL and ledger.since_snapshot * 256 >= ledger.nbytes // 8:
-            snapshot, last = ledger.snapshot(), ledger.seq - ledger.since_snapshot
+        since = ledger.since_snapshot
+        worthwhile = since * 256 >= ledger.nbytes // 8 or since >= MAX_SNAPSHOT_INTERVAL
+        if since >= self.snapshot_interval and worthwhile:
+            snapshot, last = ledger.snapshot(), ledger.seq - since
             self.store.add_snapshot(ledger.number, snapshot.seq, snapshot.time, encode(snapshot))
-            if last // SNAPSHOT_SPACING == snapshot.seq // SNAPSHOT_SPACING and last != self.store.base(ledger.number):
+            same = last // self.snapshot_spacing == snapshot.seq // self.snapshot_spacing
+            if same and last != self.store.base(ledger.number):
                 self.store.delete_snapshot(ledger.number, last)
             ledger.since_snapshot = 0
 
@@ -317,41 +333,52 @@ class Engine:
     def feedback(self, events: list[Event], retract: bool = False) -> FeedbackResults:
         """Apply events, or retract them; return one result per event."""
         now = self.now()
-        opened: dict[str, OpenImpression | EventResult] = {}
+        opened: dict[Position | None, OpenImpression | EventResult] = {}
         pinned: dict[int, Ledger] = {}
         results = []
         for event in events:
-            position = opened.get(event.impression)
-            if position is None:
-                position = opened[event.impression] = self.open_impression(event.impression, now, pinned)
-            results.append(position if isinstance(position, EventResult) else position.apply(event, retract))
+            position = self.ids.position(event.impression)
+            each = opened.get(position)
+            if each is None:
+                each = opened[position] = self.open_impression(position, now, pinned)
+            results.append(each if isinstance(each, EventResult) else each.apply(event, retract))
         for each in opened.values():
             if isinstance(each, OpenImpression) and each.bits != each.before:
                 self.write_feedback(each, now)
         return FeedbackResults(results)
 
-    def open_impression(self, impression: str, now: int, pinned: dict[int, Ledger]) -> OpenImpression | EventResult:
+    def open_impression(
+        self, position: Position | None, now: int, pinned: dict[int, Ledger]
+    ) -> OpenImpression | EventResult:
         """Open an impression for feedback; return the result of its events if it cannot be opened.
 
         `pinned` pins the ledgers of the batch until all events are written. The cache may evict some of them before
         that, and a ledger loaded a second time would miss the unwritten events of the first.
         """
-        position = self.ids.position(impression)
-        ledger = None if position is None else pinned.get(position[0]) or self.ledger(position[0])
-        if position is None or ledger is None:
+        entry = None if position is None else self.find_impression(position)
+        if position is None or entry is None:
+            return EventResult("expired" if self.is_compacted(position) else "unknown_impression")
+        ledger = pinned.get(position.number) or self.ledger(position.number)
+        if ledger is None:
             return EventResult("unknown_impression")
-        pinned[position[0]] = ledger
-        entry = self.store.entry(*position)
-        if entry is None and position[1] <= self.store.base(position[0]):
-            return EventResult("expired")
-        if entry is None or entry.kind != KIND_IMPRESSION:
-            return EventResult("unknown_impression")
+        pinned[position.number] = ledger
         made, candidates, version = self.repository.impression(ledger, entry)
         if now >= entry.time + version.retention:
             return EventResult("expired")
         return OpenImpression(
-            ledger, entry, candidates.rows[decode_positions(made.shown)].tolist(), version, made.initial_bits()
+            ledger, entry, candidates.rows[decode_positions(made.shown)].tolist(), version, made.bits(entry.bits)
         )
+
+    def find_impression(self, position: Position) -> LogEntry | None:
+        """Return the log entry of an impression; None if there is none, or if the entry has another epoch."""
+        entry = None if self.is_compacted(position) else self.store.entry(position.number, position.seq)
+        if entry is None or entry.kind != KIND_IMPRESSION or decode_impression(entry.body).epoch != position.epoch:
+            return None
+        return entry
+
+    def is_compacted(self, position: Position | None) -> bool:
+        """Return whether a position belongs to the compacted part of a log."""
+        return position is not None and position.seq <= self.store.base(position.number)
 
     def write_feedback(self, each: OpenImpression, now: int) -> None:
         """Append the effect of events on one impression to the log and record it in the ledger."""
@@ -365,9 +392,12 @@ class Engine:
             ],
         )  # fmt: skip
         seq, when = ledger.seq + 1, max(now, ledger.time)
-        self.store.append(ledger.number, LogEntry(seq, when, KIND_FEEDBACK, None, None, encode(changes), None))
-        self.store.set_bits(ledger.number, entry.seq, bytes(each.bits))
-        ledger.record_feedback(seq, when, changes)
+        history = [] if entry.bits is None else decode_feedback(entry.bits)
+        self.store.append(
+            ledger.number, LogEntry(seq, when, KIND_FEEDBACK, self.version.number, None, encode(changes), None)
+        )
+        self.store.set_bits(ledger.number, entry.seq, encode(history + changes.history(seq)))
+        ledger.record_feedback(seq, when, changes, self.version)
         self.take_snapshot(ledger)
 
     # --- reading -----------------------------------------------------------------------------------------------------
@@ -375,19 +405,17 @@ class Engine:
     def explain(self, impression: str) -> Explanation:
         """Explain a list. The decision is repeated from the log, so the explanation is exact."""
         position = self.ids.position(impression)
-        entry = None if position is None else self.store.entry(*position)
-        if position is None or entry is None or entry.kind != KIND_IMPRESSION:
-            expired = position is not None and position[1] <= self.store.base(position[0])
+        entry = None if position is None else self.find_impression(position)
+        if position is None or entry is None:
+            expired = self.is_compacted(position)
             raise NotFoundError("this impression has expired" if expired else "there is no such impression")
-        ledger = self.repository.ledger(position[0], entry)
+        ledger = self.repository.ledger(position.number, entry)
         impressed = decode_impression(entry.body)
         decision, candidates, version = self.repository.repeat_decision(ledger, entry)
         policy, q, rng = version.policy, decision.view, ledger.draws(version.rules.seed)
         terms = policy.terms(q)
         others = {term: ranks for term in WEIGHTS if (ranks := counterfactual(policy, q, rng, term)) is not None}
-        bits = dict(
-            zip(decode_positions(impressed.shown).tolist(), entry.bits or impressed.initial_bits(), strict=True)
-        )
+        bits = dict(zip(decode_positions(impressed.shown).tolist(), impressed.bits(entry.bits), strict=True))
         n = candidates.rows.size
         items = []
         for j, i in enumerate(decision.pi.tolist()):
@@ -398,7 +426,7 @@ class Engine:
             items.append(ExplainedItem(
                 id=ledger.ids[row], rank=j + 1,
                 score=None if decision.scores is None else float(decision.scores[i]), terms=own,
-                inputs=Inputs(relevance=float(q.R[i]), exposure=float(q.E[i]), clicks=float(ledger.C[row]),
+                inputs=Inputs(relevance=float(q.R[i]), exposure=float(q.E[i]), clicks=ledger.clicks(row),
                               prior=None if np.isnan(prior) else prior),
                 without=without, shown=is_exposed(bits.get(i, 0)), clicked=is_clicked(bits.get(i, 0)),
                 sentence=sentence(j + 1, n, own, without),
@@ -450,35 +478,16 @@ class Engine:
         return self.active_policy()
 
     def activate(self, rules: Rules) -> None:
-        """Create a version of the rules and put it in force."""
-        before = self.repository.longest_maturation
-        self.version = self.write_version(rules, default=True)
-        self.by_policy.clear()
-        if self.repository.longest_maturation != before:
-            self.drop_cache()  # cached ledgers keep too few recent impressions for the longer maturation
-
-    def version_with_policy(self, text: str) -> Version:
-        """Return the version that differs from the rules in force only by its policy; create it if needed."""
-        found = self.by_policy.get(text)
-        if found is None:
-            rules = self.version.rules.changed(PolicyChange(policy=text))
-            same = [each for each in self.repository.versions.values()
-                    if each.rules == rules and each.decaying_since == self.version.decaying_since]  # fmt: skip
-            found = self.by_policy[text] = same[-1] if same else self.write_version(rules, default=False)
-        return found
-
-    def write_version(self, rules: Rules, default: bool) -> Version:
-        """Write rules as a new version."""
-        check_servable(parse_policy(rules.policy))
+        """Write rules as a new version and put it in force."""
         if len(self.repository.versions) >= MAX_VERSIONS:
             raise RequestError(
                 f"the store has {MAX_VERSIONS:,} versions of the rules, and no more are allowed", "policy"
             )
-        version = self.repository.new_version(rules, self.now(), default)
+        version = self.repository.new_version(rules, self.now())
         self.store.add_version(version.number, encode(version))
         self.repository.add_version(version)
+        self.version = version
         self.reset_expiry_schedule()
-        return version
 
     # --- deleting ----------------------------------------------------------------------------------------------------
 
@@ -497,9 +506,9 @@ class Engine:
             ledger = self.ledger(number)
             assert ledger is not None
             seq, when = ledger.seq + 1, max(now, ledger.time)
-            self.store.append(number, LogEntry(seq, when, KIND_DELETION, None, None, encode(row), None))
+            self.store.append(number, LogEntry(seq, when, KIND_DELETION, self.version.number, None, encode(row), None))
             self.store.erase_item(number, row)
-            ledger.record_deletion(seq, when, row)
+            ledger.record_deletion(seq, when, row, self.version)
         self.reset_expiry_schedule()
         return len(rows)
 
@@ -535,42 +544,60 @@ class Engine:
     def compact_queries(self, now: int, end: float) -> int:
         """Compact queries in order of their numbers, from where the last call stopped."""
         if not self.compaction_cursor:  # a list ranked from now on expires at this time at the earliest
-            self.next_expiry = (
-                now
-                + min(each.retention for each in self.repository.versions.values())
-                + self.repository.longest_maturation
-            )
+            self.next_expiry = now + min(each.retention for each in self.repository.versions.values())
         compacted = 0
         while numbers := self.store.numbers(self.compaction_cursor, 1):
-            self.compaction_cursor = numbers[0]
-            compacted += self.compact_query(self.compaction_cursor, now)
+            step = self.compact_query(numbers[0], now)
+            compacted += step
+            if step < self.compaction_step:
+                self.compaction_cursor = numbers[0]
             if time.monotonic() > end:
                 return compacted
         self.compaction_cursor, self.queries_due = 0, self.next_expiry
         return compacted
 
     def compact_query(self, number: int, now: int) -> int:
-        """Compact the expired prefix of a query's log into its base snapshot; return the number of entries."""
-        last: LogEntry | None = None
-        compacted = 0
-        for entry in self.store.log(number, 0):
-            retention = self.repository.versions[entry.version or 0].retention if entry.kind == KIND_IMPRESSION else 0
-            expires = entry.time + retention + self.repository.longest_maturation
-            if now < expires:
-                self.next_expiry = min(self.next_expiry, expires)
-                break
-            last = entry
-            compacted += 1
-        if last is None:
+        """Compact the first expired entries of a query's log into its base snapshot; return their number.
+
+        Reads the base snapshot and at most one step of the log, however long the log is. Entries that were pending at
+        the base are compacted, but stay in the log for as long as a decision after the base may depend on when they
+        matured.
+        """
+        base, longest = self.store.base(number), self.repository.longest_maturation
+        entries = list(self.store.log(number, base, base + self.compaction_step + 1))
+        expired = list(itertools.takewhile(lambda entry: self.expiry(entry) <= now, entries[: self.compaction_step]))
+        live = entries[len(expired)] if len(expired) < len(entries) else None
+        if live is not None:
+            self.next_expiry = min(self.next_expiry, self.expiry(live))
+        if not expired and not (live is None and longest and self.outlived_maturation(number, base, now)):
             return 0
-        ledger = self.repository.ledger(number, last)
-        self.repository.apply(ledger, last)
-        self.store.add_snapshot(number, last.seq, last.time, encode(ledger.snapshot()))
-        dropped = self.store.compact(number, last.seq)
-        loaded = self.ledgers.get(number)
-        if loaded is not None:
+        ledger = self.repository.ledger(number, from_base=True)
+        for entry in expired:
+            self.repository.apply(ledger, entry)
+        until = now if live is None else live.time
+        ledger.mature(ledger.maturation, until)
+        if live is None and ledger.time + longest > now:
+            self.next_expiry = min(self.next_expiry, ledger.time + longest)
+        self.store.add_snapshot(number, ledger.seq, ledger.time, encode(ledger.snapshot()))
+        last = self.store.compact(number, ledger.seq, until - longest, 4 * self.compaction_step)
+        unused = last if live is None and last == ledger.seq else last - CANDIDATES_REUSED
+        dropped = self.store.delete_candidates(number, unused)
+        if (loaded := self.ledgers.get(number)) is not None:
             loaded.evict_candidates(dropped)
-        return compacted
+        return len(expired)
+
+    def expiry(self, entry: LogEntry) -> int:
+        """Return when an entry can be compacted, in ms: an impression after its retention, others at once."""
+        return entry.time + (self.repository.versions[entry.version].retention if entry.kind == KIND_IMPRESSION else 0)
+
+    def outlived_maturation(self, number: int, base: int, now: int) -> bool:
+        """Return whether entries up to the base are stored that no decision can depend on any more."""
+        entry = self.store.entry(number, base)
+        if entry is None:
+            return False
+        due = entry.time + self.repository.longest_maturation
+        self.next_expiry = min(self.next_expiry, max(due, now + 1))
+        return due <= now
 
     # --- keys --------------------------------------------------------------------------------------------------------
 
@@ -598,22 +625,49 @@ class Engine:
         return key_info(self.api_keys[id])
 
 
-class ResolvedCandidates(NamedTuple):
-    """A candidate set with its number in the store, its new items, and the rows whose group changed."""
+class Choice(NamedTuple):
+    """The list chosen for a request, and what is new about its candidates.
 
+    `newcomers` are the items that take the rows from `first` on, `rate` their starting exposure, and `moved` are the
+    rows of items that changed their group, with the group before and after.
+    """
+
+    time: int
     number: int
     candidates: Candidates
+    rate: float
+    decision: Decision
+    positions: IntArray
+    first: int
     newcomers: list[tuple[str, str | None]]
-    moved: list[tuple[int, str]]
+    moved: list[tuple[int, str | None, str]]
+
+
+def resolve(ledger: Ledger, items: list[Item]) -> Candidates:
+    """Resolve items to rows of a ledger, with their priors and groups."""
+    priors = np.array([np.nan if item.prior is None else item.prior for item in items])
+    rows = np.array([ledger.index[item.id] for item in items], np.int64)
+    return Candidates.of(rows, priors, ledger.groups_of(rows))
+
+
+def regrouped(ledger: Ledger, items: list[Item]) -> list[tuple[int, str | None, str]]:
+    """Update the groups of items in a ledger; return the rows that changed, with the group before and after."""
+    moved = [
+        (row, before, item.group)
+        for item in items
+        if item.group is not None and (before := ledger.groups[row := ledger.index[item.id]]) != item.group
+    ]
+    for row, _, group in moved:
+        ledger.groups[row] = group
+    return moved
 
 
 class OpenImpression:
     """An impression during feedback: its state before the events of a batch and after them."""
 
-    def __init__(self, ledger: Ledger, entry: LogEntry, rows: list[int], version: Version, first: bytes) -> None:
+    def __init__(self, ledger: Ledger, entry: LogEntry, rows: list[int], version: Version, bits: bytearray) -> None:
         self.ledger, self.entry, self.rows, self.version = ledger, entry, rows, version
-        self.before = entry.bits or first
-        self.bits = bytearray(self.before)
+        self.before, self.bits = bytes(bits), bits
 
     def apply(self, event: Event, retract: bool) -> EventResult:
         """Apply an event, or retract it."""

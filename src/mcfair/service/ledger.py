@@ -7,225 +7,58 @@ examination and no half-life there is one block, and the arithmetic equals the s
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from .._jit import kernel
 from ..arrays import CountArray, FloatArray, IntArray
-from ..estimators.ips import ips
 from ..metrics.exposure import dots
 from ..random import POLICY, Draws, draws
-from ..state import Query, exposure
-from .rules import Version, examination_probabilities
+from ..state import Query
+from .blocks import (
+    CountBlock,
+    Examinations,
+    add_by_rank,
+    add_counts,
+    add_matured,
+    count_list,
+    fill_by_rank,
+    fill_candidates,
+)
+from .records import (
+    BitChanges,
+    Candidates,
+    RecordedImpression,
+    Snapshot,
+    compress,
+    counted_click,
+    decompress,
+    is_exposed,
+)
+from .rules import Version, Weighting
 
-__all__ = ["CLICKED", "SHOWN", "UNCLICKED", "UNSHOWN", "BitChanges", "Candidates", "Impression", "Ledger", "Snapshot"]
+__all__ = ["Ledger"]
 
 CACHED_CANDIDATES = 8
 """Candidate sets that a ledger caches, so that a repeated set is neither decoded nor stored again."""
 
-SHOWN, UNSHOWN, CLICKED, UNCLICKED = 1, 2, 4, 8
-"""Feedback state of one rank of an impression. Bits are only ever set, so the order and repetition of events do not
-matter."""
-
-
-def is_exposed(bits: int) -> bool:
-    """Return whether a rank counts as shown."""
-    return bits & (SHOWN | UNSHOWN) == SHOWN
-
-
-def is_clicked(bits: int) -> bool:
-    """Return whether a rank counts as clicked: a click counts only once its rank counts as shown."""
-    return bits == SHOWN | CLICKED
-
-
-# --- stored records --------------------------------------------------------------------------------------------------
-
-
-class Impression(msgspec.Struct, array_like=True):
-    """A list as positions among the candidates, 16 bits each; in shadow mode also the list that the policy chose."""
-
-    shown: bytes
-    policy_list: bytes | None
-    deferred: bool
-
-    @property
-    def ranks(self) -> int:
-        """Length of the list."""
-        return len(self.shown) // 2
-
-    def initial_bits(self) -> bytes:
-        """Return the feedback state of its ranks before any feedback."""
-        return bytes([0 if self.deferred else SHOWN]) * self.ranks
-
-
-class BitChanges(msgspec.Struct, array_like=True):
-    """The effect of feedback on an impression: (rank, row, bits before, bits after), and the block it counts in."""
-
-    impression: int
-    examination: int
-    bucket: int
-    changes: list[tuple[int, int, int, int]]
-
-
-class Candidates(NamedTuple):
-    """The candidates of a request: ledger rows in request order, priors (nan for none) and whether there are any."""
-
-    rows: IntArray
-    priors: FloatArray
-    have_priors: bool
-    rows_needed: int
-
-    @classmethod
-    def of(cls, rows: IntArray, priors: FloatArray) -> Candidates:
-        """Build candidates from rows and priors."""
-        return cls(rows, priors, not np.isnan(priors).all(), int(rows.max()) + 1)
-
-    def packed(self) -> bytes:
-        """Encode the candidates."""
-        priors = self.priors.tobytes() if self.have_priors else b""
-        return self.rows.astype(np.uint32).tobytes() + priors
-
-    @classmethod
-    def unpacked(cls, body: bytes, n: int) -> Candidates:
-        """Decode n candidates."""
-        rows = np.frombuffer(body, np.uint32, n).astype(np.int64)
-        priors = np.frombuffer(body, np.float64, offset=4 * n) if len(body) > 4 * n else np.full(n, np.nan)
-        return cls.of(rows, priors)
-
-
-class Snapshot(msgspec.Struct, array_like=True):
-    """The state of a ledger after a log entry; blocks are (examination, bucket, ranks, F, C)."""
-
-    seq: int
-    time: int
-    visits: int
-    rows: int
-    deleted: list[int]
-    priors: bytes
-    newcomer_exposure: bytes
-    newcomer_times: bytes
-    blocks: list[tuple[int, int, int, bytes, bytes]]
-
-
-# --- kernels ---------------------------------------------------------------------------------------------------------
-
-
-@kernel
-def add_counts(
-    F: CountArray, C: CountArray, weights: FloatArray, decay: float, rows: IntArray, E: FloatArray, clicks: FloatArray
-) -> None:
-    """Add the counts of some rows of a block to their exposure (Eq. 7) and clicks."""
-    for i in range(rows.shape[0]):
-        d = rows[i]
-        E[d] += exposure(F, weights, d)
-        clicks[d] += decay * C[d]
-
-
-@kernel
-def add_matured(
-    F: CountArray, C: CountArray, pending_F: CountArray, pending_C: CountArray, weights: FloatArray, decay: float,
-    rows: IntArray, E: FloatArray, clicks: FloatArray,
-) -> None:  # fmt: skip
-    """Add the matured counts of some rows of a block, which exclude the pending ones, to their exposure and clicks."""
-    for i in range(rows.shape[0]):
-        d = rows[i]
-        e = 0.0
-        for j in range(weights.shape[0]):
-            e += (F[d, j] - pending_F[d, j]) * weights[j]
-        E[d] += e
-        clicks[d] += decay * (C[d] - pending_C[d])
-
-
-@kernel
-def count_list(F: CountArray, weights: FloatArray, rows: IntArray, E: FloatArray) -> None:
-    """Count a list in a ledger's only block and update the exposure."""
-    for j in range(rows.shape[0]):
-        d = rows[j]
-        F[d, j] += 1
-        E[d] = exposure(F, weights, d)
-
-
-@kernel
-def fill_candidates(
-    rows: IntArray, priors: FloatArray, strength: float, exposed: FloatArray, E_matured: FloatArray,
-    C_matured: FloatArray, newcomer_exposure: FloatArray, counts: CountArray, E: FloatArray, R: FloatArray,
-    uncertainty: FloatArray, F: CountArray,
-) -> None:  # fmt: skip
-    """Write exposure, estimated relevance (Eq. 25), its uncertainty and counts by rank per candidate.
-
-    Counts are 0 beyond the counted ranks.
-    """
-    counted = min(F.shape[1], counts.shape[1])
-    for i in range(rows.shape[0]):
-        d = rows[i]
-        has_prior = priors[i] == priors[i]
-        mean, weight = (priors[i], strength) if has_prior else (0.0, 0.0)
-        R[i] = ips(C_matured[d], E_matured[d], mean, weight)
-        evidence = E_matured[d] + weight
-        uncertainty[i] = 1.0 / evidence if evidence > 0.0 else np.inf
-        E[i] = exposed[d] + newcomer_exposure[d] * R[i]
-        for j in range(counted):
-            F[i, j] = counts[d, j]
-        for j in range(counted, F.shape[1]):
-            F[i, j] = 0
-
-
 NO_COUNTS: CountArray = np.zeros((0, 0), np.int32)
+ROW_ARRAYS = ("E", "C", "settled_E", "settled_C", "priors", "newcomer_exposure", "newcomer_times", "newcomer_weighted")
 
-
-# --- the ledger ------------------------------------------------------------------------------------------------------
-
-
-class CountBlock:
-    """Counts of equal weight: those of one examination and one time bucket.
-
-    F and C count everything. pending_F and pending_C count the part that has not matured; they are empty while no
-    maturation is set.
-    """
-
-    def __init__(self, examination: int, bucket: int, capacity: int, ranks: int) -> None:
-        self.examination, self.bucket, self.ranks = examination, bucket, ranks
-        self.F: CountArray = np.zeros((capacity, ranks), np.int32)
-        self.C: CountArray = np.zeros(capacity, np.int32)
-        self.pending_F: CountArray = np.zeros((0, ranks), np.int32)
-        self.pending_C: CountArray = np.zeros(0, np.int32)
-        self.weights = np.zeros(ranks)
-        self.decay = 1.0
-
-    def grow(self, capacity: int, ranks: int) -> None:
-        """Enlarge the arrays to more rows or ranks."""
-        more = (capacity - self.F.shape[0], max(0, ranks - self.ranks))
-        self.ranks += more[1]
-        self.F = np.pad(self.F, ((0, more[0]), (0, more[1])))
-        self.C = np.pad(self.C, (0, more[0]))
-        if self.pending_C.size:
-            self.pending_F = np.pad(self.pending_F, ((0, more[0]), (0, more[1])))
-            self.pending_C = np.pad(self.pending_C, (0, more[0]))
-
-    def reset_pending(self, capacity: int) -> None:
-        """Clear the pending counts; a capacity of 0 disables them."""
-        self.pending_F, self.pending_C = np.zeros((capacity, self.ranks), np.int32), np.zeros(capacity, np.int32)
-
-
-class Recent(NamedTuple):
-    """An impression that is pending under the current rules, or would be under another version of them."""
-
-    time: int
-    block: CountBlock
-    rows: IntArray
-    bits: bytearray
+Recorded = Callable[[int, int | None, int], Iterator[RecordedImpression]]
+"""Return the impressions of a query after a log entry, oldest first, or if there is none given, all up to the last
+argument, newest first. Their feedback state is that after the entry of the last argument."""
 
 
 class Ledger:
     """The observations of one query, and the view of them that a policy sees.
 
-    E, C, E_matured and C_matured are cached sums over the blocks. `valid_for` is the half-life, decay start and time
-    bucket that they were computed for; None invalidates them, and `refresh` recomputes them.
+    E, C, E_matured and C_matured are sums over the blocks, up to the factor `scale`. The newest block changes with
+    every list, the others seldom: their sums are kept apart as `settled`, so that a list costs the same with and
+    without decay. `weighting` is what the sums were computed for; None invalidates them, and `refresh` recomputes them.
+
+    An impression is pending until it is older than the maturation. Impressions mature in the order of the log, so
+    `first_pending` tells them apart; what a pending one has counted is read from the log when it matures.
 
     Parameters
     ----------
@@ -233,17 +66,12 @@ class Ledger:
         The query's number in the store, and its id.
     examinations
         The examination probabilities by number.
-    longest_maturation
-        Longest maturation of any version of the rules, in ms: younger impressions are kept in `recent`.
+    recorded
+        Reads the impressions of this query from the log.
     """
 
-    def __init__(self, number: int, key: bytes, examinations: Examinations, longest_maturation: int) -> None:
-        self.number, self.key, self.examinations, self.longest_maturation = (
-            number,
-            key,
-            examinations,
-            longest_maturation,
-        )
+    def __init__(self, number: int, key: bytes, examinations: Examinations, recorded: Recorded) -> None:
+        self.number, self.key, self.examinations, self.recorded = number, key, examinations, recorded
         self.seq = self.time = self.visits = 0
         self.rows = 0  # rows of items that have been admitted; `ids` may already have more
         self.deleted: set[int] = set()
@@ -251,33 +79,35 @@ class Ledger:
         self.groups: list[str | None] = []
         self.index: dict[str, int] = {}
         self.blocks: dict[tuple[int, int], CountBlock] = {}
-        self.recent: dict[int, Recent] = {}
-        self.pending: dict[int, None] = {}  # sequence numbers in order of time, a suffix of `recent`
-        self.maturation = 0
+        self.maturation = self.first_pending = 0
+        self.pending_since: int | None = None
         self.since_snapshot = 0
         self.candidate_numbers: dict[bytes, int] = {}
         self.candidates: dict[int, Candidates] = {}
-        self.last_admitted: Candidates | None = None
-        self.candidate_number = 0
+        self.last_recorded: Candidates | None = None
         self.allocate_arrays(16)
-        self.valid_for: tuple[int, int, int] | None = None
+        self.weighting: Weighting | None = None
+        self.scale = 1.0
 
     def allocate_arrays(self, capacity: int) -> None:
         """Allocate the arrays that have one element per row."""
         self.capacity, self.measured_bytes = capacity, 0
         self.E, self.C = np.zeros(capacity), np.zeros(capacity)
+        self.settled_E, self.settled_C = np.zeros(capacity), np.zeros(capacity)
         self.E_matured, self.C_matured = self.E, self.C
+        self.settled_by_rank = np.zeros((capacity, 0))
         self.priors, self.newcomer_exposure = np.full(capacity, np.nan), np.zeros(capacity)
-        self.newcomer_times, self.newcomer_exposure_now = np.zeros(capacity, np.int64), np.zeros(capacity)
+        self.newcomer_times, self.newcomer_weighted = np.zeros(capacity, np.int64), np.zeros(capacity)
 
     @property
     def nbytes(self) -> int:
         """Approximate size in memory; recomputed after blocks, items or candidate sets were added or removed."""
         if not self.measured_bytes:
-            arrays = self.capacity * (8 * 6 + sum(4 * (1 + block.ranks) for block in self.blocks.values()))
-            candidates = sum(16 * each.rows.size + 120 for each in self.candidates.values())
+            counts = sum(4 * (1 + block.ranks) for block in self.blocks.values()) * (2 if self.maturation else 1)
+            arrays = self.capacity * (8 * 10 + 8 * self.settled_by_rank.shape[1] + counts)
+            candidates = sum(24 * each.rows.size + 120 for each in self.candidates.values())
             self.measured_bytes = 3_000 + arrays + candidates + 250 * len(self.ids)
-        return self.measured_bytes + 400 * len(self.recent)
+        return self.measured_bytes
 
     # --- items -------------------------------------------------------------------------------------------------------
 
@@ -288,8 +118,18 @@ class Ledger:
         self.groups += [group for _, group in items]
         self.measured_bytes = 0
 
+    def withdraw_items(self, first: int) -> None:
+        """Remove the items from a row on, which were added for a request that failed."""
+        for item in self.ids[first:]:
+            del self.index[str(item)]
+        del self.ids[first:], self.groups[first:]
+        self.newcomer_exposure[first:] = self.newcomer_weighted[first:] = 0.0
+        self.newcomer_times[first:] = 0
+        self.rows = min(self.rows, first)
+
     def cache_candidates(self, number: int, candidates: Candidates, digest: bytes) -> None:
         """Cache a candidate set by its number and by the digest of its items; evict the oldest ones."""
+        self.candidates.pop(self.candidate_numbers.pop(digest, 0), None)
         self.candidates[number] = candidates
         self.candidate_numbers[digest] = number
         while len(self.candidate_numbers) > CACHED_CANDIDATES:
@@ -301,7 +141,7 @@ class Ledger:
         gone = set(self.candidates if numbers is None else numbers)
         self.candidate_numbers = {digest: each for digest, each in self.candidate_numbers.items() if each not in gone}
         self.candidates = {each: candidates for each, candidates in self.candidates.items() if each not in gone}
-        self.last_admitted = None
+        self.last_recorded = None
         self.measured_bytes = 0
 
     def grow(self, rows: int) -> None:
@@ -309,42 +149,47 @@ class Ledger:
         if rows <= self.capacity:
             return
         capacity, old = max(rows, 2 * self.capacity), self.capacity
-        names = ("E", "C", "priors", "newcomer_exposure", "newcomer_times", "newcomer_exposure_now")
-        kept = {name: getattr(self, name) for name in names}
-        matured = (self.E_matured, self.C_matured) if self.E_matured is not self.E else None
+        kept = {name: getattr(self, name) for name in ROW_ARRAYS}
+        matured = (self.E_matured, self.C_matured) if self.maturation else None
+        by_rank = self.settled_by_rank
         self.allocate_arrays(capacity)
         for name, values in kept.items():
             getattr(self, name)[:old] = values
+        self.settled_by_rank = np.pad(by_rank, ((0, capacity - old), (0, 0)))
         if matured is not None:
             self.E_matured, self.C_matured = (np.pad(each, (0, capacity - old)) for each in matured)
         for block in self.blocks.values():
             block.grow(capacity, block.ranks)
 
-    def admit(self, candidates: Candidates, version: Version, now: int) -> None:
-        """Admit newcomers among the candidates, with the starting exposure that the rules give them."""
-        if candidates is self.last_admitted:
+    def newcomer_rate(self, candidates: Candidates, version: Version, now: int) -> float:
+        """Compute the starting exposure of newcomers among the candidates, per unit of relevance."""
+        old = candidates.rows < self.rows
+        fair = version.rules.newcomer_exposure == "fair"
+        if not fair or not self.visits or candidates.rows_needed <= self.rows or not old.any():
+            return 0.0
+        q = self.view(Candidates.of(candidates.rows[old], candidates.priors[old]), version, now, 1)
+        er, rr = dots(q.E, q.R)
+        return float(er / rr) if rr > 0 else 0.0
+
+    def admit(self, candidates: Candidates, rate: float, version: Version, now: int) -> None:
+        """Admit newcomers among the candidates, with their starting exposure."""
+        first, last = self.rows, candidates.rows_needed
+        if last <= first:
             return
-        last = candidates.rows_needed
-        first_new = self.rows
-        if last > first_new:
-            self.grow(last)
-            old = candidates.rows < first_new
-            if version.rules.newcomer_exposure == "fair" and self.visits and old.any():
-                q = self.view(Candidates.of(candidates.rows[old], candidates.priors[old]), version, now, 1)
-                er, rr = dots(q.E, q.R)
-                self.newcomer_exposure[first_new:last] = er / rr if rr > 0 else 0.0
-                self.newcomer_times[first_new:last] = version.bucket(now)
-                self.newcomer_exposure_now[first_new:last] = self.newcomer_exposure[first_new:last]
-            self.rows = last
-        self.priors[candidates.rows] = candidates.priors
-        self.last_admitted = candidates
+        self.grow(last)
+        if rate:
+            self.newcomer_exposure[first:last] = rate
+            self.newcomer_times[first:last] = version.bucket(now)
+            if self.weighting is not None:
+                self.newcomer_weighted[first:last] = rate * self.weighting.newcomer_weight(version.bucket(now))
+        self.rows = last
 
     # --- the policy's view -------------------------------------------------------------------------------------------
 
     def view(self, candidates: Candidates, version: Version, now: int, k: int) -> Query:
         """Build the policy's view of these candidates for a list of k ranks."""
         self.refresh(version, now)
-        rows, priors, have_priors, _ = candidates
+        rows, priors, have_priors = candidates[:3]
         rules = version.rules
         if rules.prior_mean is not None:
             priors, have_priors = np.where(np.isnan(priors), rules.prior_mean, priors), True
@@ -353,13 +198,16 @@ class Ledger:
         E, R, uncertainty, F = np.empty(n), np.empty(n), np.empty(n), np.empty((n, k), np.int32)
         p, counts = self.examinations.p(version.examination, k), self.counts(version)
         fill_candidates(
-            rows, priors, strength, self.E, self.E_matured, self.C_matured, self.newcomer_exposure_now,
+            rows, priors, strength, self.scale, self.E, self.E_matured, self.C_matured, self.newcomer_weighted,
             NO_COUNTS if counts is None else counts, E, R, uncertainty, F,
         )  # fmt: skip
         if counts is None:
             p, F = self.by_rank(rows, k)
-        groups = self.groups_of(rows)
-        return Query(R, uncertainty, E, F, p, np.array(self.visits), groups, strength, np.zeros(1))
+        return Query(R, uncertainty, E, F, p, np.array(self.visits), candidates.groups, strength, np.zeros(1))
+
+    def clicks(self, row: int) -> float:
+        """Return the clicks of a row, as they count now. Call `view` or `refresh` first."""
+        return float(self.C[row] * self.scale)
 
     def groups_of(self, rows: IntArray) -> IntArray:
         """Return the group of each candidate, counted from 0; a candidate without a group is its own."""
@@ -376,190 +224,256 @@ class Ledger:
         if len(self.blocks) > 1:
             return None
         (block,) = self.blocks.values()
-        return block.F if block.examination == version.examination and block.decay == 1.0 else None
+        return block.F if block.examination == version.examination and block.weight * self.scale == 1.0 else None
 
     def by_rank(self, rows: IntArray, k: int) -> tuple[FloatArray, CountArray]:
-        """Return p and F such that F·p is the exposure at each of k ranks, summed over the blocks.
-
-        The sums are not multiples of any examination probability, so p is a small unit (a power of two) and F counts
-        units.
-        """
-        at_rank = np.zeros((rows.size, k))
-        for block in self.blocks.values():
-            shared = min(k, block.ranks)
-            at_rank[:, :shared] += block.F[rows, :shared] * block.weights[:shared]
-        unit = 2.0 ** (np.ceil(np.log2(max(1.0, at_rank.max()))) - 30)
-        return np.full(k, unit), np.rint(at_rank / unit).astype(np.int32)
+        """Return p and F such that F·p is the exposure at each of k ranks, summed over the blocks."""
+        at_rank, F = np.zeros((rows.size, k)), np.empty((rows.size, k), np.int32)
+        b = self.newest
+        unit = fill_by_rank(rows, self.settled_by_rank, b.F, b.p, b.weight, self.scale, at_rank, F)
+        return np.full(k, unit), F
 
     def draws(self, seed: int) -> Draws:
         """Return the random generator of the next session."""
         return draws(seed, POLICY, query=self.number & 0xFFFFFFFF, visit=self.visits & 0xFFFFFFFF)
 
+    @property
+    def newest(self) -> CountBlock:
+        """The last block in the order of sums."""
+        return self.blocks[next(reversed(self.blocks))]
+
     def refresh(self, version: Version, now: int) -> None:
-        """Update the cached exposure and clicks to the current time: maturation first, then decay."""
-        if version.maturation != self.maturation:
-            self.rebuild_pending(version.maturation)
-        if self.recent:
-            self.mature(now)
-        state = (version.half_life, version.decaying_since, version.bucket(now))
-        if self.valid_for == state:
+        """Update the sums to the current time: maturation first, then decay."""
+        self.mature(version.maturation, now)
+        weighting, self.scale = version.weighting(now, max((bucket for _, bucket in self.blocks), default=0))
+        if self.weighting == weighting:
             return
-        self.valid_for = state
+        self.weighting = weighting
         for block in self.blocks.values():
-            block.decay = version.decay(block.bucket, now)
-            block.weights = self.examinations.p(block.examination, block.ranks) * block.decay
-        self.newcomer_exposure_now = self.newcomer_exposure.copy()
+            block.weight = weighting.weight(block.bucket)
+        self.newcomer_weighted = self.newcomer_exposure.copy()
         if version.half_life:
             for row in np.flatnonzero(self.newcomer_exposure):
-                self.newcomer_exposure_now[row] *= version.decay(int(self.newcomer_times[row]), now)
+                self.newcomer_weighted[row] *= weighting.newcomer_weight(int(self.newcomer_times[row]))
+        self.settled_by_rank = np.zeros((self.capacity, max((b.ranks for b in self.settled_blocks()), default=0)))
         self.recount(np.arange(self.rows))
 
-    def recount(self, rows: IntArray) -> None:
-        """Recompute exposure and clicks of some rows over all blocks.
+    def settled_blocks(self) -> list[CountBlock]:
+        """Return every block but the newest, in the order of sums."""
+        return list(self.blocks.values())[:-1]
 
-        The order of the blocks is fixed, because floating-point sums depend on it and replays must agree to the bit.
-        """
-        self.E[rows] = self.C[rows] = 0.0
-        for block in self.blocks.values():
-            add_counts(block.F, block.C, block.weights, block.decay, rows, self.E, self.C)
+    def recount(self, rows: IntArray) -> None:
+        """Recompute the sums of some rows over all blocks."""
+        if not self.blocks:
+            self.E[rows] = self.C[rows] = self.E_matured[rows] = self.C_matured[rows] = 0.0
+            return
+        self.settled_E[rows] = self.settled_C[rows] = 0.0
+        self.settled_by_rank[rows] = 0.0
+        for block in self.settled_blocks():
+            add_counts(block.F, block.C, block.p, block.weight, rows, self.settled_E, self.settled_C)
+            add_by_rank(block.F, block.p, block.weight, rows, self.settled_by_rank)
+        self.recount_newest(rows)
         if self.maturation:
-            self.E_matured[rows] = self.C_matured[rows] = 0.0
-            for b in self.blocks.values():
-                add_matured(
-                    b.F, b.C, b.pending_F, b.pending_C, b.weights, b.decay, rows, self.E_matured, self.C_matured
-                )
+            self.recount_matured(rows)
+
+    def recount_newest(self, rows: IntArray) -> None:
+        """Recompute the sums of some rows after only the newest block has changed."""
+        self.E[rows], self.C[rows] = self.settled_E[rows], self.settled_C[rows]
+        b = self.newest
+        add_counts(b.F, b.C, b.p, b.weight, rows, self.E, self.C)
+
+    def recount_matured(self, rows: IntArray) -> None:
+        """Recompute the sums of some rows over all blocks without what is pending."""
+        self.E_matured[rows] = self.C_matured[rows] = 0.0
+        for b in self.blocks.values():
+            add_matured(b.F, b.C, b.pending_F, b.pending_C, b.p, b.weight, rows, self.E_matured, self.C_matured)
 
     # --- log entries -------------------------------------------------------------------------------------------------
 
-    def record_impression(self, seq: int, time: int, rows: IntArray, bits: bytes, version: Version) -> None:
+    def record_impression(
+        self, seq: int, time: int, candidates: Candidates, rows: IntArray, bits: bytes, version: Version
+    ) -> None:
         """Record a list, with exposure where the bits say so. Call `admit` first."""
+        if candidates is not self.last_recorded:
+            self.priors[candidates.rows] = candidates.priors
+            self.last_recorded = candidates
         self.drop_negligible_blocks(version, time)
-        block = self.block(version.examination, version.bucket(time), rows.size)
+        block = self.open_block(version, seq, time, rows.size)
         self.refresh(version, time)
-        if len(self.blocks) == 1 and not self.maturation and is_exposed(bits[0]):
-            count_list(block.F, block.weights, rows, self.E)
-        elif is_exposed(bits[0]):
-            block.F[rows, np.arange(rows.size)] += 1
+        if is_exposed(bits[0]):
             if self.maturation:
                 block.pending_F[rows, np.arange(rows.size)] += 1
-            self.recount(rows)
-        if self.longest_maturation:
-            self.recent[seq] = Recent(time, block, rows, bytearray(bits))
-            if self.maturation:
-                self.pending[seq] = None
-        self.seq, self.time = seq, time
+            if block is self.newest:
+                count_list(block.F, block.p, block.weight, rows, self.settled_E, self.E)
+            else:
+                block.F[rows, np.arange(rows.size)] += 1
+                self.recount(rows)
+        if self.maturation and self.pending_since is None:
+            self.first_pending, self.pending_since = seq, time
         self.visits += 1
-        self.since_snapshot += 1
+        self.advance(seq, time)
 
-    def record_feedback(self, seq: int, time: int, changes: BitChanges) -> None:
+    def record_feedback(self, seq: int, time: int, changes: BitChanges, version: Version) -> None:
         """Record feedback on an impression that was recorded before."""
-        block = self.blocks.get((changes.examination, changes.bucket))  # None if the block was dropped as negligible
-        recent = self.recent.get(changes.impression)
-        touched = []
-        for rank, row, before, after in changes.changes:
-            if recent is not None:
-                recent.bits[rank] = after
-            if block is None or row in self.deleted:
-                continue
-            shown = is_exposed(after) - is_exposed(before)
-            clicked = is_clicked(after) - is_clicked(before)
-            block.F[row, rank] += shown
-            block.C[row] += clicked
-            if changes.impression in self.pending:
-                block.pending_F[row, rank] += shown
-                block.pending_C[row] += clicked
-            touched.append(row)
-        if self.valid_for is not None and touched:
-            self.recount(np.array(touched))
-        self.seq, self.time = seq, time
-        self.since_snapshot += 1
+        block = self.block_of(changes.examination, changes.bucket, changes.impression)
+        if block is not None:
+            pending = self.pending_since is not None and changes.impression >= self.first_pending
+            touched = []
+            for rank, row, before, after in changes.changes:
+                if row in self.deleted:
+                    continue
+                shown = is_exposed(after) - is_exposed(before)
+                clicked = counted_click(after, block.p[rank]) - counted_click(before, block.p[rank])
+                block.F[row, rank] += shown
+                block.C[row] += clicked
+                if pending:
+                    block.pending_F[row, rank] += shown
+                    block.pending_C[row] += clicked
+                if shown or clicked:
+                    touched.append(row)
+            if self.weighting is not None and touched:
+                self.recount_touched(np.array(touched), block, pending)
+        self.advance(seq, time)
+        self.mature(version.maturation, time)
 
-    def record_deletion(self, seq: int, time: int, row: int) -> None:
+    def recount_touched(self, rows: IntArray, block: CountBlock, pending: bool) -> None:
+        """Recompute the sums of some rows after one block has changed."""
+        if block is not self.newest:
+            self.recount(rows)
+            return
+        self.recount_newest(rows)
+        if self.maturation and not pending:
+            self.recount_matured(rows)
+
+    def record_deletion(self, seq: int, time: int, row: int, version: Version) -> None:
         """Record the deletion of an item: clear all its counts, and free its id for a newcomer."""
         for block in self.blocks.values():
-            block.F[row] = block.C[row] = 0
-            if block.pending_C.size:
-                block.pending_F[row] = block.pending_C[row] = 0
-        self.E[row] = self.C[row] = self.E_matured[row] = self.C_matured[row] = 0.0
-        self.newcomer_exposure[row] = self.newcomer_exposure_now[row] = 0.0
+            block.clear(row)
+        self.newcomer_exposure[row] = self.newcomer_weighted[row] = 0.0
         self.priors[row] = np.nan
         self.deleted.add(row)
+        if self.weighting is not None:
+            self.recount(np.array([row]))
         if (item := self.ids[row]) is not None:
             del self.index[item]
         self.ids[row] = self.groups[row] = None
         self.evict_candidates()
+        self.advance(seq, time)
+        self.mature(version.maturation, time)
+
+    def advance(self, seq: int, time: int) -> None:
+        """Move on to a log entry."""
         self.seq, self.time = seq, time
         self.since_snapshot += 1
 
-    def block(self, examination: int, bucket: int, ranks: int) -> CountBlock:
-        """Return the block of an examination and bucket with at least this number of ranks; create it if needed."""
+    # --- blocks ------------------------------------------------------------------------------------------------------
+
+    def block_of(self, examination: int, bucket: int, seq: int) -> CountBlock | None:
+        """Return the block that counts an impression; None if it was dropped as negligible."""
         found = self.blocks.get((examination, bucket))
+        return None if found is None or seq < found.since else found
+
+    def open_block(self, version: Version, seq: int, time: int, ranks: int) -> CountBlock:
+        """Return the block of a new list with at least this number of ranks; create it if needed."""
+        key = (version.examination, version.bucket(time))
+        found = self.blocks.get(key)
         if found is None:
-            found = CountBlock(examination, bucket, self.capacity, ranks)
-            if self.maturation:
-                found.reset_pending(self.capacity)
-            self.blocks[examination, bucket] = found
-            self.blocks = dict(sorted(self.blocks.items(), key=lambda each: (each[0][1], each[0][0])))
-            self.valid_for = None  # the weights of the new block are computed by `refresh`
-            self.measured_bytes = 0
+            before = self.newest if self.blocks else None
+            found = self.add_block(*key, seq, ranks)
+            weighting, _ = version.weighting(time, found.bucket)
+            same = before and weighting._replace(latest=max(before.bucket, weighting.decaying_since))
+            if before is None or self.newest is not found or self.weighting != same:
+                self.weighting = None
+            else:  # the common case of the next time bucket: what was the newest block becomes settled
+                self.weighting, found.weight = weighting, weighting.weight(found.bucket)
+                self.settle(before)
         elif ranks > found.ranks:
             found.grow(self.capacity, ranks)
             self.measured_bytes = 0
-            found.weights = self.examinations.p(examination, ranks) * found.decay
+            if found is not self.newest:
+                self.weighting = None  # the settled sums by rank are too narrow for it
         return found
+
+    def settle(self, block: CountBlock) -> None:
+        """Add what was the newest block to the sums of settled blocks."""
+        self.settled_E[:], self.settled_C[:] = self.E, self.C
+        if block.ranks > self.settled_by_rank.shape[1]:
+            more = block.ranks - self.settled_by_rank.shape[1]
+            self.settled_by_rank = np.pad(self.settled_by_rank, ((0, 0), (0, more)))
+        add_by_rank(block.F, block.p, block.weight, np.arange(self.rows), self.settled_by_rank)
+
+    def add_block(self, examination: int, bucket: int, seq: int, ranks: int) -> CountBlock:
+        """Add an empty block in the order of sums: by bucket, then by examination."""
+        added = CountBlock(self.examinations, examination, bucket, seq, self.capacity, ranks)
+        if self.maturation:
+            added.reset_pending(self.capacity)
+        self.blocks[examination, bucket] = added
+        self.blocks = dict(sorted(self.blocks.items(), key=lambda each: (each[0][1], each[0][0])))
+        self.measured_bytes = 0
+        return added
 
     def drop_negligible_blocks(self, version: Version, now: int) -> None:
         """Drop blocks whose weight has become negligible."""
         if not version.half_life:
             return
-        old = [key for key, block in self.blocks.items() if version.is_negligible(block.bucket, now)]
-        for key in old:
+        for key in [key for key in self.blocks if version.is_negligible(key[1], now)]:
             del self.blocks[key]
-            self.valid_for = None
+            self.weighting = None
             self.measured_bytes = 0
 
     # --- maturation --------------------------------------------------------------------------------------------------
 
-    def mature(self, now: int) -> None:
-        """Move matured impressions into R, and drop recent ones that are pending under no version of the rules."""
-        while self.pending and (each := self.recent[next(iter(self.pending))]).time + self.maturation <= now:
-            del self.pending[next(iter(self.pending))]
-            self.count_pending(each, -1)
-            self.recount(each.rows)
-        while self.recent and self.recent[next(iter(self.recent))].time + self.longest_maturation <= now:
-            del self.recent[next(iter(self.recent))]
+    def mature(self, maturation: int, now: int) -> None:
+        """Move impressions that are older than the maturation into R."""
+        if maturation != self.maturation:
+            self.rebuild_pending(maturation, now)
+        if self.pending_since is None or self.pending_since + maturation > now:
+            return
+        if self.time + maturation <= now:  # every impression has matured
+            self.first_pending, self.pending_since = 0, None
+            for existing in self.blocks.values():
+                existing.reset_pending(self.capacity)
+            self.E_matured[:], self.C_matured[:] = self.E, self.C
+            return
+        first = self.first_pending - 1
+        self.first_pending, self.pending_since = 0, None
+        for each in self.recorded(self.number, first, self.seq):
+            if each.time + maturation > now:
+                self.first_pending, self.pending_since = each.seq, each.time
+                break
+            if (block := self.block_of(each.examination, each.bucket, each.seq)) is not None:
+                block.count_pending(each, -1, self.deleted)
+                if self.weighting is not None:
+                    self.recount_matured(each.rows)
 
-    def count_pending(self, each: Recent, sign: int) -> None:
-        """Add an impression to the pending counts, or subtract it."""
-        if self.blocks.get((each.block.examination, each.block.bucket)) is not each.block:
-            return  # its block was dropped in the meantime
-        for rank, (row, bits) in enumerate(zip(each.rows.tolist(), each.bits, strict=True)):
-            if row not in self.deleted:
-                each.block.pending_F[row, rank] += sign * is_exposed(bits)
-                each.block.pending_C[row] += sign * is_clicked(bits)
-
-    def rebuild_pending(self, maturation: int) -> None:
+    def rebuild_pending(self, maturation: int, now: int) -> None:
         """Recount the pending impressions for another maturation, in ms."""
-        self.maturation, self.valid_for = maturation, None
-        self.pending = dict.fromkeys(self.recent) if maturation else {}
+        self.maturation, self.weighting, self.measured_bytes = maturation, None, 0
+        self.first_pending, self.pending_since = 0, None
         size = self.capacity
         self.E_matured, self.C_matured = (np.zeros(size), np.zeros(size)) if maturation else (self.E, self.C)
-        for block in self.blocks.values():
-            block.reset_pending(size if maturation else 0)
-        for seq in self.pending:
-            self.count_pending(self.recent[seq], 1)
+        for existing in self.blocks.values():
+            existing.reset_pending(size if maturation else 0)
+        for each in self.recorded(self.number, None, self.seq) if maturation else ():
+            if each.time + maturation <= now:
+                break
+            self.first_pending, self.pending_since = each.seq, each.time
+            if (block := self.block_of(each.examination, each.bucket, each.seq)) is not None:
+                block.count_pending(each, 1, self.deleted)
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """Return the state; which of its counts are pending is not part of it, but is rebuilt from the log."""
+        """Return the state after the last log entry."""
         n = self.rows
         return Snapshot(
             seq=self.seq, time=self.time, visits=self.visits, rows=n, deleted=sorted(self.deleted),
             priors=compress(self.priors[:n]), newcomer_exposure=compress(self.newcomer_exposure[:n]),
-            newcomer_times=compress(self.newcomer_times[:n]),
+            newcomer_times=compress(self.newcomer_times[:n]), maturation=self.maturation,
+            first_pending=self.first_pending, pending_since=self.pending_since,
             blocks=[
-                (examination, bucket, block.ranks, compress(block.F[:n]), compress(block.C[:n]))
+                (examination, bucket, block.since, block.ranks, compress(block.F[:n]), compress(block.C[:n]),
+                 compress(block.pending_F[:n]), compress(block.pending_C[:n]))
                 for (examination, bucket), block in self.blocks.items()
             ],
         )  # fmt: skip
@@ -573,39 +487,15 @@ class Ledger:
         self.priors[:n] = decompress(snapshot.priors, np.float64)
         self.newcomer_exposure[:n] = decompress(snapshot.newcomer_exposure, np.float64)
         self.newcomer_times[:n] = decompress(snapshot.newcomer_times, np.int64)
-        for examination, bucket, ranks, F, C in snapshot.blocks:
-            block = self.block(examination, bucket, ranks)
+        self.maturation = snapshot.maturation
+        self.first_pending, self.pending_since = snapshot.first_pending, snapshot.pending_since
+        if self.maturation:
+            self.E_matured, self.C_matured = np.zeros(self.capacity), np.zeros(self.capacity)
+        for examination, bucket, since, ranks, F, C, pending_F, pending_C in snapshot.blocks:
+            block = self.add_block(examination, bucket, since, ranks)
             block.F[:n] = decompress(F, np.int32).reshape(n, ranks)
             block.C[:n] = decompress(C, np.int32)
-        self.valid_for = None
-
-
-def compress(values: npt.NDArray[np.generic]) -> bytes:
-    """Compress an array: most counts are small, and many priors are equal."""
-    return zlib.compress(np.ascontiguousarray(values).tobytes(), 1)
-
-
-def decompress(body: bytes, kind: type[np.generic]) -> npt.NDArray[np.generic]:
-    """Decompress an array."""
-    return np.frombuffer(zlib.decompress(body), kind)
-
-
-class Examinations:
-    """Every examination that any version of the rules has had, by number."""
-
-    def __init__(self) -> None:
-        self.specs: list[float | list[float]] = []
-        self.tables: dict[tuple[int, int], FloatArray] = {}
-
-    def number(self, spec: float | list[float]) -> int:
-        """Return the number of an examination; assign the next one to a new examination."""
-        if spec not in self.specs:
-            self.specs.append(spec)
-        return self.specs.index(spec)
-
-    def p(self, number: int, k: int) -> FloatArray:
-        """Return the examination probabilities of k ranks."""
-        table = self.tables.get((number, k))
-        if table is None:
-            table = self.tables[number, k] = examination_probabilities(self.specs[number], k)
-        return table
+            if self.maturation:
+                block.pending_F[:n] = decompress(pending_F, np.int32).reshape(n, ranks)
+                block.pending_C[:n] = decompress(pending_C, np.int32)
+        self.weighting = None

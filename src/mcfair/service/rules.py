@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,6 +22,9 @@ DAY = 86_400.0
 BUCKETS_PER_HALF_LIFE = 4
 """Time buckets per half-life. Counts are integers per bucket; decay weighs whole buckets."""
 
+ANCHOR_SPAN = 256
+"""Half-lives between anchors of the weights, few enough that no weight overflows."""
+
 MAX_HALF_LIVES = 10
 """Age, in half-lives, at which counts are dropped: they would weigh less than a thousandth."""
 
@@ -35,7 +38,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         The ranking policy.
     examination
         A severity s for p_j = (1/log2(j + 1))^s at every rank, or a list of probabilities; ranks below the end of the
-        list have probability 0.
+        list have probability 0: nothing shown there is exposed, and clicks there do not change R.
     prior_mean, prior_strength
         `R = (C + s·m)/(E + s)` with s = prior_strength; m is the item's own prior, else prior_mean. An item that has
         neither is estimated without a prior, as in the paper.
@@ -69,7 +72,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
                   if (value := getattr(change, name)) is not msgspec.UNSET}  # fmt: skip
         if "policy" in values:
             try:
-                values["policy"] = repr(check_servable(parse_policy(values["policy"])))
+                values["policy"] = canonical_policy(values["policy"])
             except PolicyError as error:
                 raise RequestError(f"policy: {error}", "policy") from error
         if isinstance(given := values.get("examination"), list) and not max(given) > 0:
@@ -88,6 +91,18 @@ def change_rules(start: Rules, policy: Policy | str | None, settings: dict[str, 
     """Return the rules changed by the arguments of the Python interface."""
     named = {"policy": str(policy)} if policy is not None else {}
     return start.changed(convert(PolicyChange, {**named, **settings}))
+
+
+def canonical_policy(text: str) -> str:
+    """Return the one text of a policy that can serve; raise PolicyError if there is none."""
+    policy = check_servable(parse_policy(text))
+    try:
+        if np.isnan(policy.in_mode("online").theta).any():
+            raise ValueError("a parameter is not a number")
+        canonical = repr(policy)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise PolicyError(f"{policy.name()} cannot serve with these parameters: {error}") from error
+    return canonical
 
 
 def check_servable(policy: Policy) -> Policy:
@@ -112,7 +127,6 @@ class Version(msgspec.Struct, kw_only=True, dict=True):
     rules: Rules
     examination: int
     decaying_since: int
-    default: bool
 
     @cached_property
     def policy(self) -> Policy:
@@ -146,16 +160,47 @@ class Version(msgspec.Struct, kw_only=True, dict=True):
         width = max(1, self.half_life // BUCKETS_PER_HALF_LIFE)
         return time // width * width
 
-    def decay(self, bucket: int, now: int) -> float:
-        """Return the present weight of the counts of a bucket."""
-        if not self.half_life:
-            return 1.0
-        age = max(0, self.bucket(now) - (bucket or self.bucket(self.decaying_since)))
-        return float(2.0 ** (-age / self.half_life))
+    def age(self, bucket: int, now: int) -> int:
+        """Return the age of the counts of a bucket, in ms; counts without a time are as old as the decay."""
+        return max(0, self.bucket(now) - (bucket or self.bucket(self.decaying_since)))
 
     def is_negligible(self, bucket: int, now: int) -> bool:
         """Return whether the counts of a bucket are old enough to be dropped."""
-        return self.half_life > 0 and self.decay(bucket, now) < 2.0**-MAX_HALF_LIVES
+        return self.half_life > 0 and self.age(bucket, now) > MAX_HALF_LIVES * self.half_life
+
+    def weighting(self, now: int, newest: int) -> tuple[Weighting, float]:
+        """Return the relative weights of counts at a time, and their scale; `newest` is the newest bucket with counts.
+
+        The present weight of a bucket is its weight relative to a fixed anchor, times a scale that all buckets share.
+        So the passing of time changes one number, and sums over the relative weights stay valid.
+        """
+        if not self.half_life:
+            return Weighting(0, 0, 0, 0), 1.0
+        span = ANCHOR_SPAN * self.half_life
+        current = self.bucket(now)
+        anchor = current // span * span
+        since = self.bucket(self.decaying_since)
+        state = Weighting(self.half_life, since, anchor, min(current, max(newest, since)))
+        return state, float(2.0 ** (-(current - anchor) / self.half_life))
+
+
+class Weighting(NamedTuple):
+    """What the relative weights of buckets depend on; `latest` is the newest bucket, or the present one if earlier."""
+
+    half_life: int
+    decaying_since: int
+    anchor: int
+    latest: int
+
+    def weight(self, bucket: int) -> float:
+        """Return the weight of the counts of a bucket relative to the anchor."""
+        if not self.half_life:
+            return 1.0
+        return float(2.0 ** ((min(bucket or self.decaying_since, self.latest) - self.anchor) / self.half_life))
+
+    def newcomer_weight(self, bucket: int) -> float:
+        """Return the weight of a starting exposure: newcomers may join in a bucket that has no counts yet."""
+        return self._replace(latest=max(bucket, self.decaying_since)).weight(bucket)
 
 
 def examination_probabilities(spec: float | list[float], k: int) -> FloatArray:

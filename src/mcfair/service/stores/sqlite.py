@@ -25,7 +25,7 @@ from .store import LogEntry, StoredKey
 __all__ = ["SCHEMA_VERSION", "SQLiteStore", "locate", "open_reader", "open_store", "read_lock_note"]
 
 APPLICATION = 0x6D634661  # "mcFa": identifies our files to us and to `file`
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -37,7 +37,7 @@ CREATE TABLE items (query INTEGER NOT NULL, row INTEGER NOT NULL, id TEXT, grp T
     WITHOUT ROWID;
 CREATE INDEX items_by_id ON items (id) WHERE id IS NOT NULL;
 CREATE TABLE log (query INTEGER NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL, kind INTEGER NOT NULL,
-                  version INTEGER, candidates INTEGER, body BLOB NOT NULL, bits BLOB, PRIMARY KEY (query, seq))
+                  version INTEGER NOT NULL, candidates INTEGER, body BLOB NOT NULL, bits BLOB, PRIMARY KEY (query, seq))
     WITHOUT ROWID;
 CREATE TABLE candidates (query INTEGER NOT NULL, number INTEGER NOT NULL, n INTEGER NOT NULL, body BLOB NOT NULL,
                          PRIMARY KEY (query, number)) WITHOUT ROWID;
@@ -151,6 +151,11 @@ class SQLiteStore:
                 raise StoreError(
                     f"{self.path} was written by a newer mcfair (schema {version}; this one supports up to "
                     f"{SCHEMA_VERSION}): update mcfair"
+                )
+            if not empty and version < SCHEMA_VERSION and version not in MIGRATIONS:
+                raise StoreError(
+                    f"{self.path} was written by an older mcfair (schema {version}), and this one supports only schema "
+                    f"{SCHEMA_VERSION}: start with a new store"
                 )
             if self.reading:
                 if empty or version < SCHEMA_VERSION:
@@ -374,19 +379,18 @@ class SQLiteStore:
         row = self.db.execute(sql, (number, seq)).fetchone()
         return None if row is None else LogEntry._make(row)
 
-    def last_entry(self, number: int) -> LogEntry | None:
-        """See `Store`."""
-        sql = """SELECT seq, time, kind, version, candidates, body, bits FROM log
-                 WHERE query = ? ORDER BY seq DESC LIMIT 1"""
-        row = self.db.execute(sql, (number,)).fetchone()
-        return None if row is None else LogEntry._make(row)
-
     def log(self, number: int, after: int, until: int | None = None) -> Iterator[LogEntry]:
         """See `Store`."""
         sql = """SELECT seq, time, kind, version, candidates, body, bits FROM log
                  WHERE query = ? AND seq > ? AND seq <= ? ORDER BY seq"""
         last = 2**62 if until is None else until
         return map(LogEntry._make, self.db.execute(sql, (number, after, last)))
+
+    def log_descending(self, number: int, until: int) -> Iterator[LogEntry]:
+        """See `Store`."""
+        sql = """SELECT seq, time, kind, version, candidates, body, bits FROM log
+                 WHERE query = ? AND seq <= ? ORDER BY seq DESC"""
+        return map(LogEntry._make, self.db.execute(sql, (number, until)))
 
     def add_candidates(self, number: int, candidates: int, n: int, body: bytes) -> None:
         """See `Store`."""
@@ -400,9 +404,10 @@ class SQLiteStore:
             raise StoreError(f"query {number}: candidate set {candidates} is missing")
         return row[0], row[1]
 
-    def last_candidates(self, number: int) -> int:
+    def delete_candidates(self, number: int, until: int) -> list[int]:
         """See `Store`."""
-        return self.number("SELECT max(number) FROM candidates WHERE query = ?", number)
+        sql = "DELETE FROM candidates WHERE query = ? AND number <= ? RETURNING number"
+        return [row[0] for row in self.db.execute(sql, (number, until)).fetchall()]
 
     def add_snapshot(self, number: int, seq: int, time: int, body: bytes) -> None:
         """See `Store`."""
@@ -412,11 +417,10 @@ class SQLiteStore:
         """See `Store`."""
         self.db.execute("DELETE FROM snapshots WHERE query = ? AND seq = ?", (number, seq))
 
-    def snapshot(self, number: int, until: int | None = None, before: int | None = None) -> bytes | None:
+    def snapshot(self, number: int, until: int | None = None) -> bytes | None:
         """See `Store`."""
-        sql = "SELECT body FROM snapshots WHERE query = ? AND seq <= ? AND time <= ? ORDER BY seq DESC LIMIT 1"
-        found = self.one(sql, number, 2**62 if until is None else until, 2**62 if before is None else before)
-        return found  # type: ignore[return-value]
+        sql = "SELECT body FROM snapshots WHERE query = ? AND seq <= ? ORDER BY seq DESC LIMIT 1"
+        return self.one(sql, number, 2**62 if until is None else until)  # type: ignore[return-value]
 
     def snapshots(self, number: int) -> Iterator[tuple[int, bytes]]:
         """See `Store`."""
@@ -426,14 +430,14 @@ class SQLiteStore:
         """See `Store`."""
         return self.number("SELECT seq FROM bases WHERE query = ?", number)
 
-    def compact(self, number: int, seq: int) -> list[int]:
+    def compact(self, number: int, seq: int, before: int, limit: int) -> int:
         """See `Store`."""
         self.db.execute("INSERT OR REPLACE INTO bases VALUES (?, ?)", (number, seq))
-        self.db.execute("DELETE FROM log WHERE query = ? AND seq <= ?", (number, seq))
         self.db.execute("DELETE FROM snapshots WHERE query = ? AND seq < ?", (number, seq))
-        sql = """DELETE FROM candidates WHERE query = ?1 AND number NOT IN (
-                     SELECT candidates FROM log WHERE query = ?1 AND candidates IS NOT NULL) RETURNING number"""
-        return [row[0] for row in self.db.execute(sql, (number,)).fetchall()]
+        oldest = "SELECT seq, time FROM log WHERE query = ?1 AND seq <= ?2 ORDER BY seq LIMIT ?4"
+        last = self.number(f"SELECT max(seq) FROM ({oldest}) WHERE time <= ?3", number, seq, before, limit)
+        self.db.execute("DELETE FROM log WHERE query = ? AND seq <= ?", (number, last))
+        return last
 
     # --- settings, keys, requests ------------------------------------------------------------------------------------
 

@@ -17,13 +17,14 @@ KIND_IMPRESSION, KIND_FEEDBACK, KIND_DELETION = range(3)
 class LogEntry(NamedTuple):
     """One entry of the append-only log of a query.
 
-    `bits` is the feedback state of an impression, one byte per rank; None until feedback arrives.
+    `version` is that of the rules in force, `candidates` the number of the candidate set of an impression, and `bits`
+    its encoded feedback, None until some arrives.
     """
 
     seq: int
     time: int
     kind: int
-    version: int | None
+    version: int
     candidates: int | None
     body: bytes
     bits: bytes | None
@@ -125,16 +126,16 @@ class Store(Protocol):
         """Append an entry to the log of a query."""
 
     def set_bits(self, number: int, seq: int, bits: bytes) -> None:
-        """Update the feedback state of an impression."""
+        """Update the feedback of an impression."""
 
     def entry(self, number: int, seq: int) -> LogEntry | None:
         """Return one entry of the log."""
 
-    def last_entry(self, number: int) -> LogEntry | None:
-        """Return the newest entry of the log."""
-
     def log(self, number: int, after: int, until: int | None = None) -> Iterator[LogEntry]:
         """Iterate over the entries with `after < seq <= until`, in order."""
+
+    def log_descending(self, number: int, until: int) -> Iterator[LogEntry]:
+        """Iterate over the entries with `seq <= until`, newest first."""
 
     def add_candidates(self, number: int, candidates: int, n: int, body: bytes) -> None:
         """Add a candidate set."""
@@ -142,8 +143,8 @@ class Store(Protocol):
     def candidates(self, number: int, candidates: int) -> tuple[int, bytes]:
         """Return the size of a candidate set and its encoding."""
 
-    def last_candidates(self, number: int) -> int:
-        """Return the highest number of a stored candidate set; 0 if there is none."""
+    def delete_candidates(self, number: int, until: int) -> list[int]:
+        """Delete the candidate sets up to a number; return the numbers of those that existed."""
 
     def add_snapshot(self, number: int, seq: int, time: int, body: bytes) -> None:
         """Add a snapshot of a ledger."""
@@ -151,19 +152,23 @@ class Store(Protocol):
     def delete_snapshot(self, number: int, seq: int) -> None:
         """Delete a snapshot if it exists."""
 
-    def snapshot(self, number: int, until: int | None = None, before: int | None = None) -> bytes | None:
-        """Return the latest snapshot with `seq <= until` and `time <= before`."""
+    def snapshot(self, number: int, until: int | None = None) -> bytes | None:
+        """Return the latest snapshot with `seq <= until`."""
 
     def snapshots(self, number: int) -> Iterator[tuple[int, bytes]]:
         """Iterate over the snapshots of a query with their sequence numbers, in order."""
 
     def base(self, number: int) -> int:
-        """Return the sequence number of the base snapshot of a query: the log up to it was compacted. 0 if none."""
+        """Return the sequence number of the base snapshot of a query: the log up to it was compacted. 0 if none.
 
-    def compact(self, number: int, seq: int) -> list[int]:
-        """Turn the snapshot at `seq` into the base: delete the log up to it, older snapshots and unused candidate sets.
+        Some entries up to the base may still be stored, see `compact`.
+        """
 
-        Returns the numbers of the deleted candidate sets.
+    def compact(self, number: int, seq: int, before: int, limit: int) -> int:
+        """Turn the snapshot at `seq` into the base: delete older snapshots, and the log up to it.
+
+        Of the log, up to `limit` of the oldest entries are deleted, none with a time after `before`. The work does not
+        depend on the length of the log. Returns the sequence number of the last entry that was deleted, 0 if none.
         """
 
     # Versions of the rules, API keys, idempotency keys.

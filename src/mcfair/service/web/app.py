@@ -293,6 +293,7 @@ class Handler:
         operation, arguments = self.operation, request.parameters
         if operation.idempotent:
             arguments["key"] = idempotency_key(request.headers)
+            arguments["caller"] = request.caller
         if operation.rooted:
             arguments["root_path"] = request.root_path
         if self.decoder is not None:

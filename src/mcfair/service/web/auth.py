@@ -69,6 +69,7 @@ class Authorizer:
             raise HTTPError(401, detail, www_authenticate="Bearer")
         if scope not in scopes and "admin" not in scopes:
             raise HTTPError(403, f"the key lacks the scope {scope!r}")
+        request.caller = key.split("_")[1] if "_" in key else None  # the id of the key, which is not secret
 
     def scopes_of(self, key: str) -> frozenset[Scope] | None:
         """Return the scopes of a key or of the admin token; None if it is invalid."""

@@ -94,14 +94,14 @@ class Operations:
         idempotent=True,
         example=RANK_EXAMPLE,
     )
-    def rank(self, body: wire.RawRankRequest, key: str | None) -> Awaitable[wire.Ranking]:
+    def rank(self, body: wire.RawRankRequest, key: str | None, caller: str | None) -> Awaitable[wire.Ranking]:
         """Rank the candidates of a query.
 
         The impression and its exposure are durable before the response is sent. Ids must be distinct and have at most
         256 bytes, the query at most 4,096. A repeated request with the same Idempotency-Key, byte for byte in its
         items, gets the same response and counts once; without a key it counts again.
         """
-        return self.ranker.executor.submit_async(Engine.rank, body, key)
+        return self.ranker.executor.submit_async(Engine.rank, body, key, caller)
 
     @route(
         "POST",
@@ -133,9 +133,7 @@ class Operations:
     )
     async def retract(self, body: wire.Feedback) -> wire.FeedbackResults:
         """Retract events, such as the clicks of a robot."""
-        results = await self.ranker.executor.submit_async(
-            Engine.feedback, body.events, retract=True
-        )
+        results = await self.ranker.executor.submit_async(Engine.feedback, body.events, retract=True)
         self.metrics.count_events("retract", results)
         return results
 

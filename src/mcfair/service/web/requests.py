@@ -67,12 +67,16 @@ class ClientDisconnectedError(Exception):
 
 
 class Request:
-    """The head of a request; `route` and `parameters` are set when its operation has been found."""
+    """The head of a request; `route` and `parameters` are set when its operation has been found.
 
-    __slots__ = ("client", "headers", "method", "parameters", "path", "root_path", "route", "version")
+    `caller` is the id of its API key, once it is authorized.
+    """
+
+    __slots__ = ("caller", "client", "headers", "method", "parameters", "path", "root_path", "route", "version")
 
     def __init__(self, scope: Scope) -> None:
         self.method: str = scope["method"]
+        self.caller: str | None = None
         self.version: str = scope.get("http_version", "1.1")
         self.client: str = (scope.get("client") or ("",))[0]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])

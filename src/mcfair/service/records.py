@@ -1,0 +1,193 @@
+"""What a log entry, a candidate set and a snapshot contain, and how they are encoded."""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ..arrays import FloatArray, IntArray
+
+__all__ = [
+    "CLICKED",
+    "SHOWN",
+    "UNCLICKED",
+    "UNSHOWN",
+    "BitChanges",
+    "Candidates",
+    "Impression",
+    "RecordedImpression",
+    "Snapshot",
+]
+
+SHOWN, UNSHOWN, CLICKED, UNCLICKED = 1, 2, 4, 8
+"""Feedback state of one rank of an impression. Bits are only ever set, so the order and repetition of events do not
+matter."""
+
+encode = msgspec.msgpack.Encoder().encode
+
+
+def is_exposed(bits: int) -> bool:
+    """Return whether a rank counts as shown."""
+    return bits & (SHOWN | UNSHOWN) == SHOWN
+
+
+def is_clicked(bits: int) -> bool:
+    """Return whether a rank counts as clicked: a click counts only once its rank counts as shown."""
+    return bits == SHOWN | CLICKED
+
+
+def counted_click(bits: int, p: float) -> bool:
+    """Return whether a click enters C.
+
+    A click at a rank whose examination probability is 0 is recorded with its impression, but is no evidence: R = C/E
+    has no exposure to set it against, and would rise without bound.
+    """
+    return is_clicked(bits) and bool(p > 0.0)
+
+
+class Impression(msgspec.Struct, array_like=True):
+    """A list as positions among the candidates, 16 bits each; in shadow mode also the list that the policy chose.
+
+    `epoch` is that of the engine that ranked it, see `mcfair.service.ids.Position`; `policy` is the policy if the
+    request named one. `newcomer_exposure` is the starting exposure of the newcomers among the candidates: it depends
+    on everything observed until then, so it is recorded and never computed again.
+    """
+
+    shown: bytes
+    policy_list: bytes | None
+    deferred: bool
+    epoch: int
+    policy: str | None = None
+    newcomer_exposure: float = 0.0
+
+    @property
+    def ranks(self) -> int:
+        """Length of the list."""
+        return len(self.shown) // 2
+
+    def initial_bits(self) -> bytes:
+        """Return the feedback state of its ranks before any feedback."""
+        return bytes([0 if self.deferred else SHOWN]) * self.ranks
+
+    def bits(self, feedback: bytes | None, until: int | None = None) -> bytearray:
+        """Return the feedback state of its ranks, as it is or as it was after a log entry."""
+        bits = bytearray(self.initial_bits())
+        for seq, rank, after in [] if feedback is None else decode_feedback(feedback):
+            if until is None or seq <= until:
+                bits[rank] = after
+        return bits
+
+
+FeedbackHistory = list[tuple[int, int, int]]
+"""The feedback on an impression: (sequence number of the log entry, rank, bits after it), in order."""
+
+
+class BitChanges(msgspec.Struct, array_like=True):
+    """The effect of feedback on an impression: (rank, row, bits before, bits after), and the block it counts in."""
+
+    impression: int
+    examination: int
+    bucket: int
+    changes: list[tuple[int, int, int, int]]
+
+    def history(self, seq: int) -> FeedbackHistory:
+        """Return the changes as part of the history of the impression."""
+        return [(seq, rank, after) for rank, _, _, after in self.changes]
+
+
+class RecordedImpression(NamedTuple):
+    """An impression that a ledger has counted, with the block it counts in and its feedback state."""
+
+    seq: int
+    time: int
+    examination: int
+    bucket: int
+    rows: IntArray
+    bits: bytes
+
+
+class Candidates(NamedTuple):
+    """The candidates of a request: ledger rows in request order, priors (nan for none) and groups (counted from 0).
+
+    Groups are part of the set because items change their groups, and a repeated decision must see the former ones.
+    """
+
+    rows: IntArray
+    priors: FloatArray
+    have_priors: bool
+    rows_needed: int
+    groups: IntArray
+
+    @classmethod
+    def of(cls, rows: IntArray, priors: FloatArray, groups: IntArray | None = None) -> Candidates:
+        """Build candidates from rows, priors and groups; without groups each candidate is its own."""
+        alone = np.arange(rows.size) if groups is None else groups
+        return cls(rows, priors, not np.isnan(priors).all(), int(rows.max()) + 1, alone)
+
+    def packed(self) -> bytes:
+        """Encode the candidates."""
+        priors = self.priors.tobytes() if self.have_priors else b""
+        grouped = bool((self.groups != np.arange(self.rows.size)).any())
+        groups = self.groups.astype(np.uint16).tobytes() if grouped else b""
+        return self.rows.astype(np.uint32).tobytes() + priors + groups + bytes([self.have_priors + 2 * grouped])
+
+    @classmethod
+    def unpacked(cls, body: bytes, n: int) -> Candidates:
+        """Decode n candidates."""
+        have_priors, grouped = body[-1] & 1, body[-1] & 2
+        rows = np.frombuffer(body, np.uint32, n).astype(np.int64)
+        priors = np.frombuffer(body, np.float64, n, 4 * n).copy() if have_priors else np.full(n, np.nan)
+        groups = np.frombuffer(body, np.uint16, n, 12 * n if have_priors else 4 * n) if grouped else None
+        return cls.of(rows, priors, None if groups is None else groups.astype(np.int64))
+
+
+class Snapshot(msgspec.Struct, array_like=True):
+    """The state of a ledger after a log entry.
+
+    Blocks are (examination, bucket, since, ranks, F, C, pending F, pending C). `first_pending` is the first impression
+    that has not matured and `pending_since` its time, under the maturation in force (in ms).
+    """
+
+    seq: int
+    time: int
+    visits: int
+    rows: int
+    deleted: list[int]
+    priors: bytes
+    newcomer_exposure: bytes
+    newcomer_times: bytes
+    maturation: int
+    first_pending: int
+    pending_since: int | None
+    blocks: list[tuple[int, int, int, int, bytes, bytes, bytes, bytes]]
+
+
+decode_impression = msgspec.msgpack.Decoder(Impression).decode
+decode_flips = msgspec.msgpack.Decoder(BitChanges).decode
+decode_snapshot = msgspec.msgpack.Decoder(Snapshot).decode
+decode_feedback = msgspec.msgpack.Decoder(FeedbackHistory).decode
+decode_row = msgspec.msgpack.Decoder(int).decode
+
+
+def encode_positions(places: IntArray) -> bytes:
+    """Encode positions among the candidates, 16 bits each."""
+    return places.astype(np.uint16).tobytes()
+
+
+def decode_positions(packed: bytes) -> IntArray:
+    """Decode positions among the candidates."""
+    return np.frombuffer(packed, np.uint16).astype(np.int64)
+
+
+def compress(values: npt.NDArray[np.generic]) -> bytes:
+    """Compress an array: most counts are small, and many priors are equal."""
+    return zlib.compress(np.ascontiguousarray(values).tobytes(), 1)
+
+
+def decompress(body: bytes, kind: type[np.generic]) -> npt.NDArray[np.generic]:
+    """Decompress an array."""
+    return np.frombuffer(zlib.decompress(body), kind)
