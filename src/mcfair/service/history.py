@@ -15,7 +15,7 @@ from ..arrays import FloatArray, IntArray
 from ..data.dataset import Dataset
 from ..errors import StoreError
 from ..metrics.exposure import query_unfairness
-from ..policies.selection import top_k_scratch
+from ..policies.ordering import top_k_scratch
 from .decision import Decision, decide
 from .ledger import BitChanges, Candidates, Examinations, Impression, Ledger, Snapshot
 from .rules import Rules, Version
@@ -154,7 +154,8 @@ class LedgerRepository:
         if self.scratch.items.size <= n:
             self.scratch = top_k_scratch(2 * n)
         view, rng = ledger.view(candidates, version, now, k), ledger.draws(version.rules.seed)
-        return decide(version.policy, view, rng, version.theta, self.scratch)
+        p = ledger.examinations.p(version.examination, k)
+        return decide(version.policy, view, rng, version.theta, self.scratch, p)
 
     def all_ledgers(self) -> Iterator[Ledger]:
         """Load the ledger of every query, one at a time."""

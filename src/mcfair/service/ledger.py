@@ -349,6 +349,7 @@ class Ledger:
         if rules.prior_mean is not None:
             priors, have_priors = np.where(np.isnan(priors), rules.prior_mean, priors), True
         strength = rules.prior_strength if have_priors else 0.0
+        certainty = min(strength, rules.prior_certainty)
         n = rows.size
         E, R, uncertainty, F = np.empty(n), np.empty(n), np.empty(n), np.empty((n, k), np.int32)
         p, counts = self.examinations.p(version.examination, k), self.counts(version)
@@ -359,7 +360,7 @@ class Ledger:
         if counts is None:
             p, F = self.by_rank(rows, k)
         groups = self.groups_of(rows)
-        return Query(R, uncertainty, E, F, p, np.array(self.visits), groups, strength, np.zeros(1))
+        return Query(R, uncertainty, E, F, p, np.array(self.visits), groups, certainty, np.zeros(1))
 
     def groups_of(self, rows: IntArray) -> IntArray:
         """Return the group of each candidate, counted from 0; a candidate without a group is its own."""

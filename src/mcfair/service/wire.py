@@ -349,6 +349,7 @@ class ActivePolicy(Struct, kw_only=True):
     examination: float | list[float]
     prior_mean: float | None
     prior_strength: float
+    prior_certainty: float
     maturation: float
     half_life: float | None
     newcomer_exposure: Literal["zero", "fair"]
@@ -363,6 +364,7 @@ class PolicyChange(Struct, kw_only=True, forbid_unknown_fields=True):
     examination: Examination | UnsetType = UNSET
     prior_mean: Probability | UnsetType | None = UNSET
     prior_strength: Annotated[float, Meta(ge=0.0, le=1e9)] | UnsetType = UNSET
+    prior_certainty: Annotated[float, Meta(ge=0.0, le=1e9)] | UnsetType = UNSET
     maturation: Annotated[float, Meta(ge=0.0, le=1e9)] | UnsetType = UNSET
     half_life: Annotated[float, Meta(ge=1.0, le=10000000000.0)] | UnsetType | None = UNSET
     newcomer_exposure: Literal["zero", "fair"] | UnsetType = UNSET
