@@ -153,7 +153,9 @@ def figures(found: list[Outcome]) -> dict[str, list[str]]:
     ]
     rows["unfairness"] = [number(each.unfairness) for each in found]
     rows["floor (lowest possible)"] = [number(each.floor) for each in found]
-    rows["items shown"] = [f"{each.shown:.1%}" for each in found]
+    rows["items shown"] = [
+        f"all, after list {each.shown_after:,}" if each.shown_after else f"{each.shown:.1%}" for each in found
+    ]  # fmt: skip
     rows["clicks"] = [f"{each.clicks:,}" for each in found]
     by_group = [{group.group: group for group in each.groups} for each in found]
     for name in list(by_group[0])[:MOST_GROUPS]:

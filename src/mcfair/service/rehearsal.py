@@ -41,7 +41,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     """The figures of a rehearsal under one set of rules, by the true relevance of the simulated users.
 
     `worst_list` is the session, from 1, of the list with the lowest NDCG. NDCG is None if no item is relevant, `floor`
-    if the examination probabilities rise somewhere.
+    if the examination probabilities rise somewhere. `shown` is the share of the items that were shown at least once,
+    `shown_after` the session after which all of them had been.
     """
 
     rules: Rules
@@ -51,6 +52,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     unfairness: float
     floor: float | None
     shown: float
+    shown_after: int | None
     clicks: int
     groups: list[GroupOutcome]
 
@@ -150,7 +152,7 @@ class Stage:
         self.users_p = np.ascontiguousarray(rehearsal.clicks.examined(self.p), dtype=np.float64)
         self.E, self.shown = np.zeros(data.items), np.zeros(data.items, np.bool_)
         self.visits = np.zeros(data.queries, np.int64)
-        self.clicks = 0
+        self.clicks = self.newest = 0  # newest: the last session in which an item was shown for the first time
         self.pending: deque[tuple[int, list[dict[str, Any]]]] = deque()
         self.requests = [self.candidates(q) for q in range(data.queries)]
 
@@ -206,6 +208,8 @@ class Stage:
         self.clicks += len(events)
         self.visits[q] += 1
         self.E[first + pi] += p
+        if not self.shown[first + pi].all():
+            self.newest = t + 1
         self.shown[first + pi] = True
         ideal = float(np.sort(truth)[::-1][: pi.size] @ p)
         return float(truth[pi] @ p) / ideal if ideal > 0 else np.nan
@@ -224,7 +228,8 @@ class Stage:
             worst_list=None if worst is None else worst + 1,
             unfairness=float(np.mean([unfairness(self.E[each], data.R[each]) for each in rows])),
             floor=float(fairness_floor(data, self.visits, self.p).unfairness) if falling else None,
-            shown=float(np.mean(np.concatenate([self.shown[each] for each in rows]))),
+            shown=float(self.shown.mean()),
+            shown_after=self.newest if self.shown.all() else None,
             clicks=self.clicks,
             groups=self.groups(rows),
         )
