@@ -237,6 +237,28 @@ def ranking(scores, k, tie_keys):
     return sorted(range(len(scores)), key=lambda d: (-scores[d], tie_keys[d], d))[:k]
 
 
+def dcg(pi, R, p):
+    total = 0.0
+    for j, d in enumerate(pi):
+        total += (p[j] if j < len(p) else 0.0) * R[d]
+    return total
+
+
+def least_guard_weight(scores, R, p, share):
+    """The least λ for which ranking by λR + S keeps a share of the best DCG; None if ranking by S does.
+
+    It is one of the weights at which two items change places.
+    """
+    n, k = len(R), min(len(R), len(p))
+    wanted = share * dcg(ranking(R, k, [0] * n), R, p)
+    keeps = lambda weight: dcg(ranking(weight * R + scores, k, [0] * n), R, p) >= wanted  # noqa: E731
+    if keeps(0.0):
+        return None
+    pairs = itertools.permutations(range(n), 2)
+    crossings = {(scores[b] - scores[a]) / (R[a] - R[b]) for a, b in pairs if R[a] > R[b] and scores[b] >= scores[a]}
+    return min(weight for weight in crossings if keeps(max(weight * (1 + 1e-9), 1e-9)))
+
+
 def is_ranking(pi, scores, k, tolerance=1e-9):
     """Whether a list holds k of the highest scores in order, but for rounding."""
     margin = tolerance * max(1.0, np.abs(scores).max())

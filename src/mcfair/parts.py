@@ -93,6 +93,12 @@ class Part:
         The compiled form: a function marked with `mcfair.kernel`, or one compiled by Numba. `theta` holds the
         parameters in the order of their declaration as floats; a choice among words is its index among them.
 
+    unused_parameters
+        Parameters of the whole kind that mean nothing for this part, each with the reason; set by the kind's base.
+
+    A parameter that the base of a kind declares belongs to every part of the kind: it is the last in the order of
+    parameters, it is no part of `theta`, and the repr states it only where it differs from its default.
+
     Examples
     --------
     >>> import mcfair as mf
@@ -103,6 +109,7 @@ class Part:
 
     kind: ClassVar[Kind]
     kernel: ClassVar[AnyKernel | None] = None
+    unused_parameters: ClassVar[dict[str, str]] = {}
     parameter_hints: ClassVar[dict[str, Any]]  # filled in by parameter_types
 
     def __init_subclass__(cls, kind: Kind | None = None, **kwargs: Any) -> None:
@@ -124,6 +131,11 @@ class Part:
         for name, hint in parameter_types(type(self)).items():
             value = checked(f"{self.name()}: {name}", hint, getattr(self, name), self.kind.error)
             object.__setattr__(self, name, value)
+        for name, reason in self.unused_parameters.items():
+            value, default = getattr(self, name), getattr(type(self), name)
+            if value != default:
+                given = f"{self.name()}: {name} = {shortened(value)} is not allowed"
+                raise self.kind.error(f"{given}: expected {default!r}, because {self.name()} {reason}")
 
     @classmethod
     def name(cls) -> str:
@@ -131,7 +143,9 @@ class Part:
         return cls.__name__
 
     def __repr__(self) -> str:
-        return self.text(parameter_types(type(self)))
+        changed = self.changed_parameters
+        common = common_parameters(type(self))
+        return self.text([name for name in parameter_types(type(self)) if name not in common or name in changed])
 
     def text(self, names: Any) -> str:
         """Return the text of the part with some of its parameters."""
@@ -141,7 +155,8 @@ class Part:
     def changed_parameters(self) -> list[str]:
         """Names of the parameters that differ from their default."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]  # every subclass is made a dataclass
-        return [field.name for field in fields if getattr(self, field.name) != field.default]
+        defaults = {field.name: field.default for field in fields}
+        return [name for name in parameter_types(type(self)) if getattr(self, name) != defaults[name]]
 
     @property
     def label(self) -> str:
@@ -155,8 +170,9 @@ class Part:
 
         What is not a number is nan; a part that has such parameters overrides this property if its kernel needs them.
         """
-        values = [as_number(hint, getattr(self, name)) for name, hint in parameter_types(type(self)).items()]
-        return np.array(values or [0.0])
+        common = common_parameters(type(self))
+        hints = {name: hint for name, hint in parameter_types(type(self)).items() if name not in common}
+        return np.array([as_number(hint, getattr(self, name)) for name, hint in hints.items()] or [0.0])
 
     def attempt(self, method: Callable[..., Any], *args: Any) -> Any:
         """Call code of the part's own, which may fail in any way.
@@ -202,10 +218,13 @@ def as_number(hint: Any, value: Any) -> float:
 
 def refuse_reserved_names(cls: type[Part]) -> None:
     """Raise an error if a parameter has the name of something that every part of its kind has."""
-    base = next(each for each in reversed(cls.__mro__) if "kind" in vars(each))
+    base = base_of_kind(cls)
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         taken = inspect.getattr_static(base, field.name, None)
-        if taken is not None and not isinstance(taken, property):
+        inherited = cls is base or (
+            field.name in common_parameters(cls) and field.name not in inspect.get_annotations(cls)
+        )
+        if taken is not None and not isinstance(taken, property) and not inherited:
             reason = f"every {cls.kind.name} has an attribute of that name"
             raise cls.kind.error(f"{cls.__name__}: a parameter cannot be called {field.name}: {reason}")
 
@@ -229,12 +248,23 @@ def refuse_unknown_parameters(cls: type[Part]) -> None:
     type.__setattr__(cls, "__init__", __init__)
 
 
+def base_of_kind(cls: type[Part]) -> type[Part]:
+    """Return the base of all parts of the same kind."""
+    return next(each for each in reversed(cls.__mro__) if "kind" in vars(each))
+
+
+def common_parameters(cls: type[Part]) -> set[str]:
+    """Return the names of the parameters that every part of the same kind has."""
+    return {field.name for field in dataclasses.fields(base_of_kind(cls))}  # type: ignore[arg-type]
+
+
 def parameter_types(cls: type[Part]) -> dict[str, Any]:
-    """Return the annotation of each parameter by name, in order."""
+    """Return the annotation of each parameter by name, in order: its own, then those of every part of its kind."""
     if "parameter_hints" not in vars(cls):
-        hints = get_type_hints(cls, include_extras=True)
-        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
-        cls.parameter_hints = {field.name: hints[field.name] for field in fields}
+        hints, common = get_type_hints(cls, include_extras=True), common_parameters(cls)
+        names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        used = [name for name in names if name not in cls.unused_parameters]
+        cls.parameter_hints = {name: hints[name] for name in sorted(used, key=lambda name: name in common)}
     return cls.parameter_hints
 
 
@@ -275,7 +305,7 @@ def register(cls: AnyClass) -> AnyClass:
     kind = getattr(cls, "kind", None)
     if not (isinstance(cls, type) and issubclass(cls, Part) and isinstance(kind, Kind)):
         raise PartError(f"only subclasses of Policy, ClickModel, Estimator and Metric can be registered, got {cls!r}")
-    base = next(each for each in reversed(cls.__mro__) if vars(each).get("kind") is kind)
+    base = base_of_kind(cls)
     if cls.kernel is None and all(getattr(cls, name) is getattr(base, name) for name in kind.methods):
         raise kind.error(f"{cls.__name__} computes nothing: define {' or '.join(kind.methods)}, or a kernel")
     name, known = cls.name(), kind.registry.get(cls.name())
@@ -330,10 +360,11 @@ def registered(base: type[AnyPart]) -> dict[str, type[AnyPart]]:
 def described_parameters(cls: type[Part]) -> list[str]:
     """Describe each parameter, its default and what is allowed, for tables of parts."""
     rows = []
-    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-        allowed = described_hint(parameter_types(cls)[field.name])
-        default = "required" if field.default is dataclasses.MISSING else repr(field.default)
-        rows.append(f"{field.name} = {default}" + (f"  ({allowed})" if allowed else ""))
+    defaults = {field.name: field.default for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for name, hint in parameter_types(cls).items():
+        allowed = described_hint(hint)
+        default = "required" if defaults[name] is dataclasses.MISSING else repr(defaults[name])
+        rows.append(f"{name} = {default}" + (f"  ({allowed})" if allowed else ""))
     return rows
 
 

@@ -16,7 +16,8 @@ from .metrics import Metric
 from .parsing import parse_part
 from .parts import Part, registered
 from .policies.base import Policy
-from .policies.selection import FALLBACK, choose
+from .policies.guard import dcg
+from .policies.selection import FALLBACK, choose, score_terms
 from .random import CLICKS, POLICY, draws
 from .simulation.simulate import simulate
 from .simulation.trace import Trace
@@ -69,9 +70,9 @@ def check_part(part: Part) -> None:
     Of every part: its repr parses back to itself if it is registered; it is immutable and hashable; a kernel returns
     the same bits compiled and interpreted; it runs in both settings, with the same result on any number of threads and
     on each run. Of a policy: it returns distinct items for every view, the same for the same view and draws whether it
-    is called alone or in a run, and changes nothing in the view; its terms add up to its score. Of a click model: its
-    clicks depend on nothing but its arguments. Of an estimator: estimates are numbers, and items are independent. Of a
-    metric: its values are numbers or nan.
+    is called alone or in a run, and changes nothing in the view; its terms add up to its score; if it has a score, a
+    guard keeps its share of the DCG. Of a click model: its clicks depend on nothing but its arguments. Of an
+    estimator: estimates are numbers, and items are independent. Of a metric: its values are numbers or nan.
 
     Parameters
     ----------
@@ -127,15 +128,17 @@ def unchanged(before: Sequence[Any], after: Sequence[Any]) -> bool:
 def check_policy(policy: Policy) -> None:
     """Check what a policy does with single views; one that prepares is checked by running it alone."""
     if type(policy).prepare is Policy.prepare:
+        guarded = [] if policy.ranks else [dataclasses.replace(policy, guard=share) for share in (0.9, 1.0)]
         for visit, q in enumerate(views()):
-            check_view(policy, q, visit)
+            for each in (policy, *guarded):
+                check_view(each, q, visit)
 
 
 def check_view(policy: Policy, q: Query, visit: int) -> None:
     """Check what a policy does with one view."""
     n, rng = q.R.size, draws(seed=1, purpose=POLICY, query=2, visit=visit)
     before: list[Any] = [np.copy(part) for part in q]
-    pi, scores = choose(policy, q, rng)
+    pi, scores, weight = choose(policy, q, rng)
     pi_again = policy.rank(q, rng)
     scores_again = None if scores is None else policy.score(q, rng)
     where = f"{policy!r} on a view of {n} items and {q.p.size} ranks"
@@ -153,12 +156,15 @@ def check_view(policy: Policy, q: Query, visit: int) -> None:
         return
     assert scores is not None
     assert scores_again is not None
-    assert np.array_equal(scores, scores_again), f"{where}: two scores for one session"
+    ideal = np.argsort(-q.R, kind="stable")[: len(pi)]
+    assert dcg(pi, q.R, q.p) >= policy.guard * dcg(ideal, q.R, q.p), f"{where}: the guard does not keep its share"
+    mixed = q.R if weight == np.inf else weight * q.R + scores_again
+    assert np.array_equal(scores, mixed), f"{where}: two scores for one session"
     if policy.kernel is not None:
         interpreted = np.empty(n)
         policy.kernel.interpreted(q, policy.theta, rng, interpreted)
-        assert np.array_equal(scores, interpreted), f"{where}: compiled and interpreted scores differ"
-    terms = list(policy.terms(q).values())
+        assert np.array_equal(scores_again, interpreted), f"{where}: compiled and interpreted scores differ"
+    terms = list(score_terms(policy, q, weight).values())
     if terms:
         total = terms[0]
         for term in terms[1:]:

@@ -74,7 +74,8 @@ class Machine(RuleBasedStateMachine):
             retention=30_000,
         )
         self.settings = {
-            "prior_strength": strength, "maturation": maturation / 1000, "half_life": half_life / 1000 or None,
+            "prior_strength": strength, "prior_certainty": strength,
+            "maturation": maturation / 1000, "half_life": half_life / 1000 or None,
             "newcomer_exposure": newcomer_exposure, "retention": 30.0,
         }  # fmt: skip
         self.exact = newcomer_exposure == "zero" and not half_life

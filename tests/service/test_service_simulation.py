@@ -46,6 +46,8 @@ POLICIES = [
     "MCFair",
     "MCFair(alpha=1, beta=100)",
     "MCFair(alpha=10, beta=5, scale=mean, ties=random)",
+    "MCFair(alpha=1, beta=3, guard=0.93)",
+    "PlainPerturbed(noise=0.7, guard=0.8)",
     "FairCo(alpha=1, beta=10)",
     "MMF(alpha=0.8)",
     "TopK(ties=least-exposed)",
@@ -109,9 +111,10 @@ def test_priors_reproduce_the_simulator():
     data, stream, trace = simulated_run(
         "MCFair(beta=20)", 400, estimator="IPS(prior_mean=0.3, prior_strength=2.5)", k_s=3
     )
-    with Ranker("memory:", policy="MCFair(beta=20)", seed=7, prior_strength=2.5) as ranker:
+    rules = {"policy": "MCFair(beta=20)", "seed": 7, "prior_strength": 2.5, "prior_certainty": 2.5}
+    with Ranker("memory:", **rules) as ranker:
         serve_users(ranker, data, stream, trace, prior=0.3)
-    with Ranker("memory:", policy="MCFair(beta=20)", seed=7, prior_strength=2.5, prior_mean=0.3) as ranker:
+    with Ranker("memory:", prior_mean=0.3, **rules) as ranker:
         serve_users(ranker, data, stream, trace)
 
 

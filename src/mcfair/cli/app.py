@@ -14,6 +14,7 @@ from ..errors import MCFairError, MCFairWarning
 from ..service.commands import add_commands
 from . import experiments, listings
 from .plugins import import_plugin
+from .rehearse import rehearse
 from .render import status
 from .simulate import simulate
 from .tune import tune
@@ -53,6 +54,7 @@ def root(
 
 app.command()(simulate)
 app.command()(tune)
+app.command()(rehearse)
 app.command()(experiments.reproduce)
 app.command("run")(experiments.run_file)
 app.command()(experiments.demo)

@@ -26,7 +26,7 @@ NAMES = {
     "item": ("item", "item_id", "itemid", "doc", "docid", "doc_id", "document", "document_id", "docno", "product_id"),
     "grade": ("grade", "label", "rel", "y"),
     "relevance": ("relevance",),
-    "score": ("score", "prediction"),
+    "score": ("score", "prediction", "prior"),
     "group": ("group", "group_id", "provider", "provider_id", "seller", "seller_id"),
 }
 """The names that the column of each role may have in a file, the preferred one first; case is ignored."""
@@ -83,6 +83,8 @@ def find_columns(columns: list[str], name: str) -> dict[str, str]:
             found[role] = matches[0]
     if "query" not in found:
         raise DataError(f"{name}: no column query (or {', '.join(NAMES['query'][1:])}); got {listed(columns)}")
+    if "grade" not in found and "relevance" not in found and by_lower.get("prior"):
+        found["relevance"] = by_lower["prior"][0]  # what is believed of the items stands in for what is true
     if "grade" not in found and "relevance" not in found:
         raise DataError(
             f"{name}: no column grade (or {', '.join(NAMES['grade'][1:])}) or relevance; got {listed(columns)}"

@@ -12,10 +12,11 @@ from ..arrays import FloatArray, IntArray
 from ..data.dataset import Dataset
 from ..errors import PolicyError
 from ..parsing import as_part, parse_part, parse_parts
-from ..parts import Kind, Part, shortened
+from ..parts import Kind, Part, Share, shortened
 from ..random import Draws
 from ..state import Query, State
-from .selection import BY_INDEX, FALLBACK, TIE_RULES, choose, is_list, policy_calls
+from .ordering import BY_INDEX, TIE_RULES
+from .selection import FALLBACK, choose, is_list, policy_calls
 
 __all__ = ["Mode", "Policy", "parse_policies", "parse_policy"]
 
@@ -27,6 +28,12 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
     """Base of ranking policies: subclass it, annotate the parameters, and define `score`, `rank` or a kernel.
 
     A policy holds no state of a run: what it keeps between sessions is built by `prepare` and passed in the view.
+
+    Parameters
+    ----------
+    guard
+        The least share of the DCG that R allows which every list keeps, for any policy with a score; see
+        `mcfair.policies.guard.keep_share`. 0 is off, as in the paper.
 
     Attributes
     ----------
@@ -56,6 +63,8 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
     Newest(weight=2.0)
     """
 
+    guard: Share = 0.0
+
     ranks: ClassVar[bool] = False
     fits: ClassVar[int] = 1
     needs_features: ClassVar[bool] = False
@@ -67,6 +76,7 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
         own = vars(cls)
         if ("score" in own or "rank" in own) and "ranks" not in own:
             cls.ranks = "rank" in own
+        cls.unused_parameters = {"guard": "does not rank by a score"} if cls.ranks else {}
         super().__init_subclass__(**kwargs)
 
     def score(self, q: Query, rng: Draws) -> FloatArray:

@@ -8,7 +8,7 @@ from ..parts import NonNegative, register
 from ..random import Draws
 from ..state import Query
 from .gradient import EXPLORATION, FAIRNESS, MC_FLOOR, RELEVANCE, WeightedSum, add_certainty
-from .selection import Ties
+from .ordering import Ties
 
 __all__ = ["FairCo"]
 

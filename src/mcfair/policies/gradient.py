@@ -16,7 +16,8 @@ from ..parts import NonNegative, register
 from ..random import Draws, uniform
 from ..state import Query
 from .base import Mode, Policy
-from .selection import EXAMPLE_DRAWS, Ties, policy_calls
+from .ordering import Ties
+from .selection import EXAMPLE_DRAWS, policy_calls
 
 __all__ = ["ExploreK", "FairK", "MCFair", "RandomK", "TopK"]
 

@@ -18,7 +18,7 @@ from ..random import Draws, uniform, uniforms
 from ..state import Query, State
 from .base import Policy
 from .gradient import RAW, add_certainty, gradient_weight
-from .selection import BY_INDEX, sort_by_insertion
+from .ordering import BY_INDEX, sort_by_insertion
 
 __all__ = ["PLFair"]
 

@@ -183,7 +183,7 @@ def fill_by_rank(
         for j in range(k):
             at_rank[i, j] *= scale
             most = max(most, at_rank[i, j])
-    unit = 2.0 ** (np.ceil(np.log2(most)) - 30)
+    unit = float(np.exp2(np.ceil(np.log2(most)) - 30.0))
     for i in range(rows.shape[0]):
         for j in range(k):
             F[i, j] = np.rint(at_rank[i, j] / unit)

@@ -47,6 +47,9 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
         ] = None,
         prior_mean: Annotated[float | None, typer.Option(help="Prior relevance of items without a prior.")] = None,
         prior_strength: Annotated[float | None, typer.Option(help="Weight of the prior, as pseudo-exposure.")] = None,
+        prior_certainty: Annotated[
+            float | None, typer.Option(help="Exposure that a prior counts for in exploration.")
+        ] = None,
         maturation: Annotated[
             str | None, typer.Option(help="Age at which impressions enter the relevance estimate: 30m, 1d.")
         ] = None,
@@ -80,7 +83,8 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
             import_plugin(each)
         given: dict[str, Any] = {
             "examination": None if examination is None else parse_examination(examination), "prior_mean": prior_mean,
-            "prior_strength": prior_strength, "maturation": parse_duration("maturation", maturation),
+            "prior_strength": prior_strength, "prior_certainty": prior_certainty,
+            "maturation": parse_duration("maturation", maturation),
             "half_life": parse_duration("half-life", half_life), "newcomer_exposure": newcomer_exposure,
             "retention": parse_duration("retention", retention), "seed": seed,
         }  # fmt: skip

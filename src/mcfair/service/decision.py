@@ -8,42 +8,59 @@ from typing import NamedTuple
 import numpy as np
 
 from ..arrays import FloatArray, IntArray
+from ..parts import parameter_types
 from ..policies.base import Policy
-from ..policies.selection import TopKScratch, choose
+from ..policies.ordering import TopKScratch
+from ..policies.selection import choose, score_terms
 from ..random import Draws
 from ..state import Query
 
 __all__ = ["Decision", "counterfactual", "decide", "sentence"]
 
-WEIGHTS = {"fairness": "alpha", "exploration": "beta"}
+WEIGHTS = {"fairness": "alpha", "exploration": "beta", "guard": "guard"}
 """The parameter that is the weight of each term."""
 
 
 class Decision(NamedTuple):
-    """A list of positions among the candidates, best first; the scores behind it, if the policy has any; the view."""
+    """A list of positions among the candidates, best first, and what it was made from.
+
+    The scores are None if the policy has none. `weight` is the guard's λ, and `p` the examination probabilities by
+    which the guard measures DCG: those of the view may be units of decayed counts instead.
+    """
 
     pi: IntArray
     scores: FloatArray | None
     view: Query
+    weight: float
+    p: FloatArray
+
+    def terms(self, policy: Policy) -> dict[str, FloatArray]:
+        """Return the terms that sum to the scores, that of the guard included if it changed the list."""
+        return score_terms(policy, self.view, self.weight)
 
 
-def decide(policy: Policy, q: Query, rng: Draws, theta: FloatArray, scratch: TopKScratch) -> Decision:
-    """Return the list that a policy shows for one request."""
-    pi, scores = choose(policy, q, rng, theta=theta, scratch=scratch)
-    return Decision(pi, scores, q)
+def decide(
+    policy: Policy, q: Query, rng: Draws, theta: FloatArray, scratch: TopKScratch, p: FloatArray
+) -> Decision:  # fmt: skip
+    """Return the list that a policy shows for one request, given the examination probabilities of its ranks."""
+    pi, scores, weight = choose(policy, q, rng, p=p, theta=theta, scratch=scratch)
+    return Decision(pi, scores, q, weight, p)
 
 
-def counterfactual(policy: Policy, q: Query, rng: Draws, term: str) -> IntArray | None:
-    """Return the rank of every candidate, from 1, with the weight of one term set to 0; None without such a weight."""
-    name = WEIGHTS[term]
-    if name not in {field.name for field in dataclasses.fields(policy)}:
+def counterfactual(policy: Policy, decision: Decision, rng: Draws, term: str) -> IntArray | None:
+    """Return the rank of every candidate, from 1, with the weight of one term set to 0.
+
+    None if the policy has no such weight, or if the term is that of a guard that did not change the list.
+    """
+    name, q = WEIGHTS[term], decision.view
+    if name not in parameter_types(type(policy)) or (term == "guard" and decision.weight == 0.0):
         return None
     without = dataclasses.replace(policy, **{name: 0.0})
     n = q.R.size
-    wide = np.zeros((n, n - q.p.size), np.int32)
-    whole = q._replace(p=np.append(q.p, np.zeros(n - q.p.size)), F=np.hstack([q.F, wide]))
+    beyond = np.zeros(n - q.p.size)
+    whole = q._replace(p=np.append(q.p, beyond), F=np.hstack([q.F, np.zeros((n, beyond.size), np.int32)]))
     ranks = np.empty(n, np.int64)
-    ranks[choose(without, whole, rng).pi] = np.arange(1, n + 1)
+    ranks[choose(without, whole, rng, p=np.append(decision.p, beyond)).pi] = np.arange(1, n + 1)
     return ranks
 
 
@@ -53,6 +70,7 @@ def sentence(rank: int, n: int, terms: dict[str, float], without: dict[str, int]
         "relevance": "its estimated relevance",
         "fairness": "the exposure it is due",
         "exploration": "how little is known of it",
+        "guard": "the guard, which holds items of high estimated relevance in the list",
     }
     parts = sorted(((abs(value), name, value) for name, value in terms.items() if value != 0.0), reverse=True)
     if parts:
@@ -64,8 +82,9 @@ def sentence(rank: int, n: int, terms: dict[str, float], without: dict[str, int]
             "by the rule of the policy, which gives no score" if not terms else "with nothing known that sets it apart"
         )
     text = f"Rank {rank} of {n}, {reason}"
+    called = {"fairness": "the share for fairness", "guard": "the guard, which moved it,"}
     others = [
-        f"without {'the share for fairness' if name == 'fairness' else name} it would stand at rank {other}"
+        f"without {called.get(name, name)} it would stand at rank {other}"
         for name, other in without.items()
         if other != rank
     ]

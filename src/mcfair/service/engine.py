@@ -413,8 +413,8 @@ class Engine:
         impressed = decode_impression(entry.body)
         decision, candidates, version = self.repository.repeat_decision(ledger, entry)
         policy, q, rng = version.policy, decision.view, ledger.draws(version.rules.seed)
-        terms = policy.terms(q)
-        others = {term: ranks for term in WEIGHTS if (ranks := counterfactual(policy, q, rng, term)) is not None}
+        terms = decision.terms(policy)
+        others = {term: ranks for term in WEIGHTS if (ranks := counterfactual(policy, decision, rng, term)) is not None}
         bits = dict(zip(decode_positions(impressed.shown).tolist(), impressed.bits(entry.bits), strict=True))
         n = candidates.rows.size
         items = []
@@ -708,7 +708,7 @@ def ranked_items(
     scores = [None] * len(ids) if decision.scores is None else decision.scores[positions].tolist()
     if not explain:
         return [Ranked(id, j + 1, scores[j]) for j, id in enumerate(ids) if id is not None]
-    by_name = version.policy.terms(decision.view)
+    by_name = decision.terms(version.policy)
     terms = [{name: float(values[i]) for name, values in by_name.items()} for i in positions.tolist()]
     return [Ranked(id, j + 1, scores[j], terms[j]) for j, id in enumerate(ids) if id is not None]
 

@@ -194,6 +194,7 @@ class Ledger:
         if rules.prior_mean is not None:
             priors, have_priors = np.where(np.isnan(priors), rules.prior_mean, priors), True
         strength = rules.prior_strength if have_priors else 0.0
+        certainty = min(strength, rules.prior_certainty)
         n = rows.size
         E, R, uncertainty, F = np.empty(n), np.empty(n), np.empty(n), np.empty((n, k), np.int32)
         p, counts = self.examinations.p(version.examination, k), self.counts(version)
@@ -203,7 +204,7 @@ class Ledger:
         )  # fmt: skip
         if counts is None:
             p, F = self.by_rank(rows, k)
-        return Query(R, uncertainty, E, F, p, np.array(self.visits), candidates.groups, strength, np.zeros(1))
+        return Query(R, uncertainty, E, F, p, np.array(self.visits), candidates.groups, certainty, np.zeros(1))
 
     def clicks(self, row: int) -> float:
         """Return the clicks of a row, as they count now. Call `view` or `refresh` first."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from ..errors import StoreError
-from ..policies.selection import top_k_scratch
+from ..policies.ordering import top_k_scratch
 from .blocks import Examinations
 from .decision import Decision, decide
 from .ledger import Ledger
@@ -189,7 +189,8 @@ class LedgerRepository:
         if self.scratch.items.size <= n:
             self.scratch = top_k_scratch(2 * n)
         view, rng = ledger.view(candidates, version, now, k), ledger.draws(version.rules.seed)
-        return decide(version.policy, view, rng, version.theta, self.scratch)
+        p = ledger.examinations.p(version.examination, k)
+        return decide(version.policy, view, rng, version.theta, self.scratch, p)
 
     def all_ledgers(self) -> Iterator[Ledger]:
         """Load the ledger of every query, one at a time."""

@@ -35,13 +35,18 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     policy
-        The ranking policy.
+        The ranking policy. The default explores gently, and its guard keeps 93 % of the DCG that the estimates allow.
     examination
         A severity s for p_j = (1/log2(j + 1))^s at every rank, or a list of probabilities; ranks below the end of the
         list have probability 0: nothing shown there is exposed, and clicks there do not change R.
     prior_mean, prior_strength
         `R = (C + s·m)/(E + s)` with s = prior_strength; m is the item's own prior, else prior_mean. An item that has
-        neither is estimated without a prior, as in the paper.
+        neither is estimated without a prior, as in the paper. The default trusts a prior as much as 100 views at the
+        first rank.
+    prior_certainty
+        The exposure that a prior counts for in marginal certainty, `MC = 1/(E + min(s, prior_certainty))²`. Little, so
+        that exploration reaches items that were never shown, however much their prior is trusted. A value of at least
+        s counts all of s, as the simulator does.
     maturation
         Age at which impressions enter the relevance estimate R. Younger ones are pending: their clicks may still
         arrive. 0 is the paper's setting.
@@ -56,10 +61,11 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         Seed of randomised policies and of random tie-breaking.
     """
 
-    policy: str = repr(MCFair())
+    policy: str = repr(MCFair(beta=3.0, guard=0.93))
     examination: float | list[float] = 1.0
     prior_mean: float | None = None
-    prior_strength: float = 1.0
+    prior_strength: float = 100.0
+    prior_certainty: float = 0.3
     maturation: float = 0.0
     half_life: float | None = None
     newcomer_exposure: Literal["zero", "fair"] = "zero"

@@ -14,7 +14,9 @@ import numpy as np
 from .._jit import kernel
 from ..arrays import BoolArray, CountArray, FloatArray, IntArray
 from ..estimators.ips import ips_estimate
-from ..policies.selection import OK, TopKScratch, choose_list
+from ..policies.guard import Guard
+from ..policies.ordering import OK, TopKScratch
+from ..policies.selection import choose_list
 from ..random import CLICKS, POLICY, TIES, Draws
 from ..state import Query, fill_view, observe_clicks, observe_list
 from ..users.position_based import position_based_clicks
@@ -45,6 +47,7 @@ class RunConfig(NamedTuple):
     seed: np.uint64
     ranks: bool  # the policy's kernel writes lists, not scores
     ties: int
+    guard: float
     theta: FloatArray
     click_theta: FloatArray
     estimate_theta: FloatArray
@@ -227,6 +230,7 @@ def play(
     p, ends, when = config.p, stream.ends, stream.when
     clock, ndcg, cndcg, hits = scratch.visits, scratch.ndcg, scratch.cndcg, scratch.hits
     answered, answer_time = answer
+    guard = Guard(config.guard, p)
     for block in range(blocks[0], blocks[1]):
         for q in range(max(answered, bounds[block]), bounds[block + 1]):
             low, high = table.offsets[q], table.offsets[q + 1]
@@ -266,6 +270,7 @@ def play(
                         rank,
                         config.ranks,
                         config.ties,
+                        guard,
                         config.theta,
                         view,
                         rng,

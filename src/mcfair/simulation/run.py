@@ -26,16 +26,8 @@ from ..estimators.ips import ips_estimate
 from ..metrics.base import Effectiveness
 from ..metrics.effectiveness import ideal_dcg
 from ..policies.base import Policy
-from ..policies.selection import (
-    FALLBACK,
-    OK,
-    RANK_SIGNATURE,
-    SCORE_SIGNATURE,
-    fault,
-    policy_calls,
-    policy_functions,
-    top_k_scratch,
-)
+from ..policies.ordering import OK, top_k_scratch
+from ..policies.selection import FALLBACK, RANK_SIGNATURE, SCORE_SIGNATURE, fault, policy_calls, policy_functions
 from ..random import POLICY, PREPARE, draws
 from ..state import Query, State
 from ..users.arrivals import arrivals
@@ -113,6 +105,7 @@ class Run:
             seed=np.uint64(seed),
             ranks=self.policy.ranks,
             ties=self.policy.tie_rule,
+            guard=self.policy.guard,
             theta=self.policy.theta,
             click_theta=setting.clicks.theta,
             estimate_theta=setting.estimator.theta,

@@ -160,6 +160,7 @@ POLICY = about("the ranking policy, with its parameters")
 EXAMINATION = about("severity of position bias, or examination probabilities by rank")
 PRIOR_MEAN = about("prior relevance of items without a prior; null for none")
 PRIOR_STRENGTH = about("weight of the prior, as pseudo-exposure")
+PRIOR_CERTAINTY = about("exposure that a prior counts for in marginal certainty, at most its weight")
 MATURATION = about("age at which impressions enter the relevance estimate, in seconds")
 HALF_LIFE = about("time in which counts lose half their weight, in seconds; null for no decay")
 NEWCOMER_EXPOSURE = about("starting exposure of new items: zero, or the exposure that their relevance merits")
@@ -174,6 +175,7 @@ class PolicyChange(Struct, kw_only=True, forbid_unknown_fields=True):
     examination: Annotated[Examination | UnsetType, EXAMINATION] = UNSET
     prior_mean: Annotated[Probability | UnsetType | None, PRIOR_MEAN] = UNSET
     prior_strength: Annotated[Annotated[float, Meta(ge=0.0, le=1e9)] | UnsetType, PRIOR_STRENGTH] = UNSET
+    prior_certainty: Annotated[Annotated[float, Meta(ge=0.0, le=1e9)] | UnsetType, PRIOR_CERTAINTY] = UNSET
     maturation: Annotated[Seconds | UnsetType, MATURATION] = UNSET
     half_life: Annotated[Annotated[float, Meta(ge=1.0, le=10000000000.0)] | UnsetType | None, HALF_LIFE] = UNSET
     newcomer_exposure: Annotated[Newcomers | UnsetType, NEWCOMER_EXPOSURE] = UNSET

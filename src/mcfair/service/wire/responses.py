@@ -14,6 +14,7 @@ from .requests import (
     MATURATION,
     NEWCOMER_EXPOSURE,
     POLICY,
+    PRIOR_CERTAINTY,
     PRIOR_MEAN,
     PRIOR_STRENGTH,
     RETENTION,
@@ -228,6 +229,7 @@ class ActivePolicy(ResponseBody, kw_only=True):
     examination: Annotated[float | list[float], EXAMINATION]
     prior_mean: Annotated[float | None, PRIOR_MEAN]
     prior_strength: Annotated[float, PRIOR_STRENGTH]
+    prior_certainty: Annotated[float, PRIOR_CERTAINTY]
     maturation: Annotated[float, MATURATION]
     half_life: Annotated[float | None, HALF_LIFE]
     newcomer_exposure: Annotated[Newcomers, NEWCOMER_EXPOSURE]

@@ -1,0 +1,171 @@
+"""The command that rehearses rules of the service."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import SettingError
+from ..service.commands import parse_duration, parse_examination
+from .options import DATA, PluginOptions, with_option_groups
+from .render import encoded, print_table, progress, status
+
+if TYPE_CHECKING:
+    from ..service.rehearsal import Outcome
+    from ..service.rules import Rules
+
+__all__ = ["rehearse"]
+
+MOST_GROUPS = 10
+"""Groups in the table; the JSON has all."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RuleOptions:
+    """Rules that differ from those in force."""
+
+    policy: Annotated[str | None, typer.Option(help="Ranking policy, such as 'MCFair(alpha=2, guard=0.95)'.")] = None
+    guard: Annotated[float | None, typer.Option(help="The guard of the policy: the least share of the DCG.")] = None
+    examination: Annotated[
+        str | None, typer.Option(help="Severity of position bias, or examination probabilities: 1,0.6,0.5.")
+    ] = None
+    prior_mean: Annotated[float | None, typer.Option(help="Prior relevance of items without a prior.")] = None
+    prior_strength: Annotated[float | None, typer.Option(help="Weight of the prior, as pseudo-exposure.")] = None
+    prior_certainty: Annotated[float | None, typer.Option(help="Exposure that a prior counts for in exploration.")] = (
+        None
+    )
+    maturation: Annotated[
+        str | None, typer.Option(help="Age at which impressions enter the relevance estimate: 30m, 1d.")
+    ] = None
+    half_life: Annotated[str | None, typer.Option(help="Time in which counts lose half their weight: 30d.")] = None
+    newcomer_exposure: Annotated[str | None, typer.Option(help="Starting exposure of new items: zero or fair.")] = None
+
+    def change(self, rules: Rules) -> Rules:
+        """Return the rules with these changes."""
+        from ..policies.base import parse_policy
+        from ..service.rules import change_rules
+
+        settings: dict[str, Any] = {
+            "examination": None if self.examination is None else parse_examination(self.examination),
+            "prior_mean": self.prior_mean,
+            "prior_strength": self.prior_strength,
+            "prior_certainty": self.prior_certainty,
+            "maturation": parse_duration("maturation", self.maturation),
+            "half_life": parse_duration("half-life", self.half_life),
+            "newcomer_exposure": self.newcomer_exposure,
+        }
+        changed = change_rules(rules, self.policy, {name: each for name, each in settings.items() if each is not None})
+        if self.guard is None:
+            return changed
+        guarded = dataclasses.replace(parse_policy(changed.policy), guard=self.guard)
+        return change_rules(changed, guarded, {})
+
+
+@with_option_groups
+def rehearse(
+    changes: RuleOptions,
+    plugins: PluginOptions,
+    data: Annotated[str | None, typer.Option(help=f"{DATA} Priors are its scores, else its relevance.")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="Take queries, estimated relevance and rules from this store instead.")
+    ] = None,
+    clicks: Annotated[str, typer.Option(help="How users click, such as 'Cascade(stop=0.7)'; see mcfair clicks.")] = (
+        "PositionBased"
+    ),
+    sessions: Annotated[int, typer.Option(help="Lists to show, over all queries.")] = 2_000,
+    k: Annotated[int, typer.Option(help="Length of a list.")] = 10,
+    interval: Annotated[str, typer.Option(help="Time between sessions: 45s, 5m.")] = "60s",
+    delay: Annotated[str, typer.Option(help="Time from a list to its clicks: 30m.")] = "0s",
+    newcomers: Annotated[float, typer.Option(help="Share of each query's items that join after half of the time.")] = 0,
+    priors: Annotated[bool, typer.Option(help="Whether the application sends priors.")] = True,
+    seed: Annotated[int, typer.Option(help="Seed of arrivals and clicks.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> None:
+    """Rehearse rules of the service on your own queries with simulated users: the present rules, and changed ones."""
+    import numpy as np
+
+    from ..data.sources import open_data
+    from ..service.rehearsal import Rehearsal, read_queries
+    from ..service.rules import Rules
+    from ..users.base import parse_click_model
+
+    plugins.load()
+    if (data is None) == (store is None):
+        raise SettingError("rehearse needs queries: name either a table with --data or a store with --store")
+    users = parse_click_model(clicks)
+    with status(f"reading {data or store}"):
+        if store is not None:
+            queries, weights, rules = read_queries(store)
+        else:
+            queries, rules = open_data(str(data)), Rules()
+            weights = np.ones(queries.queries)
+    changed = changes.change(rules)
+    rehearsal = Rehearsal(
+        data=queries,
+        weights=weights,
+        clicks=users,
+        sessions=sessions,
+        k=k,
+        seed=seed,
+        interval=parse_duration("interval", interval) or 0.0,
+        delay=parse_duration("delay", delay) or 0.0,
+        newcomers=newcomers,
+        priors=priors,
+    )
+    plans = {"present rules": rules} | ({"changed rules": changed} if changed != rules else {})
+    with progress(sessions * len(plans)) as advance:
+        outcomes = {name: rehearsal.play(each, advance) for name, each in plans.items()}
+    if json:
+        sys.stdout.write(encoded({"data": queries.name, "sessions": sessions, "outcomes": outcomes}))
+    else:
+        show(outcomes, f"{queries.name}, {queries.queries:,} queries, {sessions:,} sessions, {users!r}")
+
+
+def show(outcomes: dict[str, Outcome], title: str) -> None:
+    """Print a table: a row for each figure, a column for each set of rules."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("")
+    for name in outcomes:
+        table.add_column(name, justify="right", overflow="fold")
+    found = list(outcomes.values())
+    for label, cells in figures(found).items():
+        table.add_row(label, *cells)
+    print_table(table)
+
+
+def figures(found: list[Outcome]) -> dict[str, list[str]]:
+    """Return the rows of the table by label: the rules that differ, the figures, and the exposure of each group."""
+    from ..policies.base import parse_policy
+
+    rows = {"policy": [parse_policy(each.rules.policy).label for each in found]}
+    for name in found[0].rules.__struct_fields__:
+        values = [getattr(each.rules, name) for each in found]
+        if name != "policy" and values[0] != values[-1]:
+            rows[name.replace("_", " ")] = [str(value) for value in values]
+    rows["NDCG"] = [number(each.ndcg) for each in found]
+    rows["NDCG of the worst list"] = [
+        f"{number(each.worst_ndcg)} (list {each.worst_list:,})" if each.worst_list else "-" for each in found
+    ]
+    rows["unfairness"] = [number(each.unfairness) for each in found]
+    rows["floor (lowest possible)"] = [number(each.floor) for each in found]
+    rows["items shown"] = [
+        f"all, after list {each.shown_after:,}" if each.shown_after else f"{each.shown:.1%}" for each in found
+    ]  # fmt: skip
+    rows["clicks"] = [f"{each.clicks:,}" for each in found]
+    by_group = [{group.group: group for group in each.groups} for each in found]
+    for name in list(by_group[0])[:MOST_GROUPS]:
+        shares = [groups[name] for groups in by_group if name in groups]
+        rows[f"exposure of {name} (merit)"] = [
+            f"{each.exposure_share:.1%} ({each.merit_share:.1%})" for each in shares
+        ]  # fmt: skip
+    return rows
+
+
+def number(value: float | None) -> str:
+    """Return a figure with four significant digits."""
+    return "-" if value is None else f"{value:.4g}"
