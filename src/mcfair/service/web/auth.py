@@ -34,6 +34,12 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+@lru_cache(256)
+def is_loopback_name(host: bytes) -> bool:
+    """Return whether a Host header, which may have a port, refers to this machine."""
+    return is_loopback(re.sub(r":\d*$", "", host.decode("latin-1")))
+
+
 def is_forwarded(request: Request) -> bool:
     """Return whether a proxy has added its headers to a request."""
     return any(name == b"forwarded" or name.startswith(b"x-forwarded-") for name in request.headers)
@@ -84,8 +90,7 @@ def check_local(request: Request) -> None:
     The check of the Host header defends against DNS rebinding: a web page whose name was made to resolve to this
     machine still sends its own name there.
     """
-    host = request.headers.get(b"host", b"").decode("latin-1")
-    if not is_loopback(re.sub(r":\d*$", "", host)):
+    if not is_loopback_name(request.headers.get(b"host", b"")):
         raise HTTPError(
             403, "the service has no keys and accepts only requests to localhost: see mcfair keys add", "Host"
         )
