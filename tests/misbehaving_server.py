@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import msgspec
 
@@ -61,10 +61,10 @@ def results_of_events(connection, request):
 class Server:
     """A server that reacts to each request with the next of some behaviours, and repeats the last one."""
 
-    def __init__(self, *behaviours):
-        self.behaviours, self.requests = list(behaviours), []
+    def __init__(self, *behaviours, tls=None):
+        self.behaviours, self.requests, self.tls = list(behaviours), [], tls
         self.socket = socket.create_server(("127.0.0.1", 0))
-        self.address = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        self.address = f"{'https' if tls else 'http'}://127.0.0.1:{self.socket.getsockname()[1]}"
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self):
@@ -76,7 +76,11 @@ class Server:
             threading.Thread(target=self.talk, args=[connection], daemon=True).start()
 
     def talk(self, connection):
-        with suppress(OSError), connection, connection.makefile("rb") as stream:  # a client may leave at any time
+        with suppress(OSError), ExitStack() as stack:  # a client may leave at any time
+            connection = stack.enter_context(connection)
+            if self.tls is not None:
+                connection = stack.enter_context(self.tls.wrap_socket(connection, server_side=True))
+            stream = stack.enter_context(connection.makefile("rb"))
             while line := stream.readline().decode().split():
                 request = {"method": line[0], "path": line[1]}
                 while header := stream.readline().decode().strip():
@@ -93,8 +97,8 @@ class Server:
 
 
 @contextmanager
-def server(*behaviours):
-    running = Server(*behaviours)
+def server(*behaviours, tls=None):
+    running = Server(*behaviours, tls=tls)
     try:
         yield running
     finally:

@@ -73,9 +73,9 @@ def known(ranker, query="q"):
     return {item.id: item for item in ranker.query_state(query).items}
 
 
-def check_consistency(ranker):
-    """Verify and replay the store; return the number of lists."""
-    with ranker.executor.store.reader() as store:
+def check_consistency(serving):
+    """Verify and replay the store of a ranker or an engine; return the number of lists."""
+    with getattr(serving, "executor", serving).store.reader() as store:
         assert verify(store) == []
         _, lists, faults = replay(store)
         assert faults == []

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from ...errors import SettingError, UnavailableError
 from ...service import methods
-from ..calls import Call, declared_by, is_visible_ascii
-from .exchange import Exchange, SansIOClient
+from ..calls import Call, declared_by
+from .exchange import Exchange
 from .messages import ClientRequest, ClientResponse, LineDecoder, TransportError
-from .routing import Instances
-
-if TYPE_CHECKING:
-    pass
+from .settings import build_context, build_headers, build_protocol
 
 __all__ = ["AsyncClient"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-MAX_CONNECTIONS = 100
 
 
 def awaitable(declared: Callable[P, Call[T]]) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
@@ -51,7 +44,7 @@ class AsyncClient:
     Raises
     ------
     SettingError
-        If httpx is not installed, or an argument is not allowed.
+        If httpcore is not installed, or an argument is not allowed.
 
     Examples
     --------
@@ -71,22 +64,18 @@ class AsyncClient:
         cooldown: float = 1.0,
         verify: ssl.SSLContext | bool = True,
     ) -> None:
-        addresses = [address] if isinstance(address, str) else list(address)
-        httpx = import_httpx()
-        if key is not None and not is_visible_ascii(key):
-            raise SettingError("key is not allowed: expected visible ASCII characters")
-        if not (rank_deadline > 0 and math.isfinite(rank_deadline)):
-            raise SettingError(f"rank_deadline = {rank_deadline!r} is not allowed: expected a positive number")
-        self._protocol = SansIOClient(
-            Instances([check_address(each) for each in check_distinct(addresses)], cooldown),
+        self._protocol = build_protocol(
+            address,
             timeout=timeout,
             retry_timeout=retry_timeout,
             rank_deadline=rank_deadline,
             backoff=backoff,
+            cooldown=cooldown,
         )
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-        limits = httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS)
-        self._http = httpx.AsyncClient(headers=headers, limits=limits, verify=verify)
+        headers = build_headers(key)
+        from .transport import AsyncTransport
+
+        self._transport = AsyncTransport(headers, build_context(self._protocol, verify))
 
     rank = awaitable(methods.rank)
     feedback = awaitable(methods.feedback)
@@ -109,28 +98,17 @@ class AsyncClient:
 
     @declared_by(methods.export, "Async{}")
     async def export(self) -> AsyncIterator[dict[str, Any]]:  # noqa: D102
-        async with aclosing(self._export()) as batches:
-            async for batch in batches:
-                for entry in batch:
-                    yield entry
-
-    async def _export(self) -> AsyncGenerator[list[dict[str, Any]], None]:
-        """Iterate over the entries of an export, in batches as they arrive."""
-        httpx = import_httpx()
         response, lines = await self._run(self._protocol.export()), LineDecoder()
-        try:
-            async for chunk in response.aiter_bytes():
-                yield list(lines.feed(chunk))
-            yield list(lines.feed(b"\n"))
-        except httpx.RequestError as error:
-            reason = str(error) or type(error).__name__
-            raise UnavailableError(f"the export was interrupted: {reason}; start it again") from error
-        finally:
-            await response.aclose()
+        async with aclosing(self._transport.chunks(response)) as chunks:
+            async for chunk in chunks:
+                for entry in lines.feed(chunk):
+                    yield entry
+            for entry in lines.feed(b"\n"):
+                yield entry
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        await self._transport.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -147,65 +125,6 @@ class AsyncClient:
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             if isinstance(step, ClientRequest):
-                outcome = await self._send(step)
+                outcome = await self._transport.send(step)
             else:
                 await asyncio.sleep(step)
-
-    async def _send(self, request: ClientRequest) -> ClientResponse | TransportError:
-        """Send a request and read its response within its timeout.
-
-        The timeouts of httpx hold for each read, so a server that sends byte by byte would never exceed them: the
-        whole attempt is cancelled instead. Connecting may take half of the time. A request whose connection was not
-        opened by then was not sent, and there is time left for another attempt.
-        """
-        httpx = import_httpx()
-        prepared = self._http.build_request(
-            request.method,
-            request.address + request.path,
-            content=request.content,
-            headers=dict(request.headers),
-            timeout=httpx.Timeout(request.timeout, connect=request.timeout / 2, pool=request.timeout / 2),
-        )
-        try:
-            async with asyncio.timeout(request.timeout):
-                response = await self._http.send(prepared, stream=True)
-                if request.stream and response.is_success:
-                    return ClientResponse(response.status_code, response.headers, b"", response)
-                try:
-                    return ClientResponse(response.status_code, response.headers, await response.aread())
-                finally:
-                    await response.aclose()
-        except TimeoutError:
-            return TransportError(f"no response within {request.timeout:.2g} s", sent=True)
-        except httpx.RequestError as error:
-            unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-            reason = f"{type(error).__name__}{f' ({error})' if str(error) else ''}"
-            return TransportError(reason, sent=not unsent)
-
-
-def import_httpx() -> Any:
-    """Return the module httpx."""
-    try:
-        import httpx
-    except ImportError:
-        raise SettingError("the client needs httpx: pip install 'mcfair[client]'") from None
-    return httpx
-
-
-def check_distinct(addresses: list[str]) -> list[str]:
-    """Check that there is an address, and that none is given twice."""
-    if not addresses or len(set(addresses)) < len(addresses):
-        raise SettingError(f"address = {addresses!r} is not allowed: expected one URL or several distinct ones")
-    return addresses
-
-
-def check_address(address: str) -> str:
-    """Check the URL of an instance; return it without a slash at the end."""
-    httpx = import_httpx()
-    try:
-        url = httpx.URL(address)
-    except httpx.InvalidURL as error:
-        raise SettingError(f"address = {address!r} is not allowed: {error}") from None
-    if url.scheme not in ("http", "https") or not url.host:
-        raise SettingError(f"address = {address!r} is not allowed: expected a URL such as http://127.0.0.1:8000")
-    return address.rstrip("/")

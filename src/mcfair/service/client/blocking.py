@@ -1,27 +1,19 @@
-"""The blocking client: an event loop in a thread of its own.
-
-An asyncio task can be cancelled at any moment, a blocking read cannot. The loop therefore makes the deadline of `rank`
-hold against any server, and the client safe to share among threads.
-"""
+"""The blocking client."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 import ssl
-import threading
-import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import CancelledError
-from contextlib import suppress
-from functools import partial
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from ...errors import MCFairError, UnavailableError
 from ...service import methods
 from ..calls import Call, declared_by
-from .asynchronous import AsyncClient
+from .exchange import Exchange
+from .messages import ClientRequest, ClientResponse, LineDecoder, TransportError
+from .settings import build_context, build_headers, build_protocol
 
 __all__ = ["Client"]
 
@@ -34,79 +26,9 @@ def blocking(declared: Callable[P, Call[T]]) -> Callable[Concatenate[Client, P],
 
     @declared_by(declared)
     def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        call, running = declared(*args, **kwargs), self._running
-        return running.wait(running.client._run(running.client._protocol.run(call)))
+        return self._run(self._protocol.run(declared(*args, **kwargs)))
 
     return method
-
-
-class LoopThread:
-    """An event loop in a thread, started at the first use, and the client that it runs."""
-
-    def __init__(self, client: AsyncClient) -> None:
-        self.client = client
-        self.lock = threading.Lock()
-        self.closed = False
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=run_loop, args=[self.loop], name="mcfair-client", daemon=True)
-
-    def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop and wait for its result; cancel it if the wait is interrupted."""
-        with self.lock:  # `stop` takes it too, so nothing is submitted to a loop that has ended
-            if self.closed:
-                work.close()
-                raise MCFairError("the client is closed")
-            if not self.thread.is_alive():
-                self.thread.start()
-            future = asyncio.run_coroutine_threadsafe(work, self.loop)
-        try:
-            return future.result()
-        except CancelledError:
-            raise UnavailableError("the client was closed during the call") from None
-        except BaseException:
-            future.cancel()
-            raise
-
-    def stop(self) -> None:
-        """Stop the loop; cancel what it runs."""
-        with self.lock:
-            if not self.closed:
-                self.closed = True
-                if self.thread.is_alive():
-                    self.loop.call_soon_threadsafe(self.loop.stop)
-                else:
-                    self.loop.close()
-
-    def close(self) -> None:
-        """Close the connections and stop the loop."""
-        with suppress(MCFairError):
-            self.wait(self.client.close())
-        self.stop()
-        if self.thread.is_alive():
-            self.thread.join()
-
-
-def run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a loop until it is stopped, cancel its tasks, and close it."""
-    try:
-        loop.run_forever()
-        loop.run_until_complete(cancel_tasks())
-        loop.run_until_complete(loop.shutdown_asyncgens())
-    finally:
-        loop.close()
-
-
-async def cancel_tasks() -> None:
-    """Cancel all other tasks of the loop."""
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def next_or_none(batches: AsyncGenerator[T, None]) -> T | None:
-    """Return the next value of an asynchronous generator; None at its end."""
-    return await anext(batches, None)
 
 
 class Client:
@@ -143,7 +65,7 @@ class Client:
     Raises
     ------
     SettingError
-        If httpx is not installed, or an argument is not allowed.
+        If httpcore is not installed, or an argument is not allowed.
 
     Examples
     --------
@@ -164,19 +86,18 @@ class Client:
         cooldown: float = 1.0,
         verify: ssl.SSLContext | bool = True,
     ) -> None:
-        self._build = partial(
-            AsyncClient,
+        self._protocol = build_protocol(
             address,
-            key,
             timeout=timeout,
             retry_timeout=retry_timeout,
             rank_deadline=rank_deadline,
             backoff=backoff,
             cooldown=cooldown,
-            verify=verify,
         )
-        self._loops: dict[int, LoopThread] = {}
-        self._start()
+        headers = build_headers(key)
+        from .transport import BlockingTransport
+
+        self._transport = BlockingTransport(headers, build_context(self._protocol, verify))
 
     rank = blocking(methods.rank)
     feedback = blocking(methods.feedback)
@@ -199,18 +120,15 @@ class Client:
 
     @declared_by(methods.export)
     def export(self) -> Iterator[dict[str, Any]]:  # noqa: D102
-        running = self._running
-        batches = running.client._export()
-        try:
-            while (batch := running.wait(next_or_none(batches))) is not None:
-                yield from batch
-        finally:
-            with suppress(MCFairError):  # the client may have been closed
-                running.wait(batches.aclose())
+        response, lines = self._run(self._protocol.export()), LineDecoder()
+        with closing(self._transport.chunks(response)) as chunks:
+            for chunk in chunks:
+                yield from lines.feed(chunk)
+            yield from lines.feed(b"\n")
 
     def close(self) -> None:
-        """Close the connections. Calls in progress are cancelled."""
-        self._running.close()
+        """Close the connections."""
+        self._transport.close()
 
     def __enter__(self) -> Self:
         return self
@@ -218,14 +136,15 @@ class Client:
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.close()
 
-    @property
-    def _running(self) -> LoopThread:
-        """The event loop of this process. Threads do not survive a fork, so a new process starts its own."""
-        return self._loops.get(os.getpid()) or self._start()
-
-    def _start(self) -> LoopThread:
-        """Create the event loop of this process; of several threads that do so, one succeeds."""
-        created = LoopThread(self._build())
-        running = self._loops.setdefault(os.getpid(), created)
-        weakref.finalize(self, created.stop)  # for a client that is not closed
-        return running
+    def _run(self, exchange: Exchange[T]) -> T:
+        """Send the requests of an exchange and wait as it requires; return its result."""
+        outcome: ClientResponse | TransportError | None = None
+        while True:
+            try:
+                step = exchange.send(outcome)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            if isinstance(step, ClientRequest):
+                outcome = self._transport.send(step)
+            else:
+                time.sleep(step)

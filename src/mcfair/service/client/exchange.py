@@ -31,7 +31,7 @@ from .messages import (
 from .routing import Instances, route
 
 if TYPE_CHECKING:
-    import httpx
+    import httpcore
 
 __all__ = ["Exchange", "SansIOClient", "ServerError"]
 
@@ -204,7 +204,7 @@ class SansIOClient:
                 return True
         return False
 
-    def export(self) -> Exchange[httpx.Response]:
+    def export(self) -> Exchange[httpcore.Response]:
         """Start an export; return the response, whose body is read by the caller."""
         received = yield from self.send(ClientRequest("GET", "/v1/export", stream=True))
         assert received.response is not None

@@ -15,7 +15,7 @@ from ...errors import MCFairError
 from ...service import wire
 
 if TYPE_CHECKING:
-    import httpx
+    import httpcore
 
 __all__ = [
     "ClientRequest",
@@ -54,7 +54,7 @@ class ClientResponse(NamedTuple):
     status: int
     headers: Mapping[str, str]
     content: bytes
-    response: httpx.Response | None = None
+    response: httpcore.Response | None = None
 
     def problem(self) -> wire.Problem | None:
         """Return the problem in the body; None if the response does not come from the service itself."""
@@ -131,7 +131,7 @@ def excerpt(content: bytes) -> str:
 class LineDecoder:
     """Decode JSON lines from a stream.
 
-    Only a line feed ends a line: `httpx` and `str.splitlines` would also split at U+2028, which JSON does not escape.
+    Only a line feed ends a line: `str.splitlines` would also split at U+2028, which JSON does not escape.
     """
 
     def __init__(self) -> None:

@@ -6,15 +6,11 @@ that is routed elsewhere is slower, never wrong.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from time import monotonic
 
 __all__ = ["Instances", "route"]
-
-MAX_HINTS = 20_000
-"""Number of impressions and queries whose route is remembered."""
 
 
 def route(name: str) -> bytes:
@@ -31,15 +27,26 @@ class Instances:
         URLs of the instances.
     cooldown
         Seconds for which an instance that failed is tried last.
+    max_hints
+        Maximum number of impressions and queries whose route is remembered.
     clock
         Returns the time in seconds.
     """
 
-    def __init__(self, addresses: Sequence[str], cooldown: float, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        cooldown: float,
+        *,
+        max_hints: int = 20_000,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self.addresses = list(addresses)
-        self.cooldown, self.clock = cooldown, clock
+        self.cooldown, self.max_hints, self.clock = cooldown, max_hints, clock
         self.failed_until: dict[str, float] = {}
-        self.hints: OrderedDict[str, bytes] = OrderedDict()
+        # Two generations instead of an ordered cache: threads share them, and each step is atomic.
+        self.recent: dict[str, bytes] = {}
+        self.older: dict[str, bytes] = {}
 
     def __str__(self) -> str:
         return ", ".join(self.addresses)
@@ -67,11 +74,10 @@ class Instances:
     def remember(self, id: str | None, key: bytes) -> None:
         """Remember the route of an impression or a query id, which do not contain the text of the query."""
         if id is not None and len(self.addresses) > 1:
-            self.hints[id] = key
-            self.hints.move_to_end(id)
-            if len(self.hints) > MAX_HINTS:
-                self.hints.popitem(last=False)
+            if len(self.recent) >= self.max_hints // 2:
+                self.older, self.recent = self.recent, {}
+            self.recent[id] = key
 
     def recall(self, id: str) -> bytes:
         """Return the route of an impression or a query id; any route if the query is not known."""
-        return self.hints.get(id) or route(id)
+        return self.recent.get(id) or self.older.get(id) or route(id)
