@@ -165,26 +165,15 @@ def fill_candidates(
 @kernel
 def fill_by_rank(
     rows: IntArray, settled: FloatArray, counts: CountArray, p: FloatArray, weight: float, scale: float,
-    at_rank: FloatArray, F: CountArray,
-) -> float:  # fmt: skip
-    """Write counts F such that F times the returned unit is the exposure of each candidate at each rank.
-
-    Weighted sums over several blocks are not multiples of any examination probability, so the unit is a small power
-    of two and F counts units. `at_rank` is scratch, zero everywhere.
-    """
-    k = F.shape[1]
-    most = 1.0
+    at_rank: FloatArray,
+) -> None:  # fmt: skip
+    """Write the exposure of each candidate at each rank: that of the settled blocks and that of the newest."""
+    k = at_rank.shape[1]
     for i in range(rows.shape[0]):
         d = rows[i]
-        for j in range(min(k, settled.shape[1])):
-            at_rank[i, j] = settled[d, j]
+        for j in range(k):
+            at_rank[i, j] = settled[d, j] if j < settled.shape[1] else 0.0
         for j in range(min(k, p.shape[0])):
             at_rank[i, j] += counts[d, j] * p[j] * weight
         for j in range(k):
             at_rank[i, j] *= scale
-            most = max(most, at_rank[i, j])
-    unit = float(np.exp2(np.ceil(np.log2(most)) - 30.0))
-    for i in range(rows.shape[0]):
-        for j in range(k):
-            F[i, j] = np.rint(at_rank[i, j] / unit)
-    return unit

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import itertools
 import math
 import secrets
 import time
@@ -231,7 +230,7 @@ class Engine:
         self.take_snapshot(ledger)
         return answer
 
-    def choose(self, ledger: Ledger, request: RawRankRequest, items: bytes, version: Version) -> Choice:
+    def choose(self, ledger: Ledger, request: RawRankRequest, items: bytes, version: Version) -> ChosenList:
         """Choose the list of a request. A request that fails leaves the ledger and the store as they were."""
         known = ledger.candidate_numbers.get(items)
         read = read_items(request.items) if known is None else []
@@ -263,9 +262,9 @@ class Engine:
         reusable = known is not None and ledger.seq + 1 - known < CANDIDATES_REUSED
         number = known if known is not None and reusable else ledger.seq + 1
         positions = np.arange(k) if request.shadow else decision.pi
-        return Choice(now, number, candidates, rate, decision, positions, first, newcomers, moved)
+        return ChosenList(now, number, candidates, rate, decision, positions, first, newcomers, moved)
 
-    def store_candidates(self, ledger: Ledger, chosen: Choice, items: bytes) -> None:
+    def store_candidates(self, ledger: Ledger, chosen: ChosenList, items: bytes) -> None:
         """Write what is new of the candidates of a request: items, groups, and the set itself."""
         if chosen.newcomers:
             self.store.add_items(ledger.number, chosen.first, chosen.newcomers)
@@ -564,11 +563,14 @@ class Engine:
         matured.
         """
         base, longest = self.store.base(number), self.repository.longest_maturation
-        entries = list(self.store.log(number, base, base + self.compaction_step + 1))
-        expired = list(itertools.takewhile(lambda entry: self.expiry(entry) <= now, entries[: self.compaction_step]))
-        live = entries[len(expired)] if len(expired) < len(entries) else None
-        if live is not None:
-            self.next_expiry = min(self.next_expiry, self.expiry(live))
+        expired: list[LogEntry] = []
+        live: LogEntry | None = None
+        for entry in self.store.log(number, base, base + self.compaction_step + 1):
+            if len(expired) == self.compaction_step or self.expiry(entry) > now:
+                live = entry
+                self.next_expiry = min(self.next_expiry, self.expiry(live))
+                break
+            expired.append(entry)
         if not expired and not (live is None and longest and self.outlived_maturation(number, base, now)):
             return 0
         ledger = self.repository.ledger(number, from_base=True)
@@ -625,7 +627,7 @@ class Engine:
         return key_info(self.api_keys[id])
 
 
-class Choice(NamedTuple):
+class ChosenList(NamedTuple):
     """The list chosen for a request, and what is new about its candidates.
 
     `newcomers` are the items that take the rows from `first` on, `rate` their starting exposure, and `moved` are the

@@ -228,11 +228,16 @@ class Ledger:
         return block.F if block.examination == version.examination and block.weight * self.scale == 1.0 else None
 
     def by_rank(self, rows: IntArray, k: int) -> tuple[FloatArray, CountArray]:
-        """Return p and F such that F·p is the exposure at each of k ranks, summed over the blocks."""
-        at_rank, F = np.zeros((rows.size, k)), np.empty((rows.size, k), np.int32)
-        b = self.newest
-        unit = fill_by_rank(rows, self.settled_by_rank, b.F, b.p, b.weight, self.scale, at_rank, F)
-        return np.full(k, unit), F
+        """Return p and F such that F·p is the exposure at each of k ranks, summed over the blocks.
+
+        The sums are not multiples of any examination probability, so p is a small unit (a power of two) and F counts
+        units.
+        """
+        at_rank, b = np.empty((rows.size, k)), self.newest
+        fill_by_rank(rows, self.settled_by_rank, b.F, b.p, b.weight, self.scale, at_rank)
+        unit = 2.0 ** (np.ceil(np.log2(max(1.0, at_rank.max()))) - 30)
+        at_rank /= unit
+        return np.full(k, unit), np.rint(at_rank, out=at_rank).astype(np.int32)
 
     def draws(self, seed: int) -> Draws:
         """Return the random generator of the next session."""

@@ -1,4 +1,4 @@
-"""What a log entry, a candidate set and a snapshot contain, and how they are encoded."""
+"""Contents and encoding of log entries, candidate sets and snapshots."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class Version(msgspec.Struct, kw_only=True, dict=True):
 
 
 class Weighting(NamedTuple):
-    """What the relative weights of buckets depend on; `latest` is the newest bucket, or the present one if earlier."""
+    """The relative weights of time buckets; `latest` is the newest bucket, or the present one if that is earlier."""
 
     half_life: int
     decaying_since: int

@@ -1,0 +1,154 @@
+"""Bounded work: the cost of an operation does not grow with the length of a query's log."""
+
+import msgspec
+import pytest
+
+from mcfair.service.engine import Engine
+from mcfair.service.history import replay, verify
+from mcfair.service.rules import change_rules
+from mcfair.service.stores import SQLiteStore
+from mcfair.service.wire import Event, PolicyChange, RawRankRequest
+
+START = 1_700_000_000_000
+ITEMS = msgspec.Raw(msgspec.json.encode([{"id": item} for item in "abcde"]))
+
+
+class CountingStore(SQLiteStore):
+    """A store that counts the log entries and snapshots that are read from it."""
+
+    entries_read = snapshots_read = 0
+
+    def counted(self, entries):
+        for entry in entries:
+            self.entries_read += 1
+            yield entry
+
+    def log(self, number, after, until=None):
+        return self.counted(super().log(number, after, until))
+
+    def log_descending(self, number, until):
+        return self.counted(super().log_descending(number, until))
+
+    def snapshot(self, number, until=None):
+        self.snapshots_read += 1
+        return super().snapshot(number, until)
+
+    def reads(self, work):
+        """Return the numbers of log entries and snapshots that some work reads."""
+        self.entries_read = self.snapshots_read = 0
+        work()
+        return self.entries_read, self.snapshots_read
+
+
+class Clock:
+    now = START
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def open_engine(clock, store=None, **rules):
+    return Engine(
+        store or CountingStore(None),
+        lambda stored: change_rules(stored, "MCFair(beta=5)", {"retention": 1000.0} | rules),
+        clock=clock,
+    )
+
+
+def session(engine, query="q", key=None):
+    answer = engine.rank(RawRankRequest(query=query, items=ITEMS, k=3), key)
+    engine.feedback([Event(impression=answer.impression, item=answer.items[0].id)])
+    return answer
+
+
+def test_compaction_of_a_query_without_expired_entries_reads_one_entry(clock):
+    engine = open_engine(clock)
+    for _ in range(400):
+        session(engine)
+    engine.reset_expiry_schedule()
+    assert engine.store.reads(engine.compact_expired) == (1, 0)
+
+
+def test_mass_expiry_is_compacted_in_bounded_steps(clock):
+    engine = open_engine(clock)
+    for _ in range(500):
+        session(engine)
+    clock.now += 1_000_000
+    session(engine)
+    before = engine.query_state("q")
+    steps = 0
+    while engine.store.base(1) < 1000:
+        entries, snapshots = engine.store.reads(lambda: engine.compact_expired(0.0))
+        assert entries <= engine.compaction_step + 1
+        assert snapshots <= 1
+        steps += 1
+        assert steps <= 10
+        assert verify(engine.store) == []
+        assert replay(engine.store)[2] == []
+    assert engine.usage().impressions == 1
+    assert engine.store.number("SELECT count(*) FROM candidates") <= 2
+    engine.drop_cache()
+    assert engine.query_state("q") == before
+
+
+@pytest.mark.parametrize("rules", [{}, {"maturation": 300.0}, {"maturation": 300.0, "half_life": 400.0}], ids=str)
+def test_a_retry_or_an_explanation_reads_one_snapshot_and_a_few_hundred_entries(clock, rules):
+    engine = open_engine(clock, **rules)
+    answers = {}
+    for i in range(1500):
+        clock.now += 200
+        answers[str(i)] = session(engine, key=str(i))
+    for key, answer in list(answers.items())[::150]:
+        for work in (
+            lambda key=key: engine.rank(RawRankRequest(query="q", items=ITEMS, k=3), key),
+            lambda answer=answer: engine.explain(answer.impression),
+        ):
+            entries, snapshots = engine.store.reads(work)
+            assert entries <= 1000
+            assert snapshots == 1
+    engine.drop_cache()
+    entries, snapshots = engine.store.reads(lambda: engine.query_state("q"))
+    assert entries <= 300
+    assert snapshots == 1
+
+
+def test_entries_that_may_still_mature_outlive_compaction_no_longer_than_needed(clock):
+    engine = open_engine(clock, maturation=900.0)
+    for _ in range(50):
+        clock.now += 10_000
+        session(engine)
+    clock.now += 800_000
+    later = [session(engine) for _ in range(3)]
+    why = [engine.explain(answer.impression) for answer in later]
+    while engine.compact_expired():
+        pass
+    assert engine.store.base(1) > 0
+    assert [engine.explain(answer.impression) for answer in later] == why
+    assert verify(engine.store) == []
+    assert replay(engine.store)[2] == []
+    clock.now += 3_000_000
+    for _ in range(5):
+        engine.compact_expired()
+        clock.now += 1
+    assert engine.usage().impressions == 0
+    state = engine.query_state("q")
+    engine.drop_cache()
+    assert engine.query_state("q") == state
+
+
+def test_a_longer_maturation_is_replayed_after_compaction(clock):
+    engine = open_engine(clock, maturation=5.0)
+    for i in range(300):
+        clock.now += 5_000
+        session(engine)
+        if i in (100, 200):
+            engine.change(PolicyChange(maturation=60.0 if i == 100 else 600.0))
+        engine.compact_expired()
+    assert engine.store.base(1) > 50
+    assert verify(engine.store) == []
+    assert replay(engine.store)[2] == []

@@ -1,0 +1,97 @@
+"""Policies of single requests: no versions, bounded memory, and nothing left behind by a refused one."""
+
+import msgspec
+import numpy as np
+import pytest
+
+import mcfair as mf
+from mcfair.errors import PolicyError, RequestError
+from mcfair.service.engine import Engine
+from mcfair.service.history import replay, verify
+from mcfair.service.repository import CACHED_POLICIES
+from mcfair.service.stores import SQLiteStore
+from mcfair.service.wire import PolicyChange, RawRankRequest
+
+
+@pytest.fixture
+def engine():
+    made = Engine(SQLiteStore(None))
+    yield made
+    made.store.close()
+
+
+def request(policy=None, items="abc", query="q", **options):
+    raw = msgspec.Raw(msgspec.json.encode([{"id": item} for item in items]))
+    return RawRankRequest(query=query, items=raw, k=2, policy=policy, **options)
+
+
+def test_policies_of_requests_create_no_versions_and_cost_bounded_memory(engine):
+    for alpha in range(500):
+        answer = engine.rank(request(f"MCFair(alpha={alpha})"))
+        assert (answer.version, answer.policy) == (1, repr(mf.MCFair(alpha=float(alpha))))
+    assert len(engine.repository.versions) == 1
+    assert len(engine.repository.named_policies) == CACHED_POLICIES
+    assert engine.change(PolicyChange(policy="TopK")).version == 2
+    assert verify(engine.store) == []
+    assert replay(engine.store) == (1, 500, [])
+
+
+def test_spellings_of_one_policy_share_a_place_in_the_cache(engine):
+    for text in ("MCFair(alpha=2)", "MCFair( alpha = 2.0 )", " MCFair(alpha=2e0)", "MCFair(beta='auto', alpha=2)"):
+        assert engine.rank(request(text)).policy == repr(mf.MCFair(alpha=2.0))
+    assert len(engine.repository.named_policies) == 1
+
+
+ODD = [
+    "", " ", "MCFair(alpha=nan)", "MCFair(alpha=1e400, beta=-1e400)", f"MCFair(alpha={10**400})", "MCFair(alpha=-1)",
+    "(" * 900, "[" * 900, "MCFair(alpha=" + "(" * 400 + "1" + ")" * 400 + ")", "-" * 900 + "1", "MCFair" * 5000,
+    "\uff2d\uff23Fair(alpha=\uff11)", "\ud800", "\x00", "MCFair(alpha='\ud800')", "MCFair(alpha=1j)",
+    "MCFair(alpha=[1, 2])", "MCFair(alpha=True)", "MCFair(alpha=None)", "MCFair(ties=[])", "MCFair(**{})",
+    "MCFair(alpha=lambda: 1)", "MCFair(alpha=" + "9" * 900 + ")", "MCFair(alpha=1)(2)", "os.system('x')",
+    "ILP", "LP", "RandomK(seed=1)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ODD, ids=lambda text: ascii(text)[:30])
+def test_odd_policies_are_refused_and_leave_nothing_behind(engine, text):
+    engine.rank(request())
+    ledger, before = engine.ledgers[1], engine.query_state("q")
+    for query in ("q", "new"):
+        with pytest.raises(RequestError) as refusal:
+            engine.rank(request(text, items="abcd", query=query))
+        assert refusal.value.field == "policy"
+    assert engine.ledgers[1] is ledger
+    assert engine.query_state("q") == before
+    assert engine.usage().queries == 1
+    assert engine.store.number("SELECT count(*) FROM items") == 3
+    assert not engine.repository.named_policies
+    with pytest.raises(RequestError):
+        engine.change(PolicyChange(policy=text))
+    assert len(engine.repository.versions) == 1
+
+
+def test_a_policy_that_fails_leaves_the_cached_ledger_as_it_was(engine, registries):
+    @mf.register
+    class Fails(mf.Policy):
+        """Fail always."""
+
+        def score(self, q, rng):
+            raise ZeroDivisionError("oops")
+
+    engine.change(PolicyChange(newcomer_exposure="fair"))
+    for _ in range(3):
+        engine.rank(request())
+    ledger, before = engine.ledgers[1], engine.query_state("q")
+    snapshot = msgspec.msgpack.encode(ledger.snapshot())
+    raw = msgspec.Raw(b'[{"id": "a", "prior": 0.5, "group": "G"}, {"id": "new"}]')
+    for query in ("q", "other"):
+        with pytest.raises(PolicyError, match="oops"):
+            engine.rank(RawRankRequest(query=query, items=raw, k=2, policy="Fails"))
+    assert engine.ledgers[1] is ledger
+    assert engine.query_state("q") == before
+    assert msgspec.msgpack.encode(ledger.snapshot()) == snapshot
+    assert not np.any(ledger.newcomer_weighted)
+    assert engine.usage().queries == 1
+    engine.rank(request(items="abcd"))
+    assert verify(engine.store) == []
+    assert replay(engine.store)[2] == []
