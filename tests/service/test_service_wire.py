@@ -10,9 +10,9 @@ import pytest
 
 from mcfair.errors import RequestError
 from mcfair.service import wire
-from mcfair.service.apidocs import openapi
-from mcfair.service.app import OPERATIONS
 from mcfair.service.ranker import Ranker
+from mcfair.service.web.apidocs import openapi
+from mcfair.service.web.operations import OPERATIONS
 
 SCHEMAS = openapi(OPERATIONS, "0")["components"]["schemas"]
 
