@@ -109,12 +109,35 @@ def test_items_are_found_by_id_until_erased(store):
     p, q = store.add_query(b"p"), store.add_query(b"q")
     store.add_items(p, 0, [("a", "G"), ("b", None)])
     store.add_items(q, 0, [("a", None)])
-    assert store.rows_of_item("a") == [(p, 0), (q, 0)]
+    assert store.rows_of_item("a", 0, 9) == [(p, 0), (q, 0)]
+    assert store.rows_of_item("a", 0, 1) == [(p, 0)]
+    assert store.rows_of_item("a", p, 9) == [(q, 0)]
+    assert (store.count_item("a"), store.count_item("stranger")) == (2, 0)
     store.set_group(p, 1, "H")
     assert store.items(p) == [("a", "G"), ("b", "H")]
     store.erase_item(p, 0)
     assert store.items(p) == [(None, None), ("b", "H")]
-    assert store.rows_of_item("a") == [(q, 0)]
+    assert store.rows_of_item("a", 0, 9) == [(q, 0)]
+    store.commit()
+
+
+def test_deletions_are_kept_until_they_are_finished(store):
+    store.begin()
+    p, q = store.add_query(b"p"), store.add_query(b"q")
+    for number in (p, q):
+        store.add_items(number, 0, [("a", None)])
+    first, second = store.add_deletion("a"), store.add_deletion("b")
+    store.advance_deletion(first, p)
+    assert store.deletions() == [(first, "a", p), (second, "b", 0)]
+    store.exempt(first, q)
+    store.exempt(first, q)
+    assert store.rows_of_item("a", 0, 9, first) == [(p, 0)]
+    assert store.rows_of_item("a", 0, 9, second) == [(p, 0), (q, 0)]
+    store.finish_deletion(first)
+    assert store.deletions() == [(second, "b", 0)]
+    assert store.rows_of_item("a", 0, 9, first) == [(p, 0), (q, 0)]
+    store.finish_deletion(second)
+    assert store.add_deletion("a") > second
     store.commit()
 
 
@@ -127,7 +150,7 @@ def test_items_keep_their_order(store, n):
     store.add_items(number, n, [("last", None)])
     store.commit()
     assert store.items(number) == [*items, ("last", None)]
-    assert store.rows_of_item("last") == [(number, n)]
+    assert store.rows_of_item("last", 0, 9) == [(number, n)]
 
 
 def test_requests_expire(store):

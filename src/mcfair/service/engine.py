@@ -42,7 +42,7 @@ from .records import (
 )
 from .repository import LedgerRepository
 from .rules import DAY, Rules, Version
-from .stores import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoredKey
+from .stores import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoredDeletion, StoredKey
 from .wire import (
     MAX_KEY,
     SCOPES,
@@ -82,6 +82,9 @@ MAX_SNAPSHOT_INTERVAL = 512
 CANDIDATES_REUSED = 1024
 """Log entries for which a stored candidate set is used again. It is numbered by the entry that used it first, so
 compaction can tell from the number alone that no entry refers to it any more."""
+
+DELETION_STEP = 16
+"""Maximum number of queries from which an item is deleted in one step."""
 
 COMPACTION_STEP = 128
 """Maximum number of log entries that are compacted in one step."""
@@ -145,6 +148,7 @@ class Engine:
         if self.repository.versions:
             self.version = self.repository.in_force
         self.api_keys = {key.id: key for key in self.store.all_keys()}
+        self.deletions = {each.number: each for each in self.store.deletions()}
         self.reset_expiry_schedule()
 
     def now(self) -> int:
@@ -163,6 +167,8 @@ class Engine:
             ledger = self.repository.ledger(number)
             self.cache_ledger(ledger)
         self.ledgers.move_to_end(number)
+        if self.deletions:
+            self.delete_from(ledger)
         return ledger
 
     def ledger_of(self, key: bytes) -> Ledger | None:
@@ -268,6 +274,9 @@ class Engine:
         """Write what is new of the candidates of a request: items, groups, and the set itself."""
         if chosen.newcomers:
             self.store.add_items(ledger.number, chosen.first, chosen.newcomers)
+            for deletion in self.deletions.values():
+                if any(item == deletion.item for item, _ in chosen.newcomers):
+                    self.store.exempt(deletion.number, ledger.number)  # it is a new item, not the deleted one
         for row, _, group in chosen.moved:
             self.store.set_group(ledger.number, row, group)
         if chosen.moved:
@@ -303,6 +312,8 @@ class Engine:
             return None  # the key has expired, or the query was deleted together with the response
         if not hmac.compare_digest(earlier, digest):
             raise ConflictError("this Idempotency-Key was used for another request: use a new one for each request")
+        if self.deletions:
+            self.ledger(number)  # deletes items whose deletion is under way
         ledger = self.repository.ledger(number, entry)
         decision, candidates, version = self.repository.repeat_decision(ledger, entry)
         impression = decode_impression(entry.body)
@@ -408,6 +419,8 @@ class Engine:
         if position is None or entry is None:
             expired = self.is_compacted(position)
             raise NotFoundError("this impression has expired" if expired else "there is no such impression")
+        if self.deletions:
+            self.ledger(position.number)  # deletes items whose deletion is under way
         ledger = self.repository.ledger(position.number, entry)
         impressed = decode_impression(entry.body)
         decision, candidates, version = self.repository.repeat_decision(ledger, entry)
@@ -498,18 +511,61 @@ class Engine:
         self.reset_expiry_schedule()
 
     def delete_item(self, item: str) -> int:
-        """Delete an item from every query; return the number of queries that had it."""
-        rows = self.store.rows_of_item(item)
-        now = self.now()
-        for number, row in rows:
-            ledger = self.ledger(number)
-            assert ledger is not None
-            seq, when = ledger.seq + 1, max(now, ledger.time)
-            self.store.append(number, LogEntry(seq, when, KIND_DELETION, self.version.number, None, encode(row), None))
-            self.store.erase_item(number, row)
-            ledger.record_deletion(seq, when, row, self.version)
+        """Delete an item from every query; return the number of queries that have it.
+
+        The item is gone at once: every operation on a query deletes it there first. The other queries follow in the
+        background, see `continue_deletions`, also after a restart; `deletions_under_way` reports the progress.
+        """
+        queries = self.store.count_item(item)
+        if queries:
+            number = self.store.add_deletion(item)
+            self.deletions[number] = StoredDeletion(number, item, 0)
+            if queries <= DELETION_STEP:
+                self.continue_deletion(self.deletions[number])
+        return queries
+
+    def deletions_under_way(self) -> dict[str, int]:
+        """Return the items whose deletion is under way, with the number of queries that still store them."""
+        return {each.item: self.store.count_item(each.item) for each in self.deletions.values()}
+
+    def continue_deletions(self, end: float) -> None:
+        """Continue the deletions of items until the monotonic time `end`, in steps of a few queries."""
+        while self.deletions:
+            self.continue_deletion(next(iter(self.deletions.values())))
+            if time.monotonic() > end:
+                return
+
+    def continue_deletion(self, deletion: StoredDeletion) -> None:
+        """Delete an item from the next queries that have it."""
+        number, item, cursor = deletion
+        rows = self.store.rows_of_item(item, cursor, DELETION_STEP, number)
+        for query, row in rows:
+            ledger = self.ledgers.get(query) or self.repository.ledger(query)
+            self.delete_row(ledger, row)
+            cursor = query
+        if len(rows) < DELETION_STEP:
+            self.store.finish_deletion(number)
+            del self.deletions[number]
+        else:
+            self.store.advance_deletion(number, cursor)
+            self.deletions[number] = deletion._replace(cursor=cursor)
         self.reset_expiry_schedule()
-        return len(rows)
+
+    def delete_from(self, ledger: Ledger) -> None:
+        """Delete the items whose deletion is under way from one query."""
+        for number, item, _ in self.deletions.values():
+            if item in ledger.index:
+                for query, row in self.store.rows_of_item(item, ledger.number - 1, 1, number):
+                    if query == ledger.number:
+                        self.delete_row(ledger, row)
+
+    def delete_row(self, ledger: Ledger, row: int) -> None:
+        """Delete the item of one row: append the deletion to the log and erase the item's id."""
+        seq, when, version = ledger.seq + 1, max(self.now(), ledger.time), self.version
+        entry = LogEntry(seq, when, KIND_DELETION, version.number, None, encode(row), None)
+        self.store.append(ledger.number, entry)
+        self.store.erase_item(ledger.number, row)
+        ledger.record_deletion(seq, when, row, version)
 
     def reset(self) -> int:
         """Delete every query; rules and API keys stay. Return the number of queries deleted."""
@@ -520,15 +576,16 @@ class Engine:
     # --- compaction --------------------------------------------------------------------------------------------------
 
     def compact_expired(self, seconds: float = math.inf) -> int:
-        """Compact expired log entries into base snapshots; return the number of entries compacted.
+        """Continue deletions, and compact expired log entries into base snapshots; return the number compacted.
 
         A call stops after `seconds` and the next one continues there. The schedule (`requests_due`, `queries_due`)
         records the earliest time at which anything can expire; until then the store is not read at all.
         """
-        now = self.now()
+        now, end = self.now(), time.monotonic() + seconds
+        self.continue_deletions(end)
         if now >= self.requests_due:
             self.expire_requests(now)
-        return self.compact_queries(now, time.monotonic() + seconds) if now >= self.queries_due else 0
+        return self.compact_queries(now, end) if now >= self.queries_due else 0
 
     def reset_expiry_schedule(self) -> None:
         """Clear the expiry schedule. Every operation other than rank and feedback may bring expiry forward."""

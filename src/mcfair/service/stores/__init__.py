@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .sqlite import SQLiteStore, locate, open_reader, open_store, read_lock_note
-from .store import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoredKey
+from .store import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoredDeletion, StoredKey
 
 __all__ = [
     "KIND_DELETION",
@@ -12,6 +12,7 @@ __all__ = [
     "LogEntry",
     "SQLiteStore",
     "Store",
+    "StoredDeletion",
     "StoredKey",
     "locate",
     "open_reader",

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from ...errors import StoreError
 from ..wire import Usage
-from .store import LogEntry, StoredKey
+from .store import LogEntry, StoredDeletion, StoredKey
 
 __all__ = ["SCHEMA_VERSION", "SQLiteStore", "locate", "open_reader", "open_store", "read_lock_note"]
 
@@ -36,6 +36,9 @@ CREATE TABLE queries (number INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB NOT NUL
 CREATE TABLE items (query INTEGER NOT NULL, row INTEGER NOT NULL, id TEXT, grp TEXT, PRIMARY KEY (query, row))
     WITHOUT ROWID;
 CREATE INDEX items_by_id ON items (id) WHERE id IS NOT NULL;
+CREATE TABLE deletions (number INTEGER PRIMARY KEY AUTOINCREMENT, item TEXT NOT NULL, cursor INTEGER NOT NULL);
+CREATE TABLE exemptions (deletion INTEGER NOT NULL, query INTEGER NOT NULL, PRIMARY KEY (deletion, query))
+    WITHOUT ROWID;
 CREATE TABLE log (query INTEGER NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL, kind INTEGER NOT NULL,
                   version INTEGER NOT NULL, candidates INTEGER, body BLOB NOT NULL, bits BLOB, PRIMARY KEY (query, seq))
     WITHOUT ROWID;
@@ -355,9 +358,37 @@ class SQLiteStore:
         """See `Store`."""
         self.db.execute("UPDATE items SET grp = ? WHERE query = ? AND row = ?", (group, number, row))
 
-    def rows_of_item(self, item: str) -> list[tuple[int, int]]:
+    def rows_of_item(self, item: str, after: int, limit: int, deletion: int = 0) -> list[tuple[int, int]]:
         """See `Store`."""
-        return self.db.execute("SELECT query, row FROM items WHERE id = ? ORDER BY query", (item,)).fetchall()
+        sql = """SELECT query, row FROM items WHERE id = ?1 AND query > ?2 AND NOT EXISTS (
+                     SELECT 1 FROM exemptions WHERE deletion = ?4 AND exemptions.query = items.query)
+                 ORDER BY query LIMIT ?3"""
+        return self.db.execute(sql, (item, after, limit, deletion)).fetchall()
+
+    def count_item(self, item: str) -> int:
+        """See `Store`."""
+        return self.number("SELECT count(*) FROM items WHERE id = ?", item)
+
+    def deletions(self) -> list[StoredDeletion]:
+        """See `Store`."""
+        return [StoredDeletion._make(row) for row in self.db.execute("SELECT * FROM deletions ORDER BY number")]
+
+    def add_deletion(self, item: str) -> int:
+        """See `Store`."""
+        return int(self.db.execute("INSERT INTO deletions (item, cursor) VALUES (?, 0)", (item,)).lastrowid or 0)
+
+    def advance_deletion(self, deletion: int, cursor: int) -> None:
+        """See `Store`."""
+        self.db.execute("UPDATE deletions SET cursor = ? WHERE number = ?", (cursor, deletion))
+
+    def exempt(self, deletion: int, number: int) -> None:
+        """See `Store`."""
+        self.db.execute("INSERT OR IGNORE INTO exemptions VALUES (?, ?)", (deletion, number))
+
+    def finish_deletion(self, deletion: int) -> None:
+        """See `Store`."""
+        self.db.execute("DELETE FROM deletions WHERE number = ?", (deletion,))
+        self.db.execute("DELETE FROM exemptions WHERE deletion = ?", (deletion,))
 
     def erase_item(self, number: int, row: int) -> None:
         """See `Store`."""

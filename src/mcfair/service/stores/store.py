@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from ..wire import Usage
 
-__all__ = ["KIND_DELETION", "KIND_FEEDBACK", "KIND_IMPRESSION", "LogEntry", "Store", "StoredKey"]
+__all__ = ["KIND_DELETION", "KIND_FEEDBACK", "KIND_IMPRESSION", "LogEntry", "Store", "StoredDeletion", "StoredKey"]
 
 KIND_IMPRESSION, KIND_FEEDBACK, KIND_DELETION = range(3)
 
@@ -39,6 +39,14 @@ class StoredKey(NamedTuple):
     scopes: str
     created: int
     revoked: int | None
+
+
+class StoredDeletion(NamedTuple):
+    """The deletion of an item from every query: done in all queries up to the number `cursor`."""
+
+    number: int
+    item: str
+    cursor: int
 
 
 class Store(Protocol):
@@ -114,11 +122,34 @@ class Store(Protocol):
     def set_group(self, number: int, row: int, group: str | None) -> None:
         """Set the group of an item."""
 
-    def rows_of_item(self, item: str) -> list[tuple[int, int]]:
-        """Return every (query number, row) of an item."""
+    def rows_of_item(self, item: str, after: int, limit: int, deletion: int = 0) -> list[tuple[int, int]]:
+        """Return up to `limit` (query number, row) of an item in queries above `after`, ascending.
+
+        Queries that are exempt from the given deletion are left out.
+        """
+
+    def count_item(self, item: str) -> int:
+        """Return the number of queries that have an item."""
 
     def erase_item(self, number: int, row: int) -> None:
         """Erase the id and the group of a row."""
+
+    # Deletions of items that are under way.
+
+    def deletions(self) -> list[StoredDeletion]:
+        """Return the deletions that are under way."""
+
+    def add_deletion(self, item: str) -> int:
+        """Add a deletion; return its number, which is never reused."""
+
+    def advance_deletion(self, deletion: int, cursor: int) -> None:
+        """Record that a deletion is done in all queries up to a number."""
+
+    def exempt(self, deletion: int, number: int) -> None:
+        """Exempt a query from a deletion: it got the item after the deletion had begun."""
+
+    def finish_deletion(self, deletion: int) -> None:
+        """Remove a deletion and its exemptions."""
 
     # The log of a query, its candidate sets and its snapshots.
 
