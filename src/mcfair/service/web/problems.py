@@ -24,7 +24,8 @@ __all__ = ["Problems", "log_failure"]
 
 logger = logging.getLogger("mcfair.service")
 
-STORE_FAILED = "the store cannot be read or written, and nothing was changed; the log of the service has the cause"
+NOT_WRITABLE = "the store cannot be written, and nothing was changed; the log of the service has the cause"
+NOT_READABLE = "the store cannot be read; the log of the service has the cause"
 
 
 class Problems:
@@ -59,11 +60,12 @@ class Problems:
             case ConflictError():
                 return problem_response(409, str(error))
             case UnavailableError():
-                by_store = error.__cause__ is not None or self.ranker.executor.store_error is not None
-                detail = STORE_FAILED if by_store else str(error)
+                detail = NOT_READABLE if error.__cause__ is not None else str(error)
+                if self.ranker.executor.store_error is not None:
+                    detail = NOT_WRITABLE
                 return problem_response(503, detail, retry_after=str(max(1, math.ceil(error.retry_after))))
             case StoreError():  # some stored data cannot be read
-                return problem_response(503, STORE_FAILED, retry_after="60")
+                return problem_response(503, NOT_READABLE, retry_after="60")
             case _:
                 log_failure(route, error)
                 return problem_response(500, "an unexpected error occurred and was logged")

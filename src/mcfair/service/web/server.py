@@ -74,7 +74,7 @@ def serve(
     trusted_proxies
         Addresses of proxies, separated by commas, whose X-Forwarded-For names the client; None trusts no proxy.
     on_ready
-        Called with the URL once connections are accepted.
+        Called with the URL once the socket listens, before the first response.
 
     Raises
     ------
@@ -179,11 +179,13 @@ class RankingServer(uvicorn.Server):
         self.stop_at: float | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to accept connections and to expire them."""
+        """Start to serve, and to expire connections."""
+        # The socket listens already. No response is sent before this returns, and the ranker is not attached to this
+        # loop yet, so `on_ready` may wait for operations.
+        if self.on_ready is not None:
+            self.on_ready(self.url)
         await super().startup(sockets)
         self.expiry = asyncio.create_task(self.expire_connections())
-        if self.on_ready is not None:  # in a thread, because it may wait for operations that this loop executes
-            await asyncio.to_thread(self.on_ready, self.url)
 
     async def expire_connections(self) -> None:
         """Close connections whose deadline has passed, and all of them after the second signal."""
