@@ -598,9 +598,9 @@ def test_readiness_reports_an_unwritable_store_until_a_write_succeeds(monkeypatc
         "mcfair.service.group_commit.COMPACTION_INTERVAL", 3600.0
     )  # compaction would find the store writable
     with Ranker("memory:") as ranker, serving(ranker) as client:
-        ranker.store_error = "the disk is full"
+        ranker.write_error = "the disk is full"
         answer = client.get("/readyz")
-        assert problem(answer, 503).detail == "the disk is full"
+        assert problem(answer, 503).detail == "the store cannot be written"
         assert answer.headers["retry-after"] == "1"
         assert client.get("/livez").status_code == 200
         assert "mcfair_store_writable 0.0" in client.get("/metrics").text

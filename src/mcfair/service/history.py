@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import zlib
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -19,13 +20,23 @@ from ..policies.selection import top_k_scratch
 from .decision import Decision, decide
 from .ledger import BitChanges, Candidates, Examinations, Impression, Ledger, Snapshot
 from .rules import Rules, Version
-from .stores import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store
+from .stores import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoreCorruptError
 from .wire import Fairness, GroupFairness, ItemState, QueryState
 
 __all__ = ["LedgerRepository", "export", "fairness", "replay", "to_datetime", "verify"]
 
 PAGE_SIZE = 256
-"""Query numbers read from a store at a time."""
+"""Query numbers, or entries of a log, that are read from a store in one transaction.
+
+Scans over a store hold no transaction between pages, so that a slow one does not keep the write-ahead log from being
+checkpointed. What they report of a query is consistent in itself; different queries are read at different times.
+"""
+
+UNREADABLE = (
+    msgspec.MsgspecError, zlib.error, ValueError, LookupError, TypeError, ArithmeticError, AttributeError,
+    AssertionError, MemoryError,
+)  # fmt: skip
+"""Errors that decoding and applying damaged rows may end in."""
 
 decode_impression = msgspec.msgpack.Decoder(Impression).decode
 decode_flips = msgspec.msgpack.Decoder(BitChanges).decode
@@ -84,9 +95,10 @@ class LedgerRepository:
     def ledger(self, number: int, before: LogEntry | None = None, *, from_base: bool = False) -> Ledger:
         """Load the ledger of a query, as it is, as it was before a log entry, or as it is in the base snapshot."""
         try:
-            return self.rebuild(number, before, from_base)
-        except (msgspec.MsgspecError, ValueError, LookupError, zlib.error) as error:
-            raise StoreError(f"query {number} cannot be read: {type(error).__name__}: {error}") from error
+            with self.store.read_transaction():
+                return self.rebuild(number, before, from_base)
+        except UNREADABLE as error:
+            raise StoreCorruptError(f"query {number} cannot be read: {type(error).__name__}: {error}") from error
 
     def rebuild(self, number: int, before: LogEntry | None, from_base: bool) -> Ledger:
         """Rebuild a ledger from a snapshot and the log entries after it.
@@ -96,7 +108,7 @@ class LedgerRepository:
         """
         key = self.store.key_of(number)
         if key is None:
-            raise StoreError(f"query {number} does not exist")
+            raise StoreCorruptError(f"query {number} does not exist")
         ledger = self.empty(number, key)
         ledger.add_items(self.store.items(number))
         if from_base:
@@ -121,7 +133,9 @@ class LedgerRepository:
     def apply(self, ledger: Ledger, entry: LogEntry) -> None:
         """Apply a log entry to a ledger."""
         if entry.seq != ledger.seq + 1:
-            raise StoreError(f"the log of query {ledger.number} has a gap between entries {ledger.seq} and {entry.seq}")
+            raise StoreCorruptError(
+                f"the log of query {ledger.number} has a gap between entries {ledger.seq} and {entry.seq}"
+            )
         if entry.kind == KIND_IMPRESSION:
             impression, candidates, version = self.impression(ledger, entry)
             ledger.admit(candidates, version, entry.time)
@@ -157,9 +171,12 @@ class LedgerRepository:
         return decide(version.policy, view, rng, version.theta, self.scratch)
 
     def all_ledgers(self) -> Iterator[Ledger]:
-        """Load the ledger of every query, one at a time."""
+        """Load the ledger of every query, one at a time, except queries that are deleted meanwhile."""
         for number in self.numbers():
-            yield self.ledger(number)
+            with self.store.read_transaction():
+                ledger = None if self.store.key_of(number) is None else self.ledger(number)
+            if ledger is not None:
+                yield ledger
 
     def numbers(self) -> Iterator[int]:
         """Iterate over the numbers of all queries."""
@@ -273,18 +290,26 @@ def export(store: Store) -> Iterator[bytes]:
     for version in repository.versions.values():
         yield line({"version": version.number, "since": to_datetime(version.since), "default": version.default,
                     "rules": version.rules}) + b"\n"  # fmt: skip
-    for number in repository.numbers():
-        ledger = repository.ledger(number)
+    for ledger in repository.all_ledgers():
         yield line({"query": ledger.key.hex(), "visits": ledger.visits, "items": exported_items(ledger)}) + b"\n"
-        for entry in store.log(number, 0):
-            if entry.kind == KIND_IMPRESSION:
-                impression, candidates, _ = repository.impression(ledger, entry)
-                shown = candidates.rows[decode_positions(impression.shown)].tolist()
-                yield line({
-                    "query": ledger.key.hex(), "impression": entry.seq, "time": to_datetime(entry.time),
-                    "version": entry.version, "items": [ledger.ids[row] for row in shown],
-                    "bits": list(entry.bits or impression.initial_bits()),
-                }) + b"\n"  # fmt: skip
+        after = 0
+        while after < ledger.seq:
+            with store.read_transaction():
+                page = list(islice(store.log(ledger.number, after, ledger.seq), PAGE_SIZE))
+                lines = [line(exported_impression(repository, ledger, entry)) + b"\n"
+                         for entry in page if entry.kind == KIND_IMPRESSION]  # fmt: skip
+            yield from lines
+            after = page[-1].seq if page else ledger.seq
+
+
+def exported_impression(repository: LedgerRepository, ledger: Ledger, entry: LogEntry) -> dict[str, Any]:
+    """Export an impression: the items shown and the feedback on them."""
+    impression, candidates, _ = repository.impression(ledger, entry)
+    shown = candidates.rows[decode_positions(impression.shown)].tolist()
+    return {
+        "query": ledger.key.hex(), "impression": entry.seq, "time": to_datetime(entry.time), "version": entry.version,
+        "items": [ledger.ids[row] for row in shown], "bits": list(entry.bits or impression.initial_bits()),
+    }  # fmt: skip
 
 
 def exported_items(ledger: Ledger) -> list[dict[str, Any]]:
@@ -318,48 +343,92 @@ def verify(store: Store, progress: Progress = lambda done: None) -> list[str]:
     repository = LedgerRepository(store)
     for number in repository.numbers():
         try:
-            faults += [f"query {number}: {fault}" for fault in query_faults(repository, number)]
-        except (StoreError, msgspec.MsgspecError, ValueError, LookupError, zlib.error) as error:
-            faults.append(f"query {number}: {error}")
+            faults += [f"query {number}: {fault}" for fault in QueryVerification(repository, number).faults()]
+        except (StoreError, *UNREADABLE) as error:
+            if store.key_of(number) is not None:  # otherwise it was deleted meanwhile
+                faults.append(f"query {number}: {error}")
         progress(number)
     return faults
 
 
-def query_faults(repository: LedgerRepository, number: int) -> Iterator[str]:
-    """Verify one query; yield the faults found."""
-    store = repository.store
-    snapshots = {seq: decode_snapshot(body) for seq, body in store.snapshots(number)}
-    base = store.base(number)
-    if base and base not in snapshots:
-        yield f"the base snapshot at entry {base} is missing"
-        return
-    ledger = repository.ledger(number, from_base=True)
-    bits: dict[int, bytearray] = {}
-    stored: dict[int, bytes] = {}
-    for entry in store.log(number, ledger.seq):
-        repository.apply(ledger, entry)
-        if entry.kind == KIND_IMPRESSION:
-            impression = decode_impression(entry.body)
-            bits[entry.seq] = bytearray(impression.initial_bits())
-            stored[entry.seq] = entry.bits or impression.initial_bits()
-        elif entry.kind == KIND_FEEDBACK:
-            changes = decode_flips(entry.body)
-            for rank, _, before, after in changes.changes:
-                if changes.impression in bits:
-                    if bits[changes.impression][rank] != before:
-                        yield f"feedback {entry.seq} counts rank {rank + 1} of impression {changes.impression} twice"
-                    bits[changes.impression][rank] = after
-        if entry.seq in snapshots and differ(ledger.snapshot(), snapshots[entry.seq]):
-            yield f"base and log up to entry {entry.seq} do not reproduce the snapshot there"
-    if unreached := [seq for seq in snapshots if not base <= seq <= ledger.seq]:
-        yield f"the snapshot at entry {unreached[0]} is outside the log"
-    for seq, known in stored.items():
-        if bits[seq] != known:
-            yield f"the feedback state of impression {seq} does not follow from its feedback entries"
-    if any((block.F < 0).any() or (block.C < 0).any() for block in ledger.blocks.values()):
-        yield "a counter is negative"
-    if ledger.rows > len(ledger.ids):
-        yield f"the ledger has {ledger.rows} rows, but {len(ledger.ids)} items are stored"
+class QueryVerification:
+    """The verification of one query, page by page of its log, while entries may be added or compacted.
+
+    Feedback changes the state of entries that were read before. An impression whose state does not follow from the log
+    is therefore read again at the end, in one transaction with the rest of the log.
+    """
+
+    def __init__(self, repository: LedgerRepository, number: int) -> None:
+        self.repository, self.store, self.number = repository, repository.store, number
+        self.found: list[str] = []
+        self.bits: dict[int, bytearray] = {}
+        self.suspect: set[int] = set()
+
+    def faults(self) -> list[str]:
+        """Verify the query; return the faults found."""
+        with self.store.read_transaction():
+            base = self.store.base(self.number)
+            stored = self.store.snapshot(self.number, base) if base else None
+            if base and (stored is None or decode_snapshot(stored).seq != base):
+                return [f"the base snapshot at entry {base} is missing"]
+            self.ledger = self.repository.ledger(self.number, from_base=True)
+        ended = False
+        while not ended:
+            with self.store.read_transaction():
+                if self.store.base(self.number) > self.ledger.seq:  # compaction has overtaken: begin again
+                    return QueryVerification(self.repository, self.number).faults()
+                page = list(islice(self.store.log(self.number, self.ledger.seq), PAGE_SIZE))
+                self.check_page(page)
+                ended = len(page) < PAGE_SIZE
+                if ended:
+                    self.check_end()
+        return self.found
+
+    def check_page(self, page: list[LogEntry]) -> None:
+        """Apply entries to the ledger; compare it with the snapshots among them."""
+        first, last = self.ledger.seq, page[-1].seq if page else self.ledger.seq
+        snapshots = {seq: decode_snapshot(body) for seq, body in self.store.snapshots(self.number, first, last)}
+        for entry in page:
+            self.repository.apply(self.ledger, entry)
+            if entry.kind == KIND_IMPRESSION:
+                impression = decode_impression(entry.body)
+                self.bits[entry.seq] = bytearray(impression.initial_bits())
+                self.suspect |= {entry.seq} if entry.bits is not None else set()
+            elif entry.kind == KIND_FEEDBACK:
+                self.apply_feedback(entry)
+            if entry.seq in snapshots and differ(self.ledger.snapshot(), snapshots[entry.seq]):
+                self.found.append(f"base and log up to entry {entry.seq} do not reproduce the snapshot there")
+
+    def apply_feedback(self, entry: LogEntry) -> None:
+        """Apply a feedback entry to the state of its impression."""
+        changes = decode_flips(entry.body)
+        bits = self.bits.get(changes.impression)
+        for rank, _, before, after in changes.changes if bits is not None else ():
+            assert bits is not None
+            if bits[rank] != before:
+                self.found.append(
+                    f"feedback {entry.seq} counts rank {rank + 1} of impression {changes.impression} twice"
+                )
+            bits[rank] = after
+            self.suspect.add(changes.impression)
+
+    def check_end(self) -> None:
+        """Compare the stored feedback states, snapshots and items with the whole log."""
+        for seq in sorted(self.suspect):
+            entry = self.store.entry(self.number, seq)
+            if entry is not None and (entry.bits or decode_impression(entry.body).initial_bits()) != self.bits[seq]:
+                self.found.append(
+                    f"the feedback state of impression {seq} does not follow from its feedback entries"
+                )  # fmt: skip
+        ledger, base = self.ledger, self.store.base(self.number)
+        outside = [seq for seq, _ in self.store.snapshots(self.number, ledger.seq)]
+        outside += [seq for seq, _ in self.store.snapshots(self.number, -1, base - 1)]
+        if outside:
+            self.found.append(f"the snapshot at entry {outside[0]} is outside the log")
+        if any((block.F < 0).any() or (block.C < 0).any() for block in ledger.blocks.values()):
+            self.found.append("a counter is negative")
+        if ledger.rows > len(ledger.ids):
+            self.found.append(f"the ledger has {ledger.rows} rows, but {len(ledger.ids)} items are stored")
 
 
 def differ(a: Snapshot, b: Snapshot) -> bool:
@@ -377,19 +446,40 @@ def replay(store: Store, progress: Progress = lambda done: None) -> tuple[int, i
     queries = lists = 0
     faults = []
     for number in repository.numbers():
-        ledger = repository.ledger(number, from_base=True)
-        begin = ledger.time + repository.longest_maturation if ledger.seq else 0
-        for entry in store.log(number, ledger.seq):
-            if entry.kind == KIND_IMPRESSION and entry.time >= begin:
-                decision, _, _ = repository.repeat_decision(ledger, entry)
-                impression = decode_impression(entry.body)
-                lists += 1
-                if not np.array_equal(decision.pi, decode_positions(impression.policy_list or impression.shown)):
-                    faults.append(f"query {number}: the replayed list {entry.seq} differs from the stored one")
-            repository.apply(ledger, entry)
-        live = repository.ledger(number)
-        if differ(ledger.snapshot(), live.snapshot()):
-            faults.append(f"query {number}: the replayed counters differ from the current ones")
-        queries += 1
+        try:
+            more, found = replay_query(repository, number)
+        except StoreError:
+            if store.key_of(number) is not None:
+                raise
+        else:  # otherwise it was deleted meanwhile
+            lists += more
+            faults += [f"query {number}: {fault}" for fault in found]
+            queries += 1
         progress(number)
     return queries, lists, faults
+
+
+def replay_query(repository: LedgerRepository, number: int) -> tuple[int, list[str]]:
+    """Repeat the decisions of one query; return the number of lists and the differences."""
+    store = repository.store
+    lists, faults = 0, []
+    ledger = repository.ledger(number, from_base=True)
+    begin = ledger.time + repository.longest_maturation if ledger.seq else 0
+    ended = False
+    while not ended:
+        with store.read_transaction():
+            if store.base(number) > ledger.seq:  # compaction has overtaken: begin again
+                return replay_query(repository, number)
+            page = list(islice(store.log(number, ledger.seq), PAGE_SIZE))
+            for entry in page:
+                if entry.kind == KIND_IMPRESSION and entry.time >= begin:
+                    decision, _, _ = repository.repeat_decision(ledger, entry)
+                    impression = decode_impression(entry.body)
+                    lists += 1
+                    if not np.array_equal(decision.pi, decode_positions(impression.policy_list or impression.shown)):
+                        faults.append(f"the replayed list {entry.seq} differs from the stored one")
+                repository.apply(ledger, entry)
+            ended = len(page) < PAGE_SIZE
+            if ended and differ(ledger.snapshot(), repository.ledger(number).snapshot()):
+                faults.append("the replayed counters differ from the current ones")
+    return lists, faults

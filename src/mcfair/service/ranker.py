@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -446,7 +445,7 @@ class Ranker(GroupCommit):
             If the store cannot be read.
         """
         now = self.submit(Engine.now).result()
-        with readable(), self.store.reader() as store:
+        with self.readable(), self.store.reader() as store:
             return history.fairness(store, now)
 
     def export(self) -> Iterator[bytes]:
@@ -462,8 +461,17 @@ class Ranker(GroupCommit):
         UnavailableError
             If the store cannot be read.
         """
-        with readable(), self.store.reader() as store:
+        with self.readable(), self.store.reader() as store:
             yield from history.export(store)
+
+    @contextmanager
+    def readable(self) -> Iterator[None]:
+        """Convert errors of reading the store to UnavailableError; log the cause, which may name paths."""
+        try:
+            yield
+        except (StoreError, OSError) as error:
+            self.log_unreadable(error)
+            raise UnavailableError("the store cannot be read") from error
 
     @property
     def has_keys(self) -> bool:
@@ -491,15 +499,6 @@ class Ranker(GroupCommit):
         if stored is None or not good or stored.revoked is not None:
             return None
         return frozenset(stored.scopes.split())  # type: ignore[arg-type]
-
-
-@contextmanager
-def readable() -> Iterator[None]:
-    """Convert errors of reading the store to UnavailableError."""
-    try:
-        yield
-    except (StoreError, sqlite3.Error, OSError) as error:
-        raise UnavailableError(f"the store cannot be read: {error}") from error
 
 
 def warm_up(engine: Engine) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from .sqlite import SQLiteStore, locate, open_reader, open_store, read_lock_note
+from .errors import StoreConflictError, StoreCorruptError, StoreUnavailableError
+from .files import locate, read_lock_note
+from .restoring import restore
+from .sqlite import SQLiteStore, open_reader, open_store
 from .store import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoredKey
 
 __all__ = [
@@ -12,9 +15,13 @@ __all__ = [
     "LogEntry",
     "SQLiteStore",
     "Store",
+    "StoreConflictError",
+    "StoreCorruptError",
+    "StoreUnavailableError",
     "StoredKey",
     "locate",
     "open_reader",
     "open_store",
     "read_lock_note",
+    "restore",
 ]

@@ -46,6 +46,10 @@ class Store(Protocol):
     Rows written between `begin` and `commit` become durable together or not at all. Only one thread writes, and it
     reads its own uncommitted rows. `commit` returns once the rows survive a power failure; if it raises, or after
     `rollback`, none of them exists. A log grows by one entry at a time: a sequence number that exists is refused.
+
+    Methods raise the errors of this package: StoreConflictError for a row that exists already, StoreUnavailableError if
+    the store cannot be used now, StoreCorruptError for damaged data. `mcfair.testing.check_store` is the contract of
+    all stores.
     """
 
     secret: bytes
@@ -66,6 +70,15 @@ class Store(Protocol):
     def rollback(self) -> None:
         """Discard everything since `begin`."""
 
+    def check_attached(self) -> None:
+        """Raise StoreUnavailableError if the storage was deleted or replaced, so that commits would be lost."""
+
+    def read_transaction(self) -> AbstractContextManager[None]:
+        """Read from one committed state inside the block; inside a write transaction, from that.
+
+        It must be short: a database cannot reclaim its write-ahead log meanwhile.
+        """
+
     def probe(self) -> None:
         """Write a row without meaning, to test whether the store is writable."""
 
@@ -76,7 +89,11 @@ class Store(Protocol):
         """Release all resources."""
 
     def reader(self) -> AbstractContextManager[Store]:
-        """Open a read-only snapshot of what is committed now, from any thread."""
+        """Open what is committed read-only, from any thread.
+
+        Every call sees a committed state, not necessarily the same one: see `read_transaction`. An iterator reads page
+        by page, and keeps no transaction open between pages.
+        """
 
     def backup(self, path: Path) -> None:
         """Write a copy of what is committed now to a new file."""
@@ -154,8 +171,8 @@ class Store(Protocol):
     def snapshot(self, number: int, until: int | None = None, before: int | None = None) -> bytes | None:
         """Return the latest snapshot with `seq <= until` and `time <= before`."""
 
-    def snapshots(self, number: int) -> Iterator[tuple[int, bytes]]:
-        """Iterate over the snapshots of a query with their sequence numbers, in order."""
+    def snapshots(self, number: int, after: int = -1, until: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Iterate over the snapshots with `after < seq <= until`, with their sequence numbers, in order."""
 
     def base(self, number: int) -> int:
         """Return the sequence number of the base snapshot of a query: the log up to it was compacted. 0 if none."""
