@@ -1,5 +1,6 @@
 """Stores: the interface in memory and in a file, and durability, locking and migration of files."""
 
+import itertools
 import os
 import shutil
 import sqlite3
@@ -10,17 +11,15 @@ import threading
 from contextlib import closing, contextmanager
 
 import pytest
+from deliberate_faults import caught_by
 
 from mcfair.errors import MCFairError, StoreError, UnavailableError
 from mcfair.service.engine import Engine
 from mcfair.service.history import LedgerRepository, replay, verify
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import (
-    LogEntry,
     SQLiteStore,
-    StoreConflictError,
     StoreCorruptError,
-    StoredKey,
     StoreUnavailableError,
     locate,
     open_reader,
@@ -30,154 +29,75 @@ from mcfair.service.stores import (
 from mcfair.service.stores import files as files_module
 from mcfair.service.stores import sqlite as sqlite_module
 from mcfair.service.wire import Item, RankRequest, with_raw_items
+from mcfair.testing import check_store
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def store(request, tmp_path):
-    made = open_store("memory:" if request.param == "memory" else tmp_path / "s.db")
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def store(kind, tmp_path):
+    made = open_store("memory:" if kind == "memory" else tmp_path / "s.db")
     yield made
     made.close()
-
-
-def entry(seq, **changes):
-    return LogEntry(seq, 1000 + seq, 0, 1, 1, b"body", None)._replace(**changes)
 
 
 # --- every store -----------------------------------------------------------------------------------------------------
 
 
-def test_rollback_discards_everything(store):
-    store.begin()
-    first = store.add_query(b"one")
-    store.commit()
-    store.begin()
-    store.add_query(b"two")
-    store.append(first, entry(1))
-    store.add_items(first, 0, [("a", None)])
-    assert store.find_query(b"two") is not None  # the writer reads its own uncommitted rows
-    store.rollback()
-    assert store.find_query(b"two") is None
-    assert store.entry(first, 1) is None
-    assert store.items(first) == []
-    store.rollback()  # without a transaction it does nothing
+def test_store_keeps_the_contract(kind, tmp_path):
+    names = itertools.count()
+    check_store(lambda: open_store("memory:" if kind == "memory" else tmp_path / f"{next(names)}.db"))
 
 
-def test_query_numbers_are_never_reused(store):
-    store.begin()
-    numbers = [store.add_query(bytes([i])) for i in range(3)]
-    assert store.numbers(0, 2) == numbers[:2]
-    assert store.numbers(numbers[1], 2) == numbers[2:]
-    store.delete_query(numbers[2])
-    assert store.add_query(b"new") > numbers[2]
-    assert store.reset() == 3
-    assert store.add_query(b"newer") > numbers[2] + 1
-    store.commit()
+class AcceptsDuplicates(SQLiteStore):
+    def append(self, number, entry):
+        if self.entry(number, entry.seq) is None:
+            super().append(number, entry)
 
 
-def test_duplicate_sequence_numbers_are_refused(store):
-    store.begin()
-    number = store.add_query(b"q")
-    store.append(number, entry(1))
-    with pytest.raises(StoreConflictError):
-        store.append(number, entry(1))
-    store.append(number, entry(2, kind=1, bits=None))
-    store.set_bits(number, 1, b"\1\5")
-    assert store.entry(number, 1) == entry(1, bits=b"\1\5")
-    assert [each.seq for each in store.log(number, 0)] == [1, 2]
-    assert [each.seq for each in store.log(number, 0, 1)] == [1]
-    assert store.last_entry(number) == entry(2, kind=1)
-    assert store.last_entry(number + 1) is None
-    store.commit()
+class KeepsRolledBackRows(SQLiteStore):
+    def rollback(self):
+        if self.db.in_transaction:
+            self.commit()
 
 
-def test_compaction_deletes_the_log_prefix_and_unused_candidate_sets(store):
-    store.begin()
-    number = store.add_query(b"q")
-    for seq in range(1, 7):
-        store.append(number, entry(seq, candidates=1 + seq // 4))
-    for candidates in (1, 2):
-        store.add_candidates(number, candidates, 1, bytes([candidates]))
-    for seq in (2, 4, 6):
-        store.add_snapshot(number, seq, 1000 + seq, bytes([seq]))
-    assert store.snapshot(number) == b"\6"
-    assert store.snapshot(number, 5) == b"\4"
-    assert store.snapshot(number, None, 1003) == b"\2"
-    assert store.base(number) == 0
-    assert store.compact(number, 4) == [1]
-    assert store.base(number) == 4
-    assert [each.seq for each in store.log(number, 0)] == [5, 6]
-    assert [seq for seq, _ in store.snapshots(number)] == [4, 6]
-    assert store.candidates(number, 2) == (1, b"\2")
-    assert store.last_candidates(number) == 2
-    with pytest.raises(StoreError, match="candidate set 1 is missing"):
-        store.candidates(number, 1)
-    store.commit()
+class LosesPages(SQLiteStore):
+    def log(self, number, after, until=None):
+        return itertools.islice(super().log(number, after, until), 256)
 
 
-def test_items_are_found_by_id_until_erased(store):
-    store.begin()
-    p, q = store.add_query(b"p"), store.add_query(b"q")
-    store.add_items(p, 0, [("a", "G"), ("b", None)])
-    store.add_items(q, 0, [("a", None)])
-    assert store.rows_of_item("a") == [(p, 0), (q, 0)]
-    store.set_group(p, 1, "H")
-    assert store.items(p) == [("a", "G"), ("b", "H")]
-    store.erase_item(p, 0)
-    assert store.items(p) == [(None, None), ("b", "H")]
-    assert store.rows_of_item("a") == [(q, 0)]
-    store.commit()
+class ReusesNumbers(SQLiteStore):
+    def delete_query(self, number):
+        super().delete_query(number)
+        self.db.execute("DELETE FROM sqlite_sequence")
 
 
-@pytest.mark.parametrize("n", [0, 1, 9, 10, 49, 50, 51, 123])
-def test_items_keep_their_order(store, n):
-    store.begin()
-    number = store.add_query(b"p")
-    items = [(f"item {i}", "G" if i % 3 else None) for i in range(n)]
-    store.add_items(number, 0, items)
-    store.add_items(number, n, [("last", None)])
-    store.commit()
-    assert store.items(number) == [*items, ("last", None)]
-    assert store.rows_of_item("last") == [(number, n)]
+class KeepsExpiredRequests(SQLiteStore):
+    def expire_requests(self, before):
+        return super().expire_requests(0)
 
 
-def test_requests_expire(store):
-    store.begin()
-    for i in range(3):
-        store.add_request(bytes([i]), b"digest", 1, i, 1000 + i)
-    assert store.find_request(b"\1") == (b"digest", 1, 1)
-    assert store.expire_requests(1002) == 1002
-    assert [store.find_request(bytes([i])) is None for i in range(3)] == [True, True, False]
-    assert store.expire_requests(1003) is None
-    store.commit()
+class LosesFeedback(SQLiteStore):
+    def set_bits(self, number, seq, bits):
+        pass
 
 
-def test_revocation_time_of_a_key_does_not_change(store):
-    store.begin()
-    store.add_key(StoredKey("id", b"digest", "name", "rank", 1, None))
-    store.revoke_key("id", 5)
-    store.revoke_key("id", 9)
-    assert store.all_keys() == [StoredKey("id", b"digest", "name", "rank", 1, 5)]
-    store.commit()
+BROKEN = {
+    AcceptsDuplicates: "a sequence number that exists is not refused",
+    KeepsRolledBackRows: "rollback keeps some rows",
+    LosesPages: "the log is not complete and in order",
+    ReusesNumbers: "the number of a deleted query is reused",
+    KeepsExpiredRequests: "the oldest request left is not returned",
+    LosesFeedback: "the feedback state is not set",
+}
 
 
-def test_reader_sees_committed_data_and_one_state_in_a_transaction(store):
-    store.begin()
-    store.add_query(b"one")
-    store.commit()
-    with store.reader() as reader:
-        store.begin()
-        store.add_query(b"two")
-        assert reader.numbers(0, 9) == [1]
-        store.commit()
-        with reader.read_transaction():
-            seen = reader.numbers(0, 9)
-            store.begin()
-            store.add_query(b"three")
-            store.commit()
-            assert reader.numbers(0, 9) == seen
-    with store.reader() as reader:
-        assert reader.usage().queries == 3
-        assert reader.secret == store.secret
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
+def test_contract_catches_a_broken_store(broken):
+    caught_by(lambda faulty: check_store(lambda: (broken if faulty else SQLiteStore)(None)), BROKEN[broken])
 
 
 def test_backup_is_complete_and_overwrites_nothing(store, tmp_path):

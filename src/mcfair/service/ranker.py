@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from ..errors import StoreError, UnavailableError
 from ..policies.base import Policy
 from ..service import history
+from .clock import Clock
 from .engine import CACHE, KEY_PREFIX, Engine, hash_secret
 from .group_commit import QUEUE, GroupCommit
 from .rules import change_rules
@@ -58,7 +58,7 @@ class Ranker(GroupCommit):
     warm
         Whether to compile or load all kernels now instead of during the first request.
     clock
-        Returns the time in ms.
+        Returns the time in ms; a `mcfair.service.clock.Clock` if left out.
     **settings
         The other rules, such as `prior_strength=0, half_life=86_400`; see `mcfair.service.rules.Rules`.
 
@@ -87,9 +87,10 @@ class Ranker(GroupCommit):
         max_queued: int = QUEUE,
         cache: int = CACHE,
         warm: bool = True,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], int] | None = None,
         **settings: Any,
     ) -> None:
+        clock = Clock() if clock is None else clock
         opened = open_store(store) if isinstance(store, str | Path) else store
         try:
             opened.begin()

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from ...errors import StoreError
-from .connection import Connection, connect
+from .connection import SQLiteConnection, connect
 
 __all__ = ["draft_copy", "sync_folder", "write_copy"]
 
 
-def write_copy(db: Connection, path: Path) -> None:
+def write_copy(db: SQLiteConnection, path: Path) -> None:
     """Write a copy of a database to a new file.
 
     Parameters
@@ -42,7 +41,7 @@ def write_copy(db: Connection, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def draft_copy(db: Connection, path: Path) -> Iterator[Path]:
+def draft_copy(db: SQLiteConnection, path: Path) -> Iterator[Path]:
     """Write a copy of a database, complete and synced, to a temporary file in the folder of a path.
 
     Parameters
@@ -75,7 +74,7 @@ def draft_copy(db: Connection, path: Path) -> Iterator[Path]:
                 copy.execute("PRAGMA journal_mode = DELETE")
             with draft.open("rb") as written:
                 os.fsync(written.fileno())
-        except (OSError, StoreError, sqlite3.Error) as error:
+        except (OSError, StoreError) as error:
             raise StoreError(f"cannot write {path}: {error}") from error
         yield draft
     finally:
@@ -83,7 +82,7 @@ def draft_copy(db: Connection, path: Path) -> Iterator[Path]:
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in the folder of a path durable."""
+    """Sync the folder of a path, so that the names in it are durable."""
     handle = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -11,42 +11,42 @@ from urllib.parse import quote
 from ...errors import StoreError
 from .errors import StoreConflictError, StoreCorruptError, StoreUnavailableError
 
-__all__ = ["Connection", "connect", "store_error"]
+__all__ = ["SQLiteConnection", "connect", "store_error"]
 
 T = TypeVar("T")
 
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
 
 
-def connect(path: Path | None, *, reading: bool = False) -> Connection:
+def connect(path: Path | None, *, reading: bool = False) -> SQLiteConnection:
     """Open a connection with explicit transactions to an existing file, or to a new database in memory."""
     try:
         if path is None:
-            return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=Connection)
+            return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=SQLiteConnection)
         url = f"file:{quote(str(path.absolute()))}?mode={'ro' if reading else 'rw'}"
         return sqlite3.connect(
-            url, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0, factory=Connection
+            url, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0, factory=SQLiteConnection
         )
     except sqlite3.Error as error:
         raise StoreUnavailableError(f"cannot open {path}: {error}") from error
 
 
-class Connection(sqlite3.Connection):
+class SQLiteConnection(sqlite3.Connection):
     """A connection whose cursors raise the errors of a store."""
 
-    def execute(self, sql: str, parameters: Any = ()) -> Cursor:
+    def execute(self, sql: str, parameters: Any = ()) -> SQLiteCursor:
         """Execute a statement with a new cursor."""
-        return self.cursor(Cursor).execute(sql, parameters)
+        return self.cursor(SQLiteCursor).execute(sql, parameters)
 
     def backup(self, target: sqlite3.Connection, **options: Any) -> None:
         """Copy the database into another one."""
         translated(super().backup, target, **options)
 
 
-class Cursor(sqlite3.Cursor):
+class SQLiteCursor(sqlite3.Cursor):
     """A cursor that raises the errors of a store, also for rows that are read after the first one."""
 
-    def execute(self, sql: str, parameters: Any = ()) -> Cursor:
+    def execute(self, sql: str, parameters: Any = ()) -> SQLiteCursor:
         """Execute a statement."""
         try:
             return super().execute(sql, parameters)

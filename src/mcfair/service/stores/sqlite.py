@@ -18,7 +18,7 @@ from pathlib import Path
 from ...errors import StoreError
 from ..wire import Usage
 from .backups import write_copy
-from .connection import Connection, connect
+from .connection import SQLiteConnection, connect
 from .errors import StoreCorruptError, StoreUnavailableError
 from .files import (
     Inode,
@@ -106,7 +106,7 @@ class SQLiteStore:
     """
 
     def __init__(
-        self, path: Path | None, *, reading: bool = False, source: Connection | None = None,
+        self, path: Path | None, *, reading: bool = False, source: SQLiteConnection | None = None,
         checkpoint_pages: int | None = None,
     ) -> None:  # fmt: skip
         self.checkpoint_pages = CHECKPOINT_AT_LATEST if checkpoint_pages is None else checkpoint_pages
