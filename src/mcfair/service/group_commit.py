@@ -114,26 +114,31 @@ class Batch(NamedTuple):
 class Handover:
     """Decide which thread finishes a batch: the loop that waits for its commit, or the writer after the loop gave up.
 
-    Both threads read and change the state under one lock, so exactly one of them finishes the batch.
+    The thread that removes the only claim decides; removing it is atomic. A bare lock signals the end of the commit,
+    because a condition variable would cost more than everything else here.
     """
 
     def __init__(self) -> None:
-        self.changed = threading.Condition()
-        self.committed = self.abandoned = False
+        self.claim = [True]
+        self.committed = threading.Lock()
+        self.committed.acquire()
 
     def wait(self, seconds: float) -> bool:
         """Wait for the commit on the thread of the loop; return whether the loop finishes the batch."""
-        with self.changed:
-            self.changed.wait_for(lambda: self.committed, seconds)
-            self.abandoned = not self.committed
-            return self.committed
+        return self.committed.acquire(timeout=seconds) or not self.decide()
 
     def commit_ended(self) -> bool:
         """Report the end of the commit on the writer thread; return whether the loop finishes the batch."""
-        with self.changed:
-            self.committed = not self.abandoned
-            self.changed.notify()
-            return self.committed
+        waiting = self.decide()
+        self.committed.release()
+        return waiting
+
+    def decide(self) -> bool:
+        """Remove the claim; return whether it was still there."""
+        try:
+            return self.claim.pop()
+        except IndexError:
+            return False
 
 
 class GroupCommit:

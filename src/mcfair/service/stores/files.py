@@ -59,10 +59,10 @@ def beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def inode_of(path: Path) -> Inode | None:
+def inode_of(path: Path | str) -> Inode | None:
     """Return the inode of a path; None if there is no file."""
     try:
-        found = path.stat()
+        found = os.stat(path)  # noqa: PTH116 (every commit calls this, and a Path would cost more than the system call)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

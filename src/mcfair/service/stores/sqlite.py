@@ -113,7 +113,7 @@ class SQLiteStore:
         self.path, self.reading = None if path is None else locate(path), reading
         self.lock: StoreLock | None = None
         self.inode: Inode | None = None
-        self.files: dict[Path, Inode | None] = {}
+        self.files: dict[str, Inode | None] = {}
         self.checkpointed = 0
         self.used = False
         # Serialises copies of a store in memory with its transactions. SQLite does that itself for files.
@@ -143,7 +143,7 @@ class SQLiteStore:
         if not self.reading:
             refuse_network(path)
             self.lock = StoreLock(path)
-            self.files[path] = self.inode = self.lock.inode
+            self.files[str(path)] = self.inode = self.lock.inode
             return
         try:
             check_regular(path, path.stat())
@@ -151,7 +151,7 @@ class SQLiteStore:
             raise StoreError(f"{path} does not exist") from None
         except OSError as error:
             raise StoreError(f"cannot open {path}: {error.strerror}") from error
-        self.files[path] = self.inode = inode_of(path)
+        self.files[str(path)] = self.inode = inode_of(path)
 
     def prepare(self) -> None:
         """Validate the file, create or migrate its tables, and read the secret."""
@@ -202,7 +202,7 @@ class SQLiteStore:
         self.db.execute("COMMIT")
         if self.path is not None:
             for suffix in ("-wal", "-shm"):
-                self.files[beside(self.path, suffix)] = inode_of(beside(self.path, suffix))
+                self.files[f"{self.path}{suffix}"] = inode_of(f"{self.path}{suffix}")
 
     def check_attached(self) -> None:
         """See `Store`. SQLite itself would go on writing to files that have no name any more."""
@@ -254,7 +254,6 @@ class SQLiteStore:
 
     def begin(self) -> None:
         """See `Store`."""
-        self.check_attached()
         if self.path is None:
             self.transaction_lock.acquire()
         self.db.execute("BEGIN IMMEDIATE")
