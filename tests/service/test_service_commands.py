@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 import mcfair as mf
 from mcfair.cli.app import app
-from mcfair.errors import MCFairError
+from mcfair.errors import MCFairError, StoreError
 from mcfair.service.commands import parse_duration
-from mcfair.service.stores import read_lock_note
+from mcfair.service.stores import read_lock_note, restore
 
 
 def run(*words):
@@ -361,3 +361,21 @@ def test_durations_have_units():
     assert [parse_duration("x", text) for text in ("90", "45s", "30m", "12h", "7d", "2w")] == [
         90, 45, 1800, 43_200, 604_800, 1_209_600,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_restore_that_fails_changes_nothing(path, tmp_path, fails_at):
+    run("backup", tmp_path / "copy.db", "--store", path)
+    before, names = path.read_bytes(), {each.name for each in tmp_path.iterdir()}
+    checked = []
+
+    def check(store):
+        checked.append(str(store))
+        return ["a fault"] if len(checked) == fails_at else []
+
+    with pytest.raises(StoreError, match=r"copy\.db is damaged \(a fault\): nothing was restored"):
+        restore(tmp_path / "copy.db", path, force=True, check=check)
+    assert len(checked) == fails_at
+    assert path.read_bytes() == before
+    assert {each.name for each in tmp_path.iterdir()} == names
+    assert restore(tmp_path / "copy.db", path, force=True, check=lambda store: []) is not None

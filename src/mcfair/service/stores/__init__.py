@@ -6,7 +6,7 @@ from .errors import StoreConflictError, StoreCorruptError, StoreUnavailableError
 from .files import locate, read_lock_note
 from .restoring import restore
 from .sqlite import SQLiteStore, open_reader, open_store
-from .store import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoredKey
+from .store import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoredCounts, StoredKey
 
 __all__ = [
     "KIND_DELETION",
@@ -18,6 +18,7 @@ __all__ = [
     "StoreConflictError",
     "StoreCorruptError",
     "StoreUnavailableError",
+    "StoredCounts",
     "StoredKey",
     "locate",
     "open_reader",

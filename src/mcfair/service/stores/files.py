@@ -5,6 +5,9 @@ removed lock file lets anybody in; a file with several hard links is refused, be
 write-ahead log of its own. The other lock is on a file beside the database, and covers the path: it keeps a new file
 under the same name from being opened while a process still uses the old one. The operating system releases both when
 the process ends, however it ends.
+
+Outside Linux the lock on the inode would conflict with SQLite's own, so there only the path, with links resolved, is
+locked.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -25,6 +29,9 @@ __all__ = ["Inode", "StoreLock", "inode_of", "locate", "read_lock_note", "refuse
 
 Inode = tuple[int, int]
 """Device and number of a file: its identity under any name."""
+
+LOCKS_INODES = sys.platform == "linux"
+"""Whether `flock` locks are independent of the POSIX locks that SQLite takes on the same file."""
 
 URL = "sqlite:///"
 
@@ -82,10 +89,7 @@ def check_regular(path: Path, found: os.stat_result) -> None:
 
 
 def flock(handle: int, operation: Literal["LOCK_EX", "LOCK_SH", "LOCK_UN"]) -> bool:
-    """Lock or unlock a descriptor without waiting; return whether that succeeded.
-
-    These locks are independent of the POSIX locks that SQLite takes on the same file.
-    """
+    """Lock or unlock a descriptor without waiting; return whether that succeeded."""
     import fcntl  # here, so that stores in memory can be used where there is no such module
 
     try:
@@ -195,7 +199,8 @@ class StoreLock:
         inode = found.st_dev, found.st_ino
         try:
             check_regular(path, found)
-            lock_or_refuse(handle, path)
+            if LOCKS_INODES:
+                lock_or_refuse(handle, path)
             if inode_of(path) != inode:
                 raise StoreError(f"{path} was replaced while it was being opened: try again")
         except BaseException:
@@ -230,7 +235,7 @@ def lock_or_refuse(handle: int, path: Path) -> None:
 def read_lock_note(path: Path) -> bytes | None:
     """Return the note of the process that has a store open for writing; None if there is no such process."""
     note = beside(path, ".lock")
-    if not is_locked(path) and not is_locked(note):
+    if not (LOCKS_INODES and is_locked(path)) and not is_locked(note):
         return None
     try:
         return note.read_bytes()

@@ -16,7 +16,6 @@ from itertools import chain
 from pathlib import Path
 
 from ...errors import StoreError
-from ..wire import Usage
 from .backups import write_copy
 from .connection import SQLiteConnection, connect
 from .errors import StoreCorruptError, StoreUnavailableError
@@ -31,7 +30,7 @@ from .files import (
     read_lock_note,
     refuse_network,
 )
-from .store import LogEntry, StoredKey
+from .store import LogEntry, StoredCounts, StoredKey
 
 __all__ = ["SCHEMA_VERSION", "SQLiteStore", "open_reader", "open_store"]
 
@@ -344,10 +343,10 @@ class SQLiteStore:
             return [str(error)]
         return [] if rows == ["ok"] else [" ".join(row.split()) for row in rows]
 
-    def usage(self) -> Usage:
+    def usage(self) -> StoredCounts:
         """See `Store`."""
         count = "SELECT count(*) FROM "
-        return Usage(
+        return StoredCounts(
             queries=self.number(count + "queries"),
             items=self.number(count + "items WHERE id IS NOT NULL"),
             impressions=self.number(count + "log WHERE kind = 0"),

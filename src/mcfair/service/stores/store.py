@@ -7,9 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from ..wire import Usage
-
-__all__ = ["KIND_DELETION", "KIND_FEEDBACK", "KIND_IMPRESSION", "LogEntry", "Store", "StoredKey"]
+__all__ = ["KIND_DELETION", "KIND_FEEDBACK", "KIND_IMPRESSION", "LogEntry", "Store", "StoredCounts", "StoredKey"]
 
 KIND_IMPRESSION, KIND_FEEDBACK, KIND_DELETION = range(3)
 
@@ -38,6 +36,17 @@ class StoredKey(NamedTuple):
     scopes: str
     created: int
     revoked: int | None
+
+
+class StoredCounts(NamedTuple):
+    """Numbers of stored rows, and the size of the storage in bytes."""
+
+    queries: int
+    items: int
+    impressions: int
+    events: int
+    snapshots: int
+    bytes: int
 
 
 class Store(Protocol):
@@ -101,7 +110,7 @@ class Store(Protocol):
     def check(self) -> list[str]:
         """Check the integrity of the storage itself; return the faults found."""
 
-    def usage(self) -> Usage:
+    def usage(self) -> StoredCounts:
         """Count what is stored."""
 
     # Queries and their items.
