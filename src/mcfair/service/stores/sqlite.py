@@ -12,7 +12,7 @@ import ctypes
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 
 from ...errors import StoreError
@@ -73,8 +73,9 @@ CHECKPOINT_ROWS = 2_000  # rows written since the last checkpoint that make `mai
 CHECKPOINT_AT_LATEST = 8_000  # pages in the write-ahead log at which a commit checkpoints, even under load
 PAGE = 2_048  # bytes; commits write whole pages, and each changes a few small rows in as many pages
 
-LOG_PAGE, SNAPSHOT_PAGE = 256, 8
-"""Rows that one statement reads of a log, and of the snapshots of a query. No read transaction is open between them."""
+FIRST_PAGE, LOG_PAGE, SNAPSHOT_PAGE = 8, 256, 8
+"""Rows that one statement reads of a log (fewer at first, because often the first ones are enough), and of the snapshots
+of a query. No read transaction is open between statements."""
 
 
 def open_store(where: str | Path) -> SQLiteStore:
@@ -433,8 +434,11 @@ class SQLiteStore:
         sql = """SELECT seq, time, kind, version, candidates, body, bits FROM log
                  WHERE query = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?"""
         last = 2**62 if until is None else until
-        while rows := self.db.execute(sql, (number, after, last, LOG_PAGE)).fetchall():
+        for limit in chain([FIRST_PAGE], repeat(LOG_PAGE)):
+            rows = self.db.execute(sql, (number, after, last, limit)).fetchall()
             yield from map(LogEntry._make, rows)
+            if len(rows) < limit:
+                return
             after = rows[-1][0]
 
     def add_candidates(self, number: int, candidates: int, n: int, body: bytes) -> None:
