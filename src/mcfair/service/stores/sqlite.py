@@ -74,7 +74,7 @@ CHECKPOINT_AT_LATEST = 8_000  # pages in the write-ahead log at which a commit c
 PAGE = 2_048  # bytes; commits write whole pages, and each changes a few small rows in as many pages
 
 FIRST_PAGE, LOG_PAGE, SNAPSHOT_PAGE = 8, 256, 8
-"""Rows that one statement reads of a log (fewer at first, because often the first ones are enough), and of the snapshots
+"""Rows that the first statement reads of a log (often they are enough), every further one, and each of the snapshots
 of a query. No read transaction is open between statements."""
 
 
