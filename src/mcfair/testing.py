@@ -1,4 +1,4 @@
-"""The contract that every part keeps, as one function: run it on parts of your own."""
+"""The contracts of parts and of stores, as one function each: run them on your own."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from .policies.base import Policy
 from .policies.guard import dcg
 from .policies.selection import FALLBACK, choose, score_terms
 from .random import CLICKS, POLICY, draws
+from .service.stores.contract import check_store
 from .simulation.simulate import simulate
 from .simulation.trace import Trace
 from .state import Query
 from .users import ClickModel
 
-__all__ = ["check_part", "views"]
+__all__ = ["check_part", "check_store", "views"]
 
 
 def views(seed: int = 0) -> Iterator[Query]:

@@ -1,6 +1,13 @@
 """The commands of the service."""
 
+import os
+import random
+import re
+import shutil
+import socket
 import sqlite3
+import stat
+from contextlib import closing, suppress
 
 import pytest
 from service_process import ServerProcess, mcfair
@@ -8,9 +15,9 @@ from typer.testing import CliRunner
 
 import mcfair as mf
 from mcfair.cli.app import app
-from mcfair.errors import MCFairError
+from mcfair.errors import MCFairError, StoreError
 from mcfair.service.commands import parse_duration
-from mcfair.service.stores import read_lock_note
+from mcfair.service.stores import read_lock_note, restore
 
 
 def run(*words):
@@ -50,10 +57,10 @@ def test_verify_and_replay_report_faults(path):
     db.close()
     result = mcfair("verify", "--store", path)
     assert result.returncode == 1
-    assert result.stderr.splitlines() == [
-        "mcfair: query 2: the feedback state of impression 1 does not follow from its feedback entries",
-        f"mcfair: error: {path} is inconsistent: 1 fault(s)",
-    ]
+    assert result.stderr == (
+        f"mcfair: error: {path} is inconsistent: query 2: the feedback state of impression 1 does not follow from its "
+        "feedback entries\n"
+    )
     assert "cannot be reproduced" in failure("replay", "--store", path)
 
 
@@ -61,7 +68,18 @@ def test_missing_store_is_not_created(tmp_path):
     for command in ("verify", "replay"):
         assert "does not exist" in failure(command, "--store", tmp_path / "none.db")
     assert "does not exist" in failure("backup", tmp_path / "copy.db", "--store", tmp_path / "none.db")
+    assert "does not exist" in failure("restore", tmp_path / "none.db", "--store", tmp_path / "s.db")
+    assert "does not exist" in failure("keys", "list", "--store", tmp_path / "none.db")
+    assert "does not exist" in failure("keys", "revoke", "id", "--store", tmp_path / "none.db")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_keys_list_reads_and_changes_nothing(path):
+    before = path.read_bytes()
+    assert run("keys", "list", "--store", path).exit_code == 0
+    assert path.read_bytes() == before
+    with mf.Ranker(path, warm=False):  # no server, but the store is in use
+        assert run("keys", "list", "--store", path).exit_code == 0
 
 
 def test_backup_is_a_store(path, tmp_path):
@@ -139,9 +157,225 @@ def test_serve_keeps_stored_rules_unless_given(path):
 def test_serve_refuses_invalid_options(tmp_path, words, message):
     store = () if "--store" in words else ("--store", tmp_path / "s.db")
     assert message in failure("serve", *store, "--port", "0", *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_serve_on_a_port_in_use_creates_no_store(tmp_path):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        message = failure("serve", "--store", tmp_path / "s.db", "--port", other.getsockname()[1])
+    assert "is in use" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    """The bytes of a store with several queries, feedback, snapshots and a base."""
+    path = tmp_path_factory.mktemp("sound") / "s.db"
+    now = [10_000_000]
+    with mf.Ranker(path, policy="MCFair(beta=5)", retention=1000.0, warm=False, clock=lambda: now[0]) as ranker:
+        for i in range(150):
+            now[0] += 10_000
+            answer = ranker.rank(f"q{i % 3}", [f"item {j}" for j in range(20)], k=5, key=f"key {i}")
+            ranker.feedback([{"impression": answer.impression, "item": answer.items[0].id}])
+        ranker.executor.submit(type(ranker.executor.engine).compact_expired).result()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("VACUUM")  # without free pages, whose damage is none
+    return path.read_bytes()
+
+
+def flip(content, rng):
+    for _ in range(rng.choice([1, 10, 100])):
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+
+
+def flip_header(content, rng):
+    content[rng.randrange(100)] ^= 1 << rng.randrange(8)
+
+
+def cut(content, rng):
+    del content[rng.randrange(len(content)) :]
+
+
+def overwrite_page(content, rng):
+    page = rng.randrange(len(content) // 2_048)
+    content[page * 2_048 : (page + 1) * 2_048] = rng.randbytes(2_048)
+
+
+def zero_page(content, rng):
+    page = rng.randrange(len(content) // 2_048)
+    content[page * 2_048 : (page + 1) * 2_048] = bytes(2_048)
+
+
+def swap_pages(content, rng):
+    pages = len(content) // 2_048
+    p, q = (slice(2_048 * i, 2_048 * i + 2_048) for i in rng.sample(range(pages), 2))
+    content[p], content[q] = content[q], content[p]
+
+
+def check_verification(path, detected):
+    """Verify a damaged store: a failure is one line; some damage must be found."""
+    for command in ("verify", "replay"):
+        result = run(command, "--store", path)
+        if result.exit_code == 0:
+            assert result.exception is None
+            assert not detected or command == "replay"
+        else:
+            assert result.exit_code == 1
+            assert isinstance(result.exception, MCFairError), result.exception
+            assert "\n" not in str(result.exception)
+            assert str(path) in str(result.exception)
+
+
+@pytest.mark.parametrize("damage", [flip, flip_header, cut, overwrite_page, zero_page, swap_pages])
+def test_verify_ends_in_one_line_for_any_damage(damage, sound, tmp_path):
+    for seed in range(25):
+        content = bytearray(sound)
+        damage(content, random.Random(seed))
+        path = tmp_path / f"{seed}.db"
+        path.write_bytes(content)
+        check_verification(path, damage in (overwrite_page, zero_page, swap_pages))
+
+
+def test_verify_ends_in_one_line_for_rows_and_tables_that_are_wrong(sound, tmp_path):
+    path = tmp_path / "s.db"
+    path.write_bytes(sound)
+    with closing(sqlite3.connect(path)) as db:
+        tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        columns = [(table, row[1]) for table in tables for row in db.execute(f"PRAGMA table_info({table})")]
+    statements = [f"DELETE FROM {table}" for table in tables]
+    statements += [f"DELETE FROM {table} WHERE rowid = 2" for table in ("queries", "versions", "requests")]
+    for table, column in columns:
+        for value in ("x'00'", "'text'", "-1", "NULL", "1e300", "9223372036854775807", "zeroblob(100000)"):
+            statements.append(f"UPDATE OR IGNORE {table} SET {column} = {value}")
+    statements = random.Random(1).sample(statements, 60)
+    statements += [f"DROP TABLE {table}" for table in tables if not table.startswith("sqlite_")]
+    for i, statement in enumerate(statements):
+        path = tmp_path / f"{i}.db"
+        path.write_bytes(sound)
+        with closing(sqlite3.connect(path, isolation_level=None)) as db, suppress(sqlite3.Error):
+            db.execute(statement)
+        check_verification(path, statement.startswith("DROP") and not statement.endswith(("keys", "requests")))
+
+
+def test_verify_of_a_damaged_store_prints_one_line_and_exits_with_1(sound, tmp_path):
+    path = tmp_path / "s.db"
+    content = bytearray(sound)
+    content[2_048 * 3 : -2_048] = random.Random(1).randbytes(len(content) - 2_048 * 4)
+    path.write_bytes(content)
+    for command in ("verify", "replay"):
+        result = mcfair(command, "--store", path)
+        assert result.returncode == 1
+        assert result.stdout == ""
+        assert re.fullmatch(r"mcfair: error: [^\n]+\n", result.stderr), result.stderr
+
+
+# --- restoring -------------------------------------------------------------------------------------------------------
+
+
+def contents(path):
+    """Return the export of a store."""
+    with mf.Ranker(path, warm=False) as ranker:
+        return list(ranker.export())
+
+
+def test_restore_creates_a_store(path, tmp_path):
+    run("backup", tmp_path / "copy.db", "--store", path)
+    new = tmp_path / "new" / "s.db"
+    assert "folder does not exist" in failure("restore", tmp_path / "copy.db", "--store", new)
+    new.parent.mkdir()
+    assert run("restore", tmp_path / "copy.db", "--store", new).stdout.startswith(f"{new}: restored")
+    assert stat.S_IMODE(new.stat().st_mode) == 0o600
+    assert contents(new) == contents(path)
+    assert sorted(each.name for each in new.parent.iterdir()) == ["s.db", "s.db.lock"]
+
+
+def test_restore_replaces_a_store_only_by_force_and_keeps_it(path, tmp_path):
+    run("backup", tmp_path / "copy.db", "--store", path)
+    with mf.Ranker(path, warm=False) as ranker:
+        ranker.rank("later", ["a"])
+    old = contents(path)
+    before = path.read_bytes()
+    assert "--force" in failure("restore", tmp_path / "copy.db", "--store", path)
+    assert path.read_bytes() == before
+    result = run("restore", tmp_path / "copy.db", "--store", path, "--force")
+    assert len(contents(path)) == len(old) - 2
+    (kept,) = tmp_path.glob("s.db.replaced-*")
+    assert str(kept) in result.stdout
+    assert contents(kept) == old
+
+
+def test_restore_does_not_apply_the_log_of_the_old_store(path, tmp_path):
+    """The log that a killed process left would be applied to the restored file, which would corrupt it."""
+    run("backup", tmp_path / "copy.db", "--store", path)
+    with mf.Ranker(path, warm=False) as ranker:
+        for i in range(50):
+            ranker.rank(f"later {i}", [f"item {j}" for j in range(20)])
+        crashed = tmp_path / "crashed"
+        crashed.mkdir()
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{path}{suffix}", f"{crashed}/s.db{suffix}")
+        old = len(list(ranker.export()))
+    assert (crashed / "s.db-wal").stat().st_size > 100_000
+    assert run("restore", tmp_path / "copy.db", "--store", crashed / "s.db", "--force").exit_code == 0
+    assert "2 queries" in run("verify", "--store", crashed / "s.db").stdout
+    (kept,) = crashed.glob("s.db.replaced-*")
+    assert len(contents(kept)) == old
+    (crashed / "s.db").unlink()
+    (crashed / "s.db-wal").write_bytes(b"of another database")
+    assert "s.db-wal exists already" in failure("restore", tmp_path / "copy.db", "--store", crashed / "s.db")
+    assert run("restore", tmp_path / "copy.db", "--store", crashed / "s.db", "--force").exit_code == 0
+    assert "2 queries" in run("verify", "--store", crashed / "s.db").stdout
+
+
+def test_restore_replaces_a_damaged_store(path, tmp_path):
+    run("backup", tmp_path / "copy.db", "--store", path)
+    damaged = b"not a database" * 1_000
+    path.write_bytes(damaged)
+    assert run("restore", tmp_path / "copy.db", "--store", path, "--force").exit_code == 0
+    assert "2 queries" in run("verify", "--store", path).stdout
+    (kept,) = tmp_path.glob("s.db.replaced-*")
+    assert kept.read_bytes() == damaged
+
+
+def test_restore_is_refused_while_a_process_writes_or_the_backup_is_damaged(path, tmp_path):
+    run("backup", tmp_path / "copy.db", "--store", path)
+    with mf.Ranker(path, warm=False) as ranker:
+        assert "in use" in failure("restore", tmp_path / "copy.db", "--store", path, "--force")
+        ranker.rank("q", ["a"])
+    before = path.read_bytes()
+    with (tmp_path / "copy.db").open("r+b") as file:
+        file.seek(2_048 * 6)
+        file.write(os.urandom(2_048 * 3))
+    assert "copy.db is damaged" in failure("restore", tmp_path / "copy.db", "--store", path, "--force")
+    assert "is the store itself" in failure("restore", path, "--store", path, "--force")
+    assert path.read_bytes() == before
+    assert list(tmp_path.glob("*replaced*")) + list(tmp_path.glob(".*")) == []
 
 
 def test_durations_have_units():
     assert [parse_duration("x", text) for text in ("90", "45s", "30m", "12h", "7d", "2w")] == [
         90, 45, 1800, 43_200, 604_800, 1_209_600,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_restore_that_fails_changes_nothing(path, tmp_path, fails_at):
+    run("backup", tmp_path / "copy.db", "--store", path)
+    before, names = path.read_bytes(), {each.name for each in tmp_path.iterdir()}
+    checked = []
+
+    def check(store):
+        checked.append(str(store))
+        return ["a fault"] if len(checked) == fails_at else []
+
+    with pytest.raises(StoreError, match=r"copy\.db is damaged \(a fault\): nothing was restored"):
+        restore(tmp_path / "copy.db", path, force=True, check=check)
+    assert len(checked) == fails_at
+    assert path.read_bytes() == before
+    assert {each.name for each in tmp_path.iterdir()} == names
+    assert restore(tmp_path / "copy.db", path, force=True, check=lambda store: []) is not None

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from mcfair.service.engine import DELETION_STEP, Engine
-from mcfair.service.history import replay, verify
 from mcfair.service.stores import SQLiteStore
+from mcfair.service.verification import replay, verify
 from mcfair.service.wire import Event, RawRankRequest
 
 QUERIES = [f"q{i}" for i in range(3 * DELETION_STEP)]

@@ -292,7 +292,6 @@ def make_folder(path):
 
 DAMAGES = {
     damage_header: "not a database|damaged|malformed",
-    damage_page: "damaged|malformed",
     truncate: "damaged|malformed",
     truncate_within_page: "damaged|malformed",
     write_text: "not a database",
@@ -369,6 +368,46 @@ def test_damaged_file_is_refused_and_unchanged(damage, refusals):
     assert not path.with_name("store.db-wal").exists()
 
 
+def test_damage_that_only_reading_can_find_is_answered_with_503_and_logged(refusals, tmp_path):
+    store = tmp_path / "store.db"
+    store.write_bytes(refusals["sound"])
+    damage_page(store)
+    refusal(mcfair("verify", "--store", store), "store.db")
+    with ServerProcess(store).ready() as server, server.connect() as connection:
+        replies = [connection.post("/v1/rank", RANK | {"query": f"query {i}"}) for i in range(20)]
+        refused = [reply for reply in replies if reply.status != 200]
+        assert 0 < len(refused) < len(replies)
+        for reply in refused:
+            assert "store.db" not in problem(reply)
+        assert connection.get("/readyz").status == 200
+    assert "stored data cannot be read" in server.text
+
+
+VANISHING = {
+    "deleted": lambda store: store.unlink(),
+    "replaced": lambda store: store.with_name("backup.db").rename(store),
+}
+
+
+@pytest.mark.parametrize("vanish", VANISHING)
+def test_vanished_store_is_not_ready_at_once_and_named_in_the_log_only(tmp_path, vanish):
+    store = tmp_path / "store.db"
+    with ServerProcess(store).ready() as server, server.connect() as connection:
+        assert connection.post("/v1/rank", RANK).status == 200
+        assert mcfair("backup", tmp_path / "backup.db", "--store", store).returncode == 0
+        VANISHING[vanish](store)
+        assert "store.db" not in problem(connection.get("/readyz"))
+        for _ in range(3):
+            assert problem(connection.post("/v1/rank", RANK)) == "the store cannot be written, and nothing was changed"
+        problem(connection.get("/readyz"))
+        assert connection.get("/livez").status == 200
+        assert server.terminate() == 0
+    assert server.text.count("was deleted or replaced") == 1
+    assert f"{store} was deleted or replaced" in server.text
+    if vanish == "replaced":
+        assert mcfair("verify", "--store", store).returncode == 0
+
+
 @pytest.fixture(scope="module")
 def damaged_while_serving(tmp_path_factory):
     """The responses of a service whose file is damaged while it runs."""
@@ -424,6 +463,10 @@ def works(server):
 
 def test_second_server_on_the_same_store_is_refused(running):
     refusal(mcfair("serve", "--store", running.store, "--port", 0), "in use by another process", str(running.store))
+    link = running.store.with_name("link.db")
+    link.symlink_to(running.store)
+    running.store.with_name("store.db.lock").unlink()
+    refusal(mcfair("serve", "--store", link, "--port", 0), "in use by another process", str(running.store))
     assert works(running)
 
 
@@ -431,7 +474,7 @@ def test_port_in_use_is_refused(running, tmp_path):
     store = tmp_path / "other.db"
     refusal(mcfair("serve", "--store", store, "--port", running.port), f"port {running.port} of .* is in use")
     assert works(running)
-    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".db-wal"] == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_overload_refuses_some_requests_and_serves_the_others(running):
@@ -532,4 +575,7 @@ def test_stale_lock_note_is_ignored_when_another_process_has_the_store(tmp_path)
     store = tmp_path / "store.db"
     store.with_name("store.db.lock").write_text('{"url": "http://127.0.0.1:9", "token": "of a killed server"}')
     with Ranker(store, warm=False):
-        refusal(mcfair("keys", "list", "--store", store), "in use by a process that is not `mcfair serve`")
+        refusal(
+            mcfair("keys", "add", "shop", "--scope", "rank", "--store", store),
+            "in use by a process that is not `mcfair serve`",
+        )

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from mcfair.errors import ConflictError, StoreError
 from mcfair.service.engine import Engine
-from mcfair.service.history import replay, verify
 from mcfair.service.rules import change_rules
 from mcfair.service.stores import SQLiteStore
+from mcfair.service.verification import replay, verify
 from mcfair.service.wire import Event, PolicyChange, RawRankRequest
 
 START = 1_700_000_000_000

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-import sqlite3
+import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +14,9 @@ from mcfair.errors import RequestError, UnavailableError
 from mcfair.service import group_commit as commit_module
 from mcfair.service.engine import Engine
 from mcfair.service.group_commit import GroupCommit
-from mcfair.service.history import replay, verify
 from mcfair.service.ranker import Ranker
-from mcfair.service.stores import SQLiteStore
+from mcfair.service.stores import SQLiteStore, StoreConflictError, StoreCorruptError, StoreUnavailableError
+from mcfair.service.verification import replay, verify
 from mcfair.service.wire import Event, Item, RankRequest, with_raw_items
 
 
@@ -42,15 +42,15 @@ class FailingStore(SQLiteStore):
             time.sleep(self.seconds)
         if self.commit_fails:
             self.commit_fails -= 1
-            raise sqlite3.OperationalError("database or disk is full")
+            raise StoreUnavailableError("database or disk is full")
         super().commit()
 
     def append(self, number, entry):
         if number == self.fails_for:
-            raise sqlite3.IntegrityError("a bug")
+            raise StoreConflictError("a bug")
         if self.append_fails:
             self.append_fails -= 1
-            raise sqlite3.OperationalError("disk I/O error")
+            raise StoreUnavailableError("disk I/O error")
         super().append(number, entry)
         self.wrote = True
 
@@ -167,7 +167,7 @@ def test_unexpected_error_fails_only_its_own_operation(in_loop):
         answers = await together(
             *(ranker.executor.submit_async(Engine.rank, ranking("bad" if i == 4 else "q")) for i in range(10))
         )
-        assert isinstance(answers.pop(4), sqlite3.IntegrityError)
+        assert isinstance(answers.pop(4), StoreConflictError)
         assert len({answer.impression for answer in answers}) == 9
         store.fails_for = None
         states = await together(*(ranker.executor.submit_async(Engine.query_state, query) for query in ("bad", "q")))
@@ -188,23 +188,99 @@ def test_long_work_is_split_into_batches(in_loop, monkeypatch):
     assert sizes == [1] * 10
 
 
-def test_loop_commits_itself_only_while_commits_are_fast(in_loop, monkeypatch):
-    monkeypatch.setattr(commit_module, "FAST_COMMIT", 0.1)
+class HangingStore(SQLiteStore):
+    """A store whose commits hang until they are released."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.hanging, self.released = threading.Event(), threading.Event()
+        self.released.set()
+        self.given_up = False
+
+    def commit(self):
+        if not self.released.is_set():
+            self.hanging.set()
+            self.given_up |= not self.released.wait(20)  # the end of a test that would hang otherwise
+        super().commit()
+
+
+def test_loop_goes_on_while_a_commit_hangs(tmp_path):
+    async def work(ranker, store):
+        ranker.executor.attach_loop()
+        await ranker.executor.submit_async(Engine.rank, ranking())
+        store.released.clear()
+        waiting = [ranker.executor.submit_async(Engine.rank, ranking()) for _ in range(3)]
+        while not store.hanging.is_set():
+            await asyncio.sleep(0.001)
+        later = ranker.executor.submit_async(Engine.rank, ranking())
+        await asyncio.sleep(0.1)  # the loop serves other callbacks, such as health probes
+        assert not any(each.done() for each in (*waiting, later))
+        store.released.set()
+        answers = await together(*waiting, later)
+        assert len({answer.impression for answer in answers}) == 4
+        await ranker.executor.detach_loop()
+
+    store = HangingStore(tmp_path / "store.db")
+    with Ranker(store, warm=False) as ranker:
+        asyncio.run(work(ranker, store))
+        assert not store.given_up
+        assert ranker.query_state("q").visits == 5
+
+
+def test_storage_failure_is_logged_once_with_its_cause_and_answered_without(in_loop, caplog):
+    caplog.set_level(logging.WARNING, "mcfair.service")
 
     async def work(ranker, store):
-        async def commit():
-            await ranker.executor.submit_async(Engine.rank, ranking())
-            return store.committed_by[-1]
+        await ranker.executor.submit_async(Engine.rank, ranking())
+        store.commit_fails = 10**9
+        for _ in range(5):
+            (refused,) = await together(ranker.executor.submit_async(Engine.rank, ranking()))
+            assert isinstance(refused, UnavailableError)
+            assert str(refused) == "the store cannot be written, and nothing was changed"
+        assert ranker.executor.store_error == "the store cannot be written"
+        store.commit_fails = 0
+        await ranker.executor.submit_async(Engine.rank, ranking())
+        assert ranker.executor.store_error is None
+        store.commit_fails = 1
+        await together(ranker.executor.submit_async(Engine.rank, ranking()))
 
-        assert await commit() == "MainThread"
-        store.seconds = 2.0
-        assert await commit() == "MainThread"  # the average does not include this commit yet
-        store.seconds = 0.0
-        assert await commit() == "mcfair-writer"
-        later = [await commit() for _ in range(30)]
-        return later[-1], later == sorted(later, reverse=True)
+    in_loop(work)
+    failed = "the store cannot be written: database or disk is full"
+    assert [each.getMessage() for each in caplog.records][:3] == [failed, "the store can be written again", failed]
 
-    assert in_loop(work) == ("MainThread", True)
+
+def test_damaged_data_fails_alone_and_is_logged_once(in_loop, caplog):
+    async def work(ranker, store):
+        for query in ("good", "bad"):
+            await ranker.executor.submit_async(Engine.rank, ranking(query))
+
+        def damage(engine):
+            engine.store.db.execute("UPDATE log SET candidates = -candidates WHERE query = 2")
+            engine.drop_cache()
+
+        await ranker.executor.submit_async(damage)
+        for _ in range(3):
+            answers = await together(
+                *(ranker.executor.submit_async(Engine.rank, ranking(query)) for query in ("good", "bad", "good"))
+            )
+            assert isinstance(answers[1], StoreCorruptError)
+            assert answers[0].impression != answers[2].impression
+            assert ranker.executor.store_error is None
+        await ranker.executor.submit_async(damage)  # which undoes it
+
+    in_loop(work)
+    assert len([each for each in caplog.records if "stored data cannot be read: query 2" in each.getMessage()]) == 1
+
+
+def test_export_that_is_left_early_is_no_error_and_holds_nothing(tmp_path, caplog):
+    with Ranker(tmp_path / "store.db", warm=False) as ranker:
+        for i in range(20):
+            ranker.rank(f"q{i}", ["a", "b"])
+        lines = ranker.export()
+        assert next(lines)
+        lines.close()
+        assert caplog.records == []
+        assert ranker.executor.store.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
 
 
 def test_full_queue_refuses_operations(in_loop):

@@ -26,12 +26,12 @@ from mcfair import MCFair, Query
 from mcfair.errors import ConflictError, NotFoundError
 from mcfair.policies.selection import EXAMPLE_DRAWS
 from mcfair.service.engine import Engine, OpenImpression
-from mcfair.service.history import replay, verify
 from mcfair.service.records import CLICKED as CLICKED_BIT
 from mcfair.service.records import SHOWN as SHOWN_BIT
 from mcfair.service.records import is_clicked, is_exposed
 from mcfair.service.rules import change_rules
 from mcfair.service.stores import SQLiteStore
+from mcfair.service.verification import replay, verify
 from mcfair.service.wire import Event, Item, PolicyChange, RankRequest, with_raw_items
 from mcfair.users.examination import examination
 

@@ -7,9 +7,9 @@ import pytest
 import mcfair as mf
 from mcfair.errors import PolicyError, RequestError
 from mcfair.service.engine import Engine
-from mcfair.service.history import replay, verify
 from mcfair.service.repository import CACHED_POLICIES
 from mcfair.service.stores import SQLiteStore
+from mcfair.service.verification import replay, verify
 from mcfair.service.wire import PolicyChange, RawRankRequest
 
 

@@ -15,10 +15,10 @@ from mcfair.random import POLICY, draws
 from mcfair.service import engine as engine_module
 from mcfair.service import wire
 from mcfair.service.engine import Engine
-from mcfair.service.history import replay, verify
 from mcfair.service.ranker import Ranker
 from mcfair.service.rules import change_rules
 from mcfair.service.stores import SQLiteStore
+from mcfair.service.verification import replay, verify
 from mcfair.users.examination import examination
 
 START = 1_700_000_000_000

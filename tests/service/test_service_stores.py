@@ -1,5 +1,6 @@
 """Stores: the interface in memory and in a file, and durability, locking and migration of files."""
 
+import itertools
 import os
 import shutil
 import sqlite3
@@ -7,184 +8,97 @@ import stat
 import subprocess
 import sys
 import threading
+from contextlib import closing, contextmanager
 
 import pytest
+from deliberate_faults import caught_by
 
-from mcfair.errors import StoreError
-from mcfair.service.history import verify
+from mcfair.errors import MCFairError, StoreError, UnavailableError
+from mcfair.service.engine import Engine
 from mcfair.service.ranker import Ranker
-from mcfair.service.stores import LogEntry, SQLiteStore, StoredKey, locate, open_reader, open_store, read_lock_note
+from mcfair.service.repository import LedgerRepository
+from mcfair.service.stores import (
+    SQLiteStore,
+    StoreCorruptError,
+    StoreUnavailableError,
+    locate,
+    open_reader,
+    open_store,
+    read_lock_note,
+)
+from mcfair.service.stores import files as files_module
 from mcfair.service.stores import sqlite as sqlite_module
+from mcfair.service.verification import replay, verify
+from mcfair.service.wire import Item, RankRequest, with_raw_items
+from mcfair.testing import check_store
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def store(request, tmp_path):
-    made = open_store("memory:" if request.param == "memory" else tmp_path / "s.db")
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def store(kind, tmp_path):
+    made = open_store("memory:" if kind == "memory" else tmp_path / "s.db")
     yield made
     made.close()
-
-
-def entry(seq, **changes):
-    return LogEntry(seq, 1000 + seq, 0, 1, 1, b"body", None)._replace(**changes)
 
 
 # --- every store -----------------------------------------------------------------------------------------------------
 
 
-def test_rollback_discards_everything(store):
-    store.begin()
-    first = store.add_query(b"one")
-    store.commit()
-    store.begin()
-    store.add_query(b"two")
-    store.append(first, entry(1))
-    store.add_items(first, 0, [("a", None)])
-    assert store.find_query(b"two") is not None  # the writer reads its own uncommitted rows
-    store.rollback()
-    assert store.find_query(b"two") is None
-    assert store.entry(first, 1) is None
-    assert store.items(first) == []
-    store.rollback()  # without a transaction it does nothing
+def test_store_keeps_the_contract(kind, tmp_path):
+    names = itertools.count()
+    check_store(lambda: open_store("memory:" if kind == "memory" else tmp_path / f"{next(names)}.db"))
 
 
-def test_query_numbers_are_never_reused(store):
-    store.begin()
-    numbers = [store.add_query(bytes([i])) for i in range(3)]
-    assert store.numbers(0, 2) == numbers[:2]
-    assert store.numbers(numbers[1], 2) == numbers[2:]
-    store.delete_query(numbers[2])
-    assert store.add_query(b"new") > numbers[2]
-    assert store.reset() == 3
-    assert store.add_query(b"newer") > numbers[2] + 1
-    store.commit()
+class AcceptsDuplicates(SQLiteStore):
+    def append(self, number, entry):
+        if self.entry(number, entry.seq) is None:
+            super().append(number, entry)
 
 
-def test_duplicate_sequence_numbers_are_refused(store):
-    store.begin()
-    number = store.add_query(b"q")
-    store.append(number, entry(1))
-    with pytest.raises(sqlite3.IntegrityError):
-        store.append(number, entry(1))
-    store.append(number, entry(2, kind=1, bits=None))
-    store.set_bits(number, 1, b"\1\5")
-    assert store.entry(number, 1) == entry(1, bits=b"\1\5")
-    assert [each.seq for each in store.log(number, 0)] == [1, 2]
-    assert [each.seq for each in store.log(number, 0, 1)] == [1]
-    assert [each.seq for each in store.log_descending(number, 2)] == [2, 1]
-    assert [each.seq for each in store.log_descending(number, 1)] == [1]
-    assert list(store.log_descending(number + 1, 9)) == []
-    store.commit()
+class KeepsRolledBackRows(SQLiteStore):
+    def rollback(self):
+        if self.db.in_transaction:
+            self.commit()
 
 
-def test_compaction_deletes_a_bounded_prefix_of_the_log(store):
-    store.begin()
-    number = store.add_query(b"q")
-    for seq in range(1, 7):
-        store.append(number, entry(seq, candidates=1 + seq // 4))
-    for candidates in (1, 2):
-        store.add_candidates(number, candidates, 1, bytes([candidates]))
-    for seq in (2, 4, 6):
-        store.add_snapshot(number, seq, 1000 + seq, bytes([seq]))
-    assert store.snapshot(number) == b"\6"
-    assert store.snapshot(number, 5) == b"\4"
-    assert store.snapshot(number, 1) is None
-    assert store.base(number) == 0
-    oldest = store.entry(number, 1).time
-    assert store.compact(number, 4, oldest - 1, 9) == 0  # the whole log is younger
-    assert store.base(number) == 4
-    assert [seq for seq, _ in store.snapshots(number)] == [4, 6]
-    assert store.compact(number, 4, oldest + 1_000_000, 3) == 3
-    assert store.compact(number, 4, oldest + 1_000_000, 3) == 4
-    assert [each.seq for each in store.log(number, 0)] == [5, 6]
-    assert store.delete_candidates(number, 1) == [1]
-    assert store.delete_candidates(number, 1) == []
-    assert store.candidates(number, 2) == (1, b"\2")
-    with pytest.raises(StoreError, match="candidate set 1 is missing"):
-        store.candidates(number, 1)
-    store.commit()
+class LosesPages(SQLiteStore):
+    def log(self, number, after, until=None):
+        return itertools.islice(super().log(number, after, until), 256)
 
 
-def test_items_are_found_by_id_until_erased(store):
-    store.begin()
-    p, q = store.add_query(b"p"), store.add_query(b"q")
-    store.add_items(p, 0, [("a", "G"), ("b", None)])
-    store.add_items(q, 0, [("a", None)])
-    assert store.rows_of_item("a", 0, 9) == [(p, 0), (q, 0)]
-    assert store.rows_of_item("a", 0, 1) == [(p, 0)]
-    assert store.rows_of_item("a", p, 9) == [(q, 0)]
-    assert (store.count_item("a"), store.count_item("stranger")) == (2, 0)
-    store.set_group(p, 1, "H")
-    assert store.items(p) == [("a", "G"), ("b", "H")]
-    store.erase_item(p, 0)
-    assert store.items(p) == [(None, None), ("b", "H")]
-    assert store.rows_of_item("a", 0, 9) == [(q, 0)]
-    store.commit()
+class ReusesNumbers(SQLiteStore):
+    def delete_query(self, number):
+        super().delete_query(number)
+        self.db.execute("DELETE FROM sqlite_sequence")
 
 
-def test_deletions_are_kept_until_they_are_finished(store):
-    store.begin()
-    p, q = store.add_query(b"p"), store.add_query(b"q")
-    for number in (p, q):
-        store.add_items(number, 0, [("a", None)])
-    first, second = store.add_deletion("a"), store.add_deletion("b")
-    store.advance_deletion(first, p)
-    assert store.deletions() == [(first, "a", p), (second, "b", 0)]
-    store.exempt(first, q)
-    store.exempt(first, q)
-    assert store.rows_of_item("a", 0, 9, first) == [(p, 0)]
-    assert store.rows_of_item("a", 0, 9, second) == [(p, 0), (q, 0)]
-    store.finish_deletion(first)
-    assert store.deletions() == [(second, "b", 0)]
-    assert store.rows_of_item("a", 0, 9, first) == [(p, 0), (q, 0)]
-    store.finish_deletion(second)
-    assert store.add_deletion("a") > second
-    store.commit()
+class KeepsExpiredRequests(SQLiteStore):
+    def expire_requests(self, before):
+        return super().expire_requests(0)
 
 
-@pytest.mark.parametrize("n", [0, 1, 9, 10, 49, 50, 51, 123])
-def test_items_keep_their_order(store, n):
-    store.begin()
-    number = store.add_query(b"p")
-    items = [(f"item {i}", "G" if i % 3 else None) for i in range(n)]
-    store.add_items(number, 0, items)
-    store.add_items(number, n, [("last", None)])
-    store.commit()
-    assert store.items(number) == [*items, ("last", None)]
-    assert store.rows_of_item("last", 0, 9) == [(number, n)]
+class LosesFeedback(SQLiteStore):
+    def set_bits(self, number, seq, bits):
+        pass
 
 
-def test_requests_expire(store):
-    store.begin()
-    for i in range(3):
-        store.add_request(bytes([i]), b"digest", 1, i, 1000 + i)
-    assert store.find_request(b"\1") == (b"digest", 1, 1)
-    assert store.expire_requests(1002) == 1002
-    assert [store.find_request(bytes([i])) is None for i in range(3)] == [True, True, False]
-    assert store.expire_requests(1003) is None
-    store.commit()
+BROKEN = {
+    AcceptsDuplicates: "a sequence number that exists is not refused",
+    KeepsRolledBackRows: "rollback keeps some rows",
+    LosesPages: "the log is not complete and in order",
+    ReusesNumbers: "the number of a deleted query is reused",
+    KeepsExpiredRequests: "the oldest request left is not returned",
+    LosesFeedback: "the feedback state is not set",
+}
 
 
-def test_revocation_time_of_a_key_does_not_change(store):
-    store.begin()
-    store.add_key(StoredKey("id", b"digest", "name", "rank", 1, None))
-    store.revoke_key("id", 5)
-    store.revoke_key("id", 9)
-    assert store.all_keys() == [StoredKey("id", b"digest", "name", "rank", 1, 5)]
-    store.commit()
-
-
-def test_reader_sees_a_snapshot_of_committed_data(store):
-    store.begin()
-    store.add_query(b"one")
-    store.commit()
-    with store.reader() as reader:
-        store.begin()
-        store.add_query(b"two")
-        store.commit()
-        assert reader.usage().queries == 1
-    with store.reader() as reader:
-        assert reader.usage().queries == 2
-        assert reader.secret == store.secret
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
+def test_contract_catches_a_broken_store(broken):
+    caught_by(lambda faulty: check_store(lambda: (broken if faulty else SQLiteStore)(None)), BROKEN[broken])
 
 
 def test_backup_is_complete_and_overwrites_nothing(store, tmp_path):
@@ -209,44 +123,253 @@ def test_file_is_configured_for_durable_commits(tmp_path):
     store = open_store(f"sqlite:///{tmp_path}/s.db")
     assert store.one("PRAGMA journal_mode") == "wal"
     assert store.one("PRAGMA synchronous") == 2  # FULL
+    store.begin()
+    store.commit()
     store.close()
     assert stat.S_IMODE((tmp_path / "s.db").stat().st_mode) == 0o600  # it contains a secret
     assert not (tmp_path / "s.db-wal").exists()
 
 
-def test_urls_name_files():
-    assert str(locate("sqlite:///a/b.db")) == "a/b.db"
+def test_urls_name_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert locate("sqlite:///a/b.db") == tmp_path / "a" / "b.db"
     assert str(locate("sqlite:////a/b.db")) == "/a/b.db"
-    assert str(locate("b.db")) == "b.db"
+    assert locate("b.db") == tmp_path / "b.db"
     for wrong in ("postgresql://host/db", "sqlite:///", "http://x"):
         with pytest.raises(StoreError, match="expected sqlite:///PATH"):
             locate(wrong)
 
 
-def test_lock_excludes_a_second_process_until_the_first_ends(tmp_path):
-    path = tmp_path / "s.db"
-    script = f"""
+HOLD = """
 import sys
 from mcfair.service.stores import open_store
-store = open_store({str(path)!r})
+store = open_store(sys.argv[1])
+store.begin()
+store.add_query(b"one")
+store.commit()
 print("open", flush=True)
 sys.stdin.read()
 """
-    process = subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )  # fmt: skip
+
+
+@contextmanager
+def held(path):
+    """Open a store in another process, which is killed at the end."""
+    command = [sys.executable, "-c", HOLD, str(path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout.readline() == "open\n"
+        yield
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def create(path):
+    """Create a store with one query."""
+    store = open_store(path)
+    store.begin()
+    store.add_query(b"zero")
+    store.commit()
+    store.close()
+    return path
+
+
+def test_lock_excludes_a_second_process_until_the_first_ends(tmp_path):
+    path = tmp_path / "s.db"
+    with held(path):
         assert read_lock_note(path) == b""
         with pytest.raises(StoreError, match="in use by another process"):
             open_store(path)
         with open_reader(path) as reader:  # readers are allowed
-            assert reader.usage().queries == 0
-    finally:
-        process.kill()
-        process.communicate()
+            assert reader.usage().queries == 1
     assert read_lock_note(path) is None
     open_store(path).close()
+
+
+def same(path):
+    return path
+
+
+def symbolic_link(path):
+    link = path.parent / "elsewhere" / "link.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    return link
+
+
+def linked_folder(path):
+    (path.parent / "folder").symlink_to(path.parent)
+    return path.parent / "folder" / path.name
+
+
+def hard_link(path):
+    link = path.with_name("hard.db")
+    os.link(path, link)
+    return link
+
+
+def removed_lock_file(path):
+    path.with_name(path.name + ".lock").unlink()
+    return path
+
+
+def renamed(path):
+    return path.rename(path.with_name("renamed.db"))
+
+
+NAMES = {
+    same: "in use by",
+    symbolic_link: "in use by",
+    linked_folder: "in use by",
+    hard_link: "hard links|in use by",
+    removed_lock_file: "in use by",
+    renamed: "in use by",
+}
+
+
+@pytest.mark.parametrize("other_name", NAMES)
+@pytest.mark.parametrize("where", ["this process", "another process"])
+def test_second_writer_is_refused_under_any_name_of_the_file(tmp_path, other_name, where):
+    path = create(tmp_path / "s.db")
+    with held(path) if where == "another process" else closing(open_store(path)):
+        name = other_name(path)
+        with pytest.raises(StoreError, match=NAMES[other_name]) as refused:
+            open_store(name)
+        assert "\n" not in str(refused.value)
+        assert read_lock_note(locate(name)) is not None
+
+
+def test_second_writer_is_refused_on_the_path_of_a_replaced_file(tmp_path):
+    path = create(tmp_path / "s.db")
+    with held(path):
+        shutil.copy(path, tmp_path / "new.db")
+        (tmp_path / "new.db").replace(path)
+        with pytest.raises(StoreError, match="in use by another process"):
+            open_store(path)
+
+
+def test_refused_writer_does_not_drop_the_locks_of_connections_of_its_process(tmp_path):
+    """Closing any descriptor of a file drops its POSIX locks; then another process could remove the log in use."""
+    path = create(tmp_path / "s.db")
+    store = open_store(path)
+    store.begin()
+    store.add_query(b"one")
+    store.commit()
+    (tmp_path / "s.db.lock").unlink()
+    with pytest.raises(StoreError, match="in use by this process"):
+        open_store(path)
+    assert read_lock_note(path) == b""
+    script = f"import sqlite3; db = sqlite3.connect({str(path)!r}); db.execute('SELECT count(*) FROM log'); db.close()"
+    subprocess.run([sys.executable, "-c", script], check=True)  # the last connection would remove the log
+    store.check_attached()
+    store.begin()
+    store.add_query(b"two")
+    store.commit()
+    store.close()
+    with open_reader(path) as reader:
+        assert reader.usage().queries == 3
+
+
+# --- files that vanish -----------------------------------------------------------------------------------------------
+
+
+def deleted(path):
+    path.unlink()
+
+
+def renamed_over(path):
+    shutil.copy(path, path.with_name("new.db"))
+    path.with_name("new.db").rename(path)
+
+
+def replaced_folder(path):
+    path.parent.rename(path.parent.with_name("old"))
+    shutil.copytree(path.parent.with_name("old"), path.parent)
+
+
+def deleted_log(path):
+    path.with_name(path.name + "-wal").unlink()
+
+
+VANISHING = [deleted, renamed_over, replaced_folder, deleted_log]
+
+
+@pytest.mark.parametrize("vanish", VANISHING)
+def test_vanished_file_makes_the_ranker_not_ready_at_once_and_is_logged_once(tmp_path, vanish, caplog):
+    path = tmp_path / "folder" / "s.db"
+    path.parent.mkdir()
+    with Ranker(path, warm=False) as ranker:
+        ranker.rank("q", ["a", "b"])
+        assert ranker.executor.store_error is None
+        vanish(path)
+        assert ranker.executor.store_error == "the store cannot be written"
+        for _ in range(3):
+            with pytest.raises(UnavailableError, match=r"^the store cannot be written, and nothing was changed$"):
+                ranker.rank("q", ["a", "b"])
+        assert ranker.executor.store_error == "the store cannot be written"
+    causes = [each.getMessage() for each in caplog.records if "deleted or replaced" in each.getMessage()]
+    assert len(causes) == 1
+    assert str(path) in causes[0]
+
+
+@pytest.mark.parametrize("vanish", VANISHING)
+def test_commit_to_a_vanished_file_is_refused(tmp_path, vanish):
+    path = create(tmp_path / "s.db") if vanish is not replaced_folder else None
+    if path is None:
+        (tmp_path / "folder").mkdir()
+        path = create(tmp_path / "folder" / "s.db")
+    store = open_store(path)
+    store.begin()
+    store.add_query(b"one")
+    vanish(path)
+    with pytest.raises(StoreUnavailableError, match="deleted or replaced"):
+        store.commit()
+    store.rollback()
+    with pytest.raises(StoreUnavailableError, match="deleted or replaced"), store.reader():
+        pass
+    store.close()
+
+
+def test_file_that_is_put_back_is_used_again(tmp_path):
+    path = tmp_path / "s.db"
+    with Ranker(path, warm=False) as ranker:
+        ranker.rank("q", ["a", "b"])
+        path.rename(tmp_path / "away.db")
+        with pytest.raises(UnavailableError):
+            ranker.rank("q", ["a", "b"])
+        (tmp_path / "away.db").rename(path)
+        ranker.rank("q", ["a", "b"])
+        assert ranker.executor.store_error is None
+        assert ranker.query_state("q").visits == 2
+
+
+def test_closing_a_replaced_store_leaves_the_new_one_alone(tmp_path):
+    path = tmp_path / "s.db"
+    script = f"""
+import os
+from mcfair.service.stores import open_store
+old = open_store({str(path)!r})
+old.begin(); old.add_query(b"old"); old.commit()
+for suffix in ("", "-wal", "-shm", ".lock"):
+    os.unlink({str(path)!r} + suffix)
+new = open_store({str(path)!r})
+new.begin(); new.add_query(b"new"); new.commit()
+old.close()
+print(os.path.exists({str(path)!r} + "-wal"), flush=True)
+os._exit(0)
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout == "True\n"
+    with open_reader(path) as reader:
+        assert reader.find_query(b"new") == 1
+
+
+def test_store_that_was_never_used_leaves_no_file(tmp_path):
+    open_store(tmp_path / "s.db").close()
+    with pytest.raises(MCFairError, match="did you mean"):
+        Ranker(tmp_path / "s.db", policy="MCFiar", warm=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_foreign_files_are_refused_and_unchanged(tmp_path):
@@ -257,7 +380,7 @@ def test_foreign_files_are_refused_and_unchanged(tmp_path):
     text = tmp_path / "text.db"
     text.write_text("not a database, but long enough to look like one" * 100)
     newer = tmp_path / "newer.db"
-    open_store(newer).close()
+    create(newer)
     with sqlite3.connect(newer) as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
@@ -269,29 +392,133 @@ def test_foreign_files_are_refused_and_unchanged(tmp_path):
         assert read_lock_note(path) is None
 
 
-DAMAGED = r"s\.db.*(is damaged|malformed|is not a database|unsupported file format)"
-
-
-def test_damage_is_detected_when_a_small_store_is_opened(tmp_path):
+def test_opening_does_not_read_the_whole_file_and_damage_is_found_by_reading(tmp_path):
     path = tmp_path / "s.db"
     with Ranker(path, warm=False) as ranker:
-        for i in range(30):
-            ranker.rank(f"q{i}", [f"item{j}" for j in range(20)])
-    whole = path.read_bytes()
-    pages = len(whole) // 4096
+        for i in range(60):
+            ranker.rank(f"q{i}", [f"item{j}" for j in range(50)])
+    with open_reader(path) as reader:
+        first = reader.one("SELECT rootpage FROM sqlite_master WHERE name = 'log'")
+        size = reader.one("PRAGMA page_size")
+    with path.open("r+b") as file:
+        file.seek((first - 1) * size)
+        file.write(os.urandom(64))
+    with closing(open_store(path)) as store:
+        assert store.numbers(0, 1) == [1]
+        with pytest.raises(StoreCorruptError) as found:
+            list(store.log(1, 0))
+        assert "\n" not in str(found.value)
+        assert store.check()
 
-    def check_opens(content):
-        path.write_bytes(content)
-        open_store(path).close()
 
-    for page in range(1, pages, 3):
-        damaged = bytearray(whole)
-        damaged[page * 4096 : page * 4096 + 64] = os.urandom(64)
-        check_opens(whole)  # the control: written in the same way, but undamaged
-        with pytest.raises(StoreError, match=DAMAGED):
-            check_opens(damaged)
-    with pytest.raises(StoreError, match=r"malformed|is damaged"):
-        check_opens(whole[: len(whole) // 2])
+def test_damage_after_the_first_row_is_an_error_of_the_store(tmp_path):
+    store = open_store(create(tmp_path / "s.db"))
+    store.begin()
+    store.db.execute("INSERT INTO queries (key) VALUES (CAST(x'ff' AS TEXT))")
+    with pytest.raises(StoreCorruptError, match="UTF-8"):
+        store.db.execute("SELECT key FROM queries").fetchall()
+    with pytest.raises(StoreCorruptError, match="UTF-8"):
+        list(store.db.execute("SELECT key FROM queries"))
+    store.rollback()
+    store.close()
+
+
+# --- readers and the write-ahead log ---------------------------------------------------------------------------------
+
+
+def grow_log(ranker, rounds):
+    """Write to a store in many batches, with the checkpoints of its maintenance; return the largest size of the log."""
+    wal, largest = ranker.executor.store.path.with_name("s.db-wal"), 0
+    for i in range(rounds):
+        futures = [ranker.executor.submit(Engine.rank, ranking(f"busy {i % 3}", 20)) for _ in range(20)]
+        for each in futures:
+            each.result()
+        ranker.executor.submit(lambda engine: None).result()
+        largest = max(largest, wal.stat().st_size)
+    return largest
+
+
+def ranking(query, n):
+    return with_raw_items(RankRequest(query=query, items=[Item(f"{query} {i}") for i in range(n)], k=10))
+
+
+def stopped_export(ranker):
+    lines = ranker.export()
+    next(lines)
+    yield next(lines)
+    lines.close()
+
+
+def stopped_scan(ranker):
+    with ranker.executor.store.reader() as reader:
+        scan = LedgerRepository(reader).all_ledgers()
+        yield next(scan)
+
+
+def stopped_verification(ranker):
+    """Stop a verification within its second query."""
+    with ranker.executor.store.reader() as reader:
+        seen = threading.Event()
+        proceed = threading.Event()
+
+        def progress(number):
+            seen.set()
+            proceed.wait(60)
+
+        thread = threading.Thread(target=verify, args=(reader, progress))
+        thread.start()
+        assert seen.wait(60)
+        yield None
+        proceed.set()
+        thread.join()
+
+
+def stopped_in_a_transaction(ranker):
+    """Stop where a reader must not: the control of the others."""
+    with ranker.executor.store.reader() as reader, reader.read_transaction():
+        yield reader.numbers(0, 1)
+
+
+@pytest.mark.parametrize(
+    "stopped", [None, stopped_export, stopped_scan, stopped_verification, stopped_in_a_transaction]
+)
+def test_reader_that_stops_in_the_middle_does_not_grow_the_log(tmp_path, stopped):
+    with Ranker(SQLiteStore(tmp_path / "s.db", checkpoint_pages=200), warm=False) as ranker:
+        numbers = [0] * 300 + [1, 2, 3, 4]
+        for each in [ranker.executor.submit(Engine.rank, ranking(f"q{i}", 10)) for i in numbers]:
+            each.result()
+        reading = iter(()) if stopped is None else stopped(ranker)
+        next(reading, None)
+        largest = grow_log(ranker, 150)
+        next(reading, None)
+    bounded = largest < 2 * 200 * 2_200  # the automatic checkpoint resets the log at 200 pages
+    assert bounded == (stopped is not stopped_in_a_transaction)
+
+
+def test_verification_and_replay_agree_with_a_busy_writer(tmp_path):
+    """Pages of one query are read at different times, while feedback changes entries that were read before."""
+    stop = threading.Event()
+    with Ranker(tmp_path / "s.db", policy="MCFair(beta=5)", warm=False) as ranker:
+        answers = [ranker.executor.submit(Engine.rank, ranking("q", 10)) for _ in range(600)]
+        names = [(each.result().impression, each.result().items[0].id) for each in answers]
+
+        def click():
+            for impression, item in names:
+                if stop.is_set():
+                    return
+                ranker.feedback([{"impression": impression, "item": item}])
+                ranker.rank("q", ["q 1", "q 2"], k=1)
+
+        thread = threading.Thread(target=click)
+        thread.start()
+        try:
+            while thread.is_alive():
+                with ranker.executor.store.reader() as reader:
+                    assert verify(reader) == []
+                    assert replay(reader)[2] == []
+        finally:
+            stop.set()
+            thread.join()
 
 
 def test_older_files_are_migrated(tmp_path, monkeypatch):
@@ -313,8 +540,7 @@ def test_older_files_are_migrated(tmp_path, monkeypatch):
 
 
 def test_failed_migration_changes_nothing(tmp_path, monkeypatch):
-    path = tmp_path / "s.db"
-    open_store(path).close()
+    path = create(tmp_path / "s.db")
     monkeypatch.setattr(sqlite_module, "SCHEMA_VERSION", 3)
     monkeypatch.setattr(sqlite_module, "MIGRATIONS", {2: "CREATE TABLE extra (x); ALTER TABLE absent ADD COLUMN y"})
     with pytest.raises(StoreError, match="no such table: absent"):
@@ -333,11 +559,11 @@ MOUNTS = """22 1 8:1 / / rw - ext4 /dev/sda1 rw
 def test_network_file_systems_are_refused(tmp_path, monkeypatch):
     from pathlib import Path
 
-    kind = sqlite_module.file_system
+    kind = files_module.file_system
     assert kind(Path("/srv/far away/s.db"), lambda: MOUNTS) == "nfs4"
     assert kind(Path("/srv/s.db"), lambda: MOUNTS) == "ext4"
     assert kind(Path("/elsewhere/s.db"), lambda: MOUNTS) == "ext4"
-    monkeypatch.setattr(sqlite_module, "file_system", lambda path: "cifs")
+    monkeypatch.setattr(files_module, "file_system", lambda path: "cifs")
     with pytest.raises(StoreError, match="network file system"):
         open_store(tmp_path / "s.db")
 

@@ -1,4 +1,4 @@
-"""The commands of the service: serve, verify, replay, backup and keys."""
+"""The commands of the service: serve, verify, replay, backup, restore and keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from ..errors import SettingError, StoreError
+from ..errors import MCFairError, SettingError, StoreError
 
 if TYPE_CHECKING:
     from .ranker import Ranker
@@ -76,7 +76,6 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
     ) -> None:
         """Serve rankings over HTTP and learn from feedback. Rules that are not given stay as stored."""
         from .ranker import Ranker
-        from .web.server import check_bind
         from .web.server import serve as listen
 
         for each in plugin or []:
@@ -91,10 +90,10 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
         settings = {name: value for name, value in given.items() if value is not None}
         drain_seconds = parse_duration("drain", drain) or 0.0
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        check_address(store, host, port)
         with status("opening the store; the first start on a machine compiles for about a minute"):
             ranker = Ranker(store, policy=policy, cache=cache << 20, **settings)
         try:
-            check_bind(host, ranker.has_keys)
             token = secrets.token_urlsafe(32)
             listen(
                 ranker, host, port, access_log=access_log, drain_seconds=drain_seconds, max_in_flight=max_in_flight,
@@ -107,25 +106,25 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
     @app.command()
     def verify(store: STORE = DEFAULT_STORE) -> None:
         """Verify that the counters of a store follow from its base snapshots and log; a server may be running."""
-        from .history import verify as verify_store
         from .stores import open_reader
+        from .verification import verify as verify_store
 
-        with open_reader(store) as reader, progress(reader.usage().queries) as advance:
+        with readable(store), open_reader(store) as reader, progress(reader.usage().queries) as advance:
             stored, faults = reader.usage(), verify_store(reader, advance)
-        report(faults, f"{store} is inconsistent: {len(faults)} fault(s)")
+        report(faults, f"{store} is inconsistent")
         print(f"{stored.queries:,} queries, {stored.impressions:,} impressions, {stored.events:,} events: consistent")
 
     @app.command()
     def replay(store: STORE = DEFAULT_STORE, plugin: PLUGIN = None) -> None:
         """Repeat every ranking in the log of a store, and compare lists and counters to the bit."""
-        from .history import replay as replay_store
         from .stores import open_reader
+        from .verification import replay as replay_store
 
         for each in plugin or []:
             import_plugin(each)
-        with open_reader(store) as reader, progress(reader.usage().queries) as advance:
+        with readable(store), open_reader(store) as reader, progress(reader.usage().queries) as advance:
             queries, lists, faults = replay_store(reader, advance)
-        report(faults, f"{store} cannot be reproduced: {len(faults)} difference(s) in {lists:,} lists and the counters")
+        report(faults, f"{store} cannot be reproduced in {lists:,} lists and the counters")
         print(f"{queries:,} queries, {lists:,} lists: all reproduced, counters included")
 
     @app.command()
@@ -135,9 +134,27 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
         """Write a consistent copy of a store to a new file; a server may be running."""
         from .stores import open_reader
 
-        with status(f"copying {store}"), open_reader(store) as reader:
+        with readable(store), status(f"copying {store}"), open_reader(store) as reader:
             reader.backup(to)
         print(f"{to}: {to.stat().st_size:,} bytes")
+
+    @app.command("restore")
+    def restore_backup(
+        file: Annotated[Path, typer.Argument(help="Backup to restore.")],
+        store: STORE = DEFAULT_STORE,
+        force: Annotated[
+            bool, typer.Option("--force", help="Replace an existing store, and keep it under another name.")
+        ] = False,
+    ) -> None:
+        """Restore a backup as a store, verified before and after; the server must be stopped."""
+        from .stores import locate, restore
+        from .verification import verify as verify_store
+
+        with readable(str(file)), status(f"restoring {file}"):
+            replaced = restore(file, store, force=force, check=verify_store)
+        print(f"{locate(store)}: restored from {file}")
+        if replaced is not None:
+            print(f"{replaced}: the store that was replaced")
 
     keys = typer.Typer(help="Manage the API keys of the service: add, list, revoke.", no_args_is_help=True)
     app.add_typer(keys, name="keys")
@@ -157,8 +174,11 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
     @keys.command("list")
     def list_keys(store: STORE = DEFAULT_STORE) -> None:
         """List the API keys, without their secrets."""
-        with open_admin(store) as service:
-            found = service.keys()
+        from .engine import key_info
+        from .stores import open_reader
+
+        with readable(store), open_reader(store) as reader:
+            found = [key_info(key) for key in reader.all_keys()]
         for key in found:
             print(describe_key(key))
 
@@ -167,6 +187,10 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
         id: Annotated[str, typer.Argument(help="Id of the key, as listed.")], store: STORE = DEFAULT_STORE
     ) -> None:  # fmt: skip
         """Revoke an API key."""
+        from .stores import open_reader
+
+        with open_reader(store):  # refuses a store that does not exist, where the next line would create one
+            pass
         with open_admin(store) as service:
             print(describe_key(service.revoke_key(id)))
 
@@ -219,12 +243,34 @@ def greeting(url: str, rules: ActivePolicy, store: Store, has_keys: bool) -> str
     )
 
 
+def check_address(store: str, host: str, port: int) -> None:
+    """Refuse an address that cannot be used before the store is opened, which would create it."""
+    from .stores import locate
+    from .web.server import bind, check_bind
+
+    if not locate(store).exists():
+        check_bind(host, has_keys=False)
+    bind(host, port).close()
+
+
 def report(faults: list[str], failure: str) -> None:
-    """Print the faults and raise StoreError, if there are any."""
-    for fault in faults:
-        sys.stderr.write(f"mcfair: {fault}\n")
+    """Raise StoreError with the first fault and the number of the others, if there are any."""
     if faults:
-        raise StoreError(failure)
+        others = f" (and {len(faults) - 1:,} more faults)" if len(faults) > 1 else ""
+        raise StoreError(f"{failure}: {faults[0]}{others}")
+
+
+@contextlib.contextmanager
+def readable(store: str) -> Iterator[None]:
+    """Convert every failure to read a store to one line: damaged data may lead to any error."""
+    try:
+        yield
+    except MCFairError as error:
+        if store.rpartition("/")[2] in str(error):
+            raise
+        raise StoreError(f"{store} cannot be read: {error}") from error
+    except Exception as error:
+        raise StoreError(f"{store} is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
 
 @contextlib.contextmanager

@@ -471,7 +471,7 @@ class Engine:
 
     def usage(self) -> Usage:
         """Count what is stored."""
-        return self.store.usage()
+        return Usage(**self.store.usage()._asdict())
 
     # --- rules -------------------------------------------------------------------------------------------------------
 

@@ -5,8 +5,9 @@ and resolves the futures after the commit: nothing is acknowledged before it is 
 
 An event loop may attach itself and execute small operations on its own thread, because handing each operation to
 another thread and back costs more than ranking does: both threads compete for Python's global interpreter lock. The
-loop also commits itself while commits are fast. When they are slow, and for large operations, the writer thread takes
-over, so that a slow disk does not block requests that do not need it.
+writer thread commits, because a commit may hang with the disk. While commits are fast, the loop waits for it, for a
+bounded time: without competition for the lock the commit ends sooner. When commits are slow, and for large operations,
+the loop goes on, so that a slow disk does not block requests that do not need it.
 
 Exactly one thread uses the engine and the store at any time. Without an attached loop it is the writer. With a loop,
 the single variable `engine_busy` records the owner. Only the loop thread changes it: it sets it before it starts a
@@ -17,8 +18,8 @@ While it is set, the loop starts no other batch.
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
-import sqlite3
 import threading
 import time
 from collections import deque
@@ -29,7 +30,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from ..errors import MCFairError, StoreError, UnavailableError
 from .engine import Engine
-from .stores import Store
+from .stores import Store, StoreConflictError, StoreUnavailableError
 
 __all__ = ["QUEUE", "GroupCommit"]
 
@@ -55,7 +56,18 @@ BATCH_SECONDS = 0.005
 """Maximum time that an event loop spends on one batch before other callbacks run."""
 
 FAST_COMMIT, COMMIT_AVERAGE_WINDOW = 0.003, 16
-"""Mean commit time, in seconds, up to which an event loop commits itself; and the window of the moving average."""
+"""Mean commit time, in seconds, up to which an event loop waits for commits; and the window of the moving average."""
+
+COMMIT_WAIT = 0.02
+"""Maximum time that an event loop waits for one commit, in seconds; other callbacks do not run meanwhile."""
+
+NOT_WRITABLE = "the store cannot be written"
+"""The text for clients and probes. The cause may name paths, so it is logged instead."""
+
+MAX_LOGGED = 1_000
+"""Maximum number of different causes that are logged for data that cannot be read."""
+
+logger = logging.getLogger("mcfair.service")
 
 
 class WorkItem:
@@ -89,12 +101,44 @@ class Batch(NamedTuple):
     """The operations of one transaction, as an event loop hands them to the writer.
 
     If `executed`, the transaction is open and the writer commits it, or rolls it back because of `error`; otherwise
-    the writer executes the operations first.
+    the writer executes the operations first. If the loop waits for the commit, `handover` decides which thread
+    finishes the batch.
     """
 
     items: list[WorkItem]
     executed: bool
     error: Exception | None
+    handover: Handover | None = None
+
+
+class Handover:
+    """Decide which thread finishes a batch: the loop that waits for its commit, or the writer after the loop gave up.
+
+    The thread that removes the only claim decides; removing it is atomic. A bare lock signals the end of the commit,
+    because a condition variable would cost more than everything else here.
+    """
+
+    def __init__(self) -> None:
+        self.claim = [True]
+        self.committed = threading.Lock()
+        self.committed.acquire()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the commit on the thread of the loop; return whether the loop finishes the batch."""
+        return self.committed.acquire(timeout=seconds) or not self.decide()
+
+    def commit_ended(self) -> bool:
+        """Report the end of the commit on the writer thread; return whether the loop finishes the batch."""
+        waiting = self.decide()
+        self.committed.release()
+        return waiting
+
+    def decide(self) -> bool:
+        """Remove the claim; return whether it was still there."""
+        try:
+            return self.claim.pop()
+        except IndexError:
+            return False
 
 
 class GroupCommit:
@@ -111,7 +155,8 @@ class GroupCommit:
     def __init__(self, store: Store, engine: Engine, max_queued: int = QUEUE) -> None:
         self.store, self.engine, self.max_queued = store, engine, max_queued
         self.batch_listeners: list[Callable[[int, float], None]] = []
-        self.store_error: str | None = None
+        self.write_error: str | None = None  # why the last write failed; None if it succeeded
+        self.unreadable: set[str] = set()  # damage that was logged: it does not go away while the process runs
         self.closing = self.cache_stale = False
         self.lock = threading.Lock()
         self.inbox: queue.SimpleQueue[WorkItem | Batch | None] = queue.SimpleQueue()
@@ -123,6 +168,16 @@ class GroupCommit:
         self.commit_seconds = 0.0
         self.writer = threading.Thread(target=self.run_writer, name="mcfair-writer", daemon=True)
         self.writer.start()
+
+    @property
+    def store_error(self) -> str | None:
+        """A text for clients if the store cannot be written now, else None. The log has the cause."""
+        if self.write_error is None:
+            try:
+                self.store.check_attached()
+            except StoreUnavailableError as error:
+                self.begin_episode(error)
+        return None if self.write_error is None else NOT_WRITABLE
 
     # --- submitting --------------------------------------------------------------------------------------------------
 
@@ -221,7 +276,7 @@ class GroupCommit:
                 items.extend(self.pending)
                 self.pending.clear()
             if error is None and self.commit_seconds < FAST_COMMIT:
-                self.commit_in_loop(items)
+                self.await_commit(items)
             else:
                 self.inbox.put(Batch(items, True, error))
         else:
@@ -238,13 +293,14 @@ class GroupCommit:
             if time.perf_counter() > end:
                 return
 
-    def commit_in_loop(self, items: list[WorkItem]) -> None:
-        """Commit a batch on the loop's thread, and schedule the next one."""
-        with self.timed(items):
-            self.commit_batch(items, None)
-        self.engine_busy = False
-        resolve_each(items)
-        self.schedule_step()
+    def await_commit(self, items: list[WorkItem]) -> None:
+        """Commit a batch on the writer thread and wait for it; if that takes long, the writer calls back later."""
+        handover = Handover()
+        self.inbox.put(Batch(items, True, None, handover))
+        if handover.wait(COMMIT_WAIT):
+            self.engine_busy = False
+            resolve_each(items)
+            self.schedule_step()
 
     def schedule_step(self) -> None:
         """Schedule a step for the next iteration of the loop, so that requests of this iteration share its batch."""
@@ -304,6 +360,8 @@ class GroupCommit:
                 self.commit_batch(batch.items, batch.error)
             else:
                 self.execute_and_commit(batch.items)
+        if batch.handover is not None and batch.handover.commit_ended():
+            return
         unresolved = batch.items
         if time.monotonic() >= self.next_compaction:
             resolve_all(unresolved)
@@ -363,13 +421,13 @@ class GroupCommit:
                 begun = time.perf_counter()
                 self.store.commit()
                 if wrote:  # a commit without changes does not touch the disk, so it proves nothing
-                    self.store_error = None
+                    self.end_episode()
                     self.commit_seconds += (time.perf_counter() - begun - self.commit_seconds) / COMMIT_AVERAGE_WINDOW
         except Exception as error:
             self.roll_back(error)
             if is_store_failure(error):
                 for each in items:
-                    each.error = UnavailableError(f"the store cannot be written, and nothing was changed: {error}")
+                    each.error = UnavailableError(f"{NOT_WRITABLE}, and nothing was changed")
             elif len(items) > 1:  # isolate the operation that failed: repeat each in a transaction of its own
                 for each in items:
                     self.execute_and_commit([each])
@@ -377,14 +435,35 @@ class GroupCommit:
                 items[0].error = error
 
     def roll_back(self, error: Exception) -> None:
-        """Roll back to the committed state, and record the error if the store caused it."""
-        self.store_error = f"{type(error).__name__}: {error}" if is_store_failure(error) else None
+        """Roll back to the committed state; log the error if the store caused it."""
+        if is_store_failure(error):
+            self.begin_episode(error)
+        elif isinstance(error, StoreError) and not isinstance(error, StoreConflictError):
+            self.log_unreadable(error)
         self.cache_stale = True
         try:
             self.store.rollback()
             self.recover()
-        except (MCFairError, sqlite3.Error) as further:
-            self.store_error = f"{self.store_error or type(error).__name__}; {further}"
+        except Exception as further:
+            self.begin_episode(further)
+
+    def log_unreadable(self, error: Exception) -> None:
+        """Log damaged or unreadable data, each cause once."""
+        if str(error) not in self.unreadable and len(self.unreadable) < MAX_LOGGED:
+            self.unreadable.add(str(error))
+            logger.error("stored data cannot be read: %s", error)
+
+    def begin_episode(self, error: Exception) -> None:
+        """Record that the store cannot be written; log the cause if it could be written before."""
+        if self.write_error is None:
+            logger.error("%s: %s", NOT_WRITABLE, error)
+        self.write_error = str(error)
+
+    def end_episode(self) -> None:
+        """Record that the store can be written; log it if it could not before."""
+        if self.write_error is not None:
+            logger.warning("the store can be written again")
+        self.write_error = None
 
     def recover(self) -> None:
         """Drop the engine's cache after a rollback; if that fails, the next transaction tries again."""
@@ -399,14 +478,14 @@ class GroupCommit:
         try:
             self.store.begin()
             self.recover()
-            if self.store_error is not None:
+            if self.write_error is not None:
                 self.store.probe()
             self.engine.compact_expired(COMPACTION_SECONDS)
             self.store.commit()
             if idle or time.monotonic() >= self.next_maintenance:
                 self.store.maintain()
                 self.next_maintenance = time.monotonic() + MAINTENANCE_INTERVAL
-            self.store_error = None
+            self.end_episode()
         except Exception as error:
             self.roll_back(error)
         self.next_compaction = time.monotonic() + COMPACTION_INTERVAL
@@ -433,8 +512,8 @@ class GroupCommit:
 
 
 def is_store_failure(error: Exception) -> bool:
-    """Return whether an error is one of the disk or the database, and not of the operation."""
-    return isinstance(error, (sqlite3.Error, OSError)) and not isinstance(error, sqlite3.IntegrityError)
+    """Return whether an error means that the store cannot be written, whatever the operation."""
+    return isinstance(error, StoreUnavailableError | OSError)
 
 
 def resolve_all(items: list[WorkItem]) -> None:

@@ -1,10 +1,10 @@
-"""Everything derived from stored logs: query state, fairness, export, verification and replay."""
+"""Reports on stored logs: the state of a query, fairness over all queries, export."""
 
 from __future__ import annotations
 
 import datetime
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -13,25 +13,15 @@ import numpy as np
 from ..analysis.limits import fairness_floor
 from ..arrays import FloatArray, IntArray
 from ..data.dataset import Dataset
-from ..errors import StoreError
 from ..metrics.exposure import query_unfairness
 from .ledger import Ledger
-from .records import (
-    Candidates,
-    FeedbackHistory,
-    Snapshot,
-    decode_flips,
-    decode_impression,
-    decode_positions,
-    decode_snapshot,
-    encode,
-)
-from .repository import LedgerRepository
+from .records import Candidates, decode_positions
+from .repository import PAGE_SIZE, LedgerRepository
 from .rules import Version
-from .stores import KIND_FEEDBACK, KIND_IMPRESSION, Store
+from .stores import KIND_IMPRESSION, LogEntry, Store
 from .wire import Fairness, GroupFairness, ItemState, QueryState
 
-__all__ = ["export", "fairness", "replay", "to_datetime", "verify"]
+__all__ = ["export", "fairness", "query_state", "to_datetime"]
 
 
 def to_datetime(time: int) -> datetime.datetime:
@@ -132,18 +122,27 @@ def export(store: Store) -> Iterator[bytes]:
     line = msgspec.json.Encoder().encode
     for version in repository.versions.values():
         yield line({"version": version.number, "since": to_datetime(version.since), "rules": version.rules}) + b"\n"
-    for number in repository.numbers():
-        ledger = repository.ledger(number)
+    for ledger in repository.all_ledgers():
         yield line({"query": ledger.key.hex(), "visits": ledger.visits, "items": exported_items(ledger)}) + b"\n"
-        for entry in store.log(number, store.base(number)):
-            if entry.kind == KIND_IMPRESSION:
-                impression, candidates, _ = repository.impression(ledger, entry)
-                shown = candidates.rows[decode_positions(impression.shown)].tolist()
-                yield line({
-                    "query": ledger.key.hex(), "impression": entry.seq, "time": to_datetime(entry.time),
-                    "version": entry.version, "policy": impression.policy, "items": [ledger.ids[row] for row in shown],
-                    "bits": list(impression.bits(entry.bits)),
-                }) + b"\n"  # fmt: skip
+        after = store.base(ledger.number)
+        while after < ledger.seq:
+            with store.read_transaction():
+                page = list(islice(store.log(ledger.number, after, ledger.seq), PAGE_SIZE))
+                lines = [line(exported_impression(repository, ledger, entry)) + b"\n"
+                         for entry in page if entry.kind == KIND_IMPRESSION]  # fmt: skip
+            yield from lines
+            after = page[-1].seq if page else ledger.seq
+
+
+def exported_impression(repository: LedgerRepository, ledger: Ledger, entry: LogEntry) -> dict[str, Any]:
+    """Export an impression: the items shown and the feedback on them."""
+    impression, candidates, _ = repository.impression(ledger, entry)
+    shown = candidates.rows[decode_positions(impression.shown)].tolist()
+    return {
+        "query": ledger.key.hex(), "impression": entry.seq, "time": to_datetime(entry.time), "version": entry.version,
+        "policy": impression.policy, "items": [ledger.ids[row] for row in shown],
+        "bits": list(impression.bits(entry.bits)),
+    }  # fmt: skip
 
 
 def exported_items(ledger: Ledger) -> list[dict[str, Any]]:
@@ -159,94 +158,3 @@ def exported_items(ledger: Ledger) -> list[dict[str, Any]]:
         }
         for row in range(ledger.rows) if row not in ledger.deleted
     ]  # fmt: skip
-
-
-# --- verification ----------------------------------------------------------------------------------------------------
-
-Progress = Callable[[int], None]
-"""Called with the number of each query that is done."""
-
-
-def verify(store: Store, progress: Progress = lambda done: None) -> list[str]:
-    """Verify that base snapshot + log = counters for every query; return the faults found.
-
-    Applying the log to the base must reproduce every later snapshot, the feedback state of each impression must follow
-    from its feedback entries, and nothing may be missing.
-    """
-    faults = store.check()
-    repository = LedgerRepository(store)
-    for number in repository.numbers():
-        try:
-            faults += [f"query {number}: {fault}" for fault in query_faults(repository, number)]
-        except (StoreError, msgspec.MsgspecError, ValueError, LookupError, zlib.error) as error:
-            faults.append(f"query {number}: {error}")
-        progress(number)
-    return faults
-
-
-def query_faults(repository: LedgerRepository, number: int) -> Iterator[str]:
-    """Verify one query; yield the faults found."""
-    store = repository.store
-    snapshots = {seq: decode_snapshot(body) for seq, body in store.snapshots(number)}
-    base = store.base(number)
-    if base and base not in snapshots:
-        yield f"the base snapshot at entry {base} is missing"
-        return
-    ledger = repository.ledger(number, from_base=True)
-    stored: dict[int, bytes | None] = {}
-    bits: dict[int, bytearray] = {}
-    feedback: dict[int, FeedbackHistory] = {}
-    for entry in store.log(number, ledger.seq):
-        repository.apply(ledger, entry)
-        if entry.kind == KIND_IMPRESSION:
-            stored[entry.seq], bits[entry.seq] = entry.bits, decode_impression(entry.body).bits(None)
-        elif entry.kind == KIND_FEEDBACK:
-            changes = decode_flips(entry.body)
-            for rank, _, before, after in changes.changes:
-                if changes.impression in bits:
-                    if bits[changes.impression][rank] != before:
-                        yield f"feedback {entry.seq} counts rank {rank + 1} of impression {changes.impression} twice"
-                    bits[changes.impression][rank] = after
-            feedback.setdefault(changes.impression, []).extend(changes.history(entry.seq))
-        if entry.seq in snapshots and differ(ledger.snapshot(), snapshots[entry.seq]):
-            yield f"base and log up to entry {entry.seq} do not reproduce the snapshot there"
-    if unreached := [seq for seq in snapshots if not base <= seq <= ledger.seq]:
-        yield f"the snapshot at entry {unreached[0]} is outside the log"
-    for seq, known in stored.items():
-        if known != (encode(feedback[seq]) if seq in feedback else None):
-            yield f"the feedback state of impression {seq} does not follow from its feedback entries"
-    if any((block.F < 0).any() or (block.C < 0).any() for block in ledger.blocks.values()):
-        yield "a counter is negative"
-    if ledger.rows > len(ledger.ids):
-        yield f"the ledger has {ledger.rows} rows, but {len(ledger.ids)} items are stored"
-
-
-def differ(a: Snapshot, b: Snapshot) -> bool:
-    """Return whether two snapshots differ."""
-    return encode(a) != encode(b)
-
-
-def replay(store: Store, progress: Progress = lambda done: None) -> tuple[int, int, list[str]]:
-    """Repeat every decision in the log from the base of each query, and compare the lists.
-
-    Returns the number of queries and of lists, and the differences.
-    """
-    repository = LedgerRepository(store)
-    queries = lists = 0
-    faults = []
-    for number in repository.numbers():
-        ledger = repository.ledger(number, from_base=True)
-        for entry in store.log(number, ledger.seq):
-            if entry.kind == KIND_IMPRESSION:
-                decision, _, _ = repository.repeat_decision(ledger, entry)
-                impression = decode_impression(entry.body)
-                lists += 1
-                if not np.array_equal(decision.pi, decode_positions(impression.policy_list or impression.shown)):
-                    faults.append(f"query {number}: the replayed list {entry.seq} differs from the stored one")
-            repository.apply(ledger, entry)
-        live = repository.ledger(number)
-        if differ(ledger.snapshot(), live.snapshot()):
-            faults.append(f"query {number}: the replayed counters differ from the current ones")
-        queries += 1
-        progress(number)
-    return queries, lists, faults

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from ..errors import StoreError, UnavailableError
 from ..policies.base import Policy
 from ..service import history, methods
 from .calls import Call, declared_by
+from .clock import Clock
 from .engine import CACHE, KEY_PREFIX, Engine, hash_secret
 from .group_commit import QUEUE, GroupCommit
 from .rules import change_rules
@@ -95,10 +95,11 @@ class Ranker:
         max_queued: int = QUEUE,
         cache: int = CACHE,
         warm: bool = True,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], int] | None = None,
         executor_class: type[GroupCommit] = GroupCommit,
         **settings: Any,
     ) -> None:
+        clock = Clock() if clock is None else clock
         opened = open_store(store) if isinstance(store, str | Path) else store
         try:
             opened.begin()
@@ -205,18 +206,18 @@ def report(executor: GroupCommit, events: list[Event], *, retract: bool = False)
 def fairness(executor: GroupCommit) -> Fairness:
     """Compute fairness. It reads every query, concurrently with other operations."""
     now = executor.submit(Engine.now).result()
-    with readable(), executor.store.reader() as store:
+    with readable(executor), executor.store.reader() as store:
         return history.fairness(store, now)
 
 
 def export(executor: GroupCommit) -> Iterator[dict[str, Any]]:
     """Iterate over the entries of an export."""
-    return map(msgspec.json.decode, export_lines(executor.store))
+    return map(msgspec.json.decode, export_lines(executor))
 
 
-def export_lines(store: Store) -> Iterator[bytes]:
+def export_lines(executor: GroupCommit) -> Iterator[bytes]:
     """Iterate over everything that is stored, as JSON lines."""
-    with readable(), store.reader() as reader:
+    with readable(executor), executor.store.reader() as reader:
         yield from history.export(reader)
 
 
@@ -248,12 +249,13 @@ EXECUTION: dict[str, Callable[..., Any]] = {
 
 
 @contextmanager
-def readable() -> Iterator[None]:
-    """Convert errors of reading the store to UnavailableError."""
+def readable(executor: GroupCommit) -> Iterator[None]:
+    """Convert errors of reading the store to UnavailableError; log the cause, which may name paths."""
     try:
         yield
-    except (StoreError, sqlite3.Error, OSError) as error:
-        raise UnavailableError(f"the store cannot be read: {error}") from error
+    except (StoreError, OSError) as error:
+        executor.log_unreadable(error)
+        raise UnavailableError("the store cannot be read") from error
 
 
 def warm_up(engine: Engine) -> None:

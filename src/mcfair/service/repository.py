@@ -24,13 +24,23 @@ from .records import (
     decode_snapshot,
 )
 from .rules import Rules, Version
-from .stores import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store
+from .stores import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoreCorruptError
 from .wire import PolicyChange
 
-__all__ = ["LedgerRepository"]
+__all__ = ["PAGE_SIZE", "UNREADABLE", "LedgerRepository"]
 
 PAGE_SIZE = 256
-"""Query numbers read from a store at a time."""
+"""Query numbers, or entries of a log, that are read from a store in one transaction.
+
+Scans over a store hold no transaction between pages, so that a slow one does not keep the write-ahead log from being
+checkpointed. What they report of a query is consistent in itself; different queries are read at different times.
+"""
+
+UNREADABLE = (
+    msgspec.MsgspecError, zlib.error, ValueError, LookupError, TypeError, ArithmeticError, AttributeError,
+    AssertionError, MemoryError,
+)  # fmt: skip
+"""Errors that decoding and applying damaged rows may end in."""
 
 CACHED_POLICIES = 64
 CACHED_SETS = 64
@@ -109,15 +119,16 @@ class LedgerRepository:
     def ledger(self, number: int, before: LogEntry | None = None, *, from_base: bool = False) -> Ledger:
         """Load the ledger of a query, as it is, as it was before a log entry, or as it is in the base snapshot."""
         try:
-            return self.rebuild(number, before, from_base)
-        except (msgspec.MsgspecError, ValueError, LookupError, zlib.error) as error:
-            raise StoreError(f"query {number} cannot be read: {type(error).__name__}: {error}") from error
+            with self.store.read_transaction():
+                return self.rebuild(number, before, from_base)
+        except UNREADABLE as error:
+            raise StoreCorruptError(f"query {number} cannot be read: {type(error).__name__}: {error}") from error
 
     def rebuild(self, number: int, before: LogEntry | None, from_base: bool) -> Ledger:
         """Rebuild a ledger from a snapshot and the log entries after it."""
         key = self.store.key_of(number)
         if key is None:
-            raise StoreError(f"query {number} does not exist")
+            raise StoreCorruptError(f"query {number} does not exist")
         ledger = self.empty(number, key)
         ledger.add_items(self.store.items(number))
         until = self.store.base(number) if from_base else before.seq - 1 if before else None
@@ -125,7 +136,7 @@ class LedgerRepository:
         if found is not None:
             ledger.restore(decode_snapshot(found))
         elif (base := self.store.base(number)) > 0:
-            raise StoreError(f"query {number} has no snapshot at its base, entry {base}")
+            raise StoreCorruptError(f"query {number} has no snapshot at its base, entry {base}")
         if not from_base:
             for entry in self.store.log(number, ledger.seq, until):
                 self.apply(ledger, entry)
@@ -134,7 +145,9 @@ class LedgerRepository:
     def apply(self, ledger: Ledger, entry: LogEntry) -> None:
         """Apply a log entry to a ledger."""
         if entry.seq != ledger.seq + 1:
-            raise StoreError(f"the log of query {ledger.number} has a gap between entries {ledger.seq} and {entry.seq}")
+            raise StoreCorruptError(
+                f"the log of query {ledger.number} has a gap between entries {ledger.seq} and {entry.seq}"
+            )
         version = self.versions[entry.version]
         if entry.kind == KIND_IMPRESSION:
             impression, candidates, version = self.impression(ledger, entry)
@@ -193,9 +206,12 @@ class LedgerRepository:
         return decide(version.policy, view, rng, version.theta, self.scratch, p)
 
     def all_ledgers(self) -> Iterator[Ledger]:
-        """Load the ledger of every query, one at a time."""
+        """Load the ledger of every query, one at a time, except queries that are deleted meanwhile."""
         for number in self.numbers():
-            yield self.ledger(number)
+            with self.store.read_transaction():
+                ledger = None if self.store.key_of(number) is None else self.ledger(number)
+            if ledger is not None:
+                yield ledger
 
     def numbers(self) -> Iterator[int]:
         """Iterate over the numbers of all queries."""

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from .sqlite import SQLiteStore, locate, open_reader, open_store, read_lock_note
-from .store import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoredDeletion, StoredKey
+from .errors import StoreConflictError, StoreCorruptError, StoreUnavailableError
+from .files import locate, read_lock_note
+from .restoring import restore
+from .sqlite import SQLiteStore, open_reader, open_store
+from .store import (
+    KIND_DELETION,
+    KIND_FEEDBACK,
+    KIND_IMPRESSION,
+    LogEntry,
+    Store,
+    StoredCounts,
+    StoredDeletion,
+    StoredKey,
+)
 
 __all__ = [
     "KIND_DELETION",
@@ -12,10 +24,15 @@ __all__ = [
     "LogEntry",
     "SQLiteStore",
     "Store",
+    "StoreConflictError",
+    "StoreCorruptError",
+    "StoreUnavailableError",
+    "StoredCounts",
     "StoredDeletion",
     "StoredKey",
     "locate",
     "open_reader",
     "open_store",
     "read_lock_note",
+    "restore",
 ]

@@ -1,28 +1,38 @@
 """A store in SQLite, in a file or in memory.
 
 The file is in WAL mode with `synchronous=FULL`, so a commit is an fsync of the write-ahead log. Exactly one connection
-writes and checkpoints; others only read. An advisory lock on a file beside the database keeps a second server out; the
-operating system releases it when the process ends, however it ends.
+writes and checkpoints; others only read. `files` has the locks that keep a second writer out. Opening a file reads its
+header and its schema only, so that it takes the same time whatever the size; damage is found by reading.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
+import ctypes
 import secrets
-import sqlite3
-import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
 from pathlib import Path
-from urllib.parse import quote
 
 from ...errors import StoreError
-from ..wire import Usage
-from .store import LogEntry, StoredDeletion, StoredKey
+from .backups import write_copy
+from .connection import SQLiteConnection, connect
+from .errors import StoreCorruptError, StoreUnavailableError
+from .files import (
+    Inode,
+    StoreLock,
+    beside,
+    check_regular,
+    descriptors,
+    inode_of,
+    locate,
+    read_lock_note,
+    refuse_network,
+)
+from .store import LogEntry, StoredCounts, StoredDeletion, StoredKey
 
-__all__ = ["SCHEMA_VERSION", "SQLiteStore", "locate", "open_reader", "open_store", "read_lock_note"]
+__all__ = ["SCHEMA_VERSION", "SQLiteStore", "open_reader", "open_store"]
 
 APPLICATION = 0x6D634661  # "mcFa": identifies our files to us and to `file`
 SCHEMA_VERSION = 2
@@ -62,27 +72,13 @@ INSERT_ITEMS = {
 }
 """INSERT statements by number of rows: executing a statement costs more than a row, so rows are inserted in bulk."""
 
-NETWORK_FILE_SYSTEMS = {
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "smbfs",
-    "afs",
-    "ceph",
-    "lustre",
-    "fuse.sshfs",
-    "fuse.glusterfs",
-    "glusterfs",
-}
-
 CHECKPOINT_ROWS = 2_000  # rows written since the last checkpoint that make `maintain` checkpoint again
 CHECKPOINT_AT_LATEST = 8_000  # pages in the write-ahead log at which a commit checkpoints, even under load
 PAGE = 2_048  # bytes; commits write whole pages, and each changes a few small rows in as many pages
 
-FULL_CHECK_BYTES = 64 << 20  # files up to this size get a full integrity check when opened
-
-URL = "sqlite:///"
+FIRST_PAGE, LOG_PAGE, SNAPSHOT_PAGE = 8, 256, 8
+"""Rows that the first statement reads of a log (often they are enough), every further one, and each of the snapshots
+of a query. No read transaction is open between statements."""
 
 
 def open_store(where: str | Path) -> SQLiteStore:
@@ -92,47 +88,46 @@ def open_store(where: str | Path) -> SQLiteStore:
 
 @contextlib.contextmanager
 def open_reader(where: str | Path) -> Iterator[SQLiteStore]:
-    """Open a read-only snapshot of what a store has committed; a server may keep writing to it."""
+    """Open what a store has committed read-only; a server may keep writing to it.
+
+    Every statement sees the newest committed state, so that a reader that stops in the middle does not keep the
+    write-ahead log from being checkpointed. `SQLiteStore.read_transaction` reads several rows from one state.
+    """
     store = SQLiteStore(locate(where), reading=True)
     try:
-        store.db.execute("BEGIN")
-        store.numbers(0, 1)  # the first read fixes the snapshot that this transaction sees
         yield store
     finally:
         store.close()
-
-
-def locate(where: str | Path) -> Path:
-    """Return the path of a store's file."""
-    text = str(where)
-    if "://" in text and not text.startswith(URL):
-        raise StoreError(f"cannot open {text}: expected {URL}PATH, a path or memory:")
-    path = Path(text.removeprefix(URL))
-    if not path.name:
-        raise StoreError(f"cannot open {text!r}: expected {URL}PATH, a path or memory:")
-    return path
 
 
 class SQLiteStore:
     """A `Store` in an SQLite file, or in memory if there is no path.
 
     With `reading` the file is opened read-only while another process may write. A store in memory can start as a copy
-    of the database `source`.
+    of the database `source`. A commit checkpoints once there are `checkpoint_pages` in the write-ahead log. A file that
+    was created here and never committed to is removed at the end.
     """
 
-    def __init__(self, path: Path | None, *, reading: bool = False, source: sqlite3.Connection | None = None) -> None:
-        self.path, self.reading = path, reading
-        self.lock: int | None = None
+    def __init__(
+        self, path: Path | None, *, reading: bool = False, source: SQLiteConnection | None = None,
+        checkpoint_pages: int | None = None,
+    ) -> None:  # fmt: skip
+        self.checkpoint_pages = CHECKPOINT_AT_LATEST if checkpoint_pages is None else checkpoint_pages
+        self.path, self.reading = None if path is None else locate(path), reading
+        self.lock: StoreLock | None = None
+        self.inode: Inode | None = None
+        self.files: dict[str, Inode | None] = {}
         self.checkpointed = 0
+        self.used = False
         # Serialises copies of a store in memory with its transactions. SQLite does that itself for files.
         self.transaction_lock = threading.Lock()
-        if path is not None and not reading:
-            refuse_network(path)
-            self.lock = acquire_lock(path)
         with contextlib.ExitStack() as undo:
             undo.callback(self.release)
-            self.db = connect(path, reading)
-            undo.callback(self.db.close)
+            self.claim()
+            self.db = connect(self.path, reading=reading)
+            if self.inode is not None:
+                descriptors.connected(self.inode)
+            undo.callback(self.disconnect)
             if source is not None:
                 source.backup(self.db)
             self.prepare()
@@ -142,6 +137,24 @@ class SQLiteStore:
         return "in memory" if self.path is None else str(self.path)
 
     # --- opening -----------------------------------------------------------------------------------------------------
+
+    def claim(self) -> None:
+        """Lock the file for writing, or check that it can be read."""
+        path = self.path
+        if path is None:
+            return
+        if not self.reading:
+            refuse_network(path)
+            self.lock = StoreLock(path)
+            self.files[str(path)] = self.inode = self.lock.inode
+            return
+        try:
+            check_regular(path, path.stat())
+        except (FileNotFoundError, NotADirectoryError):
+            raise StoreError(f"{path} does not exist") from None
+        except OSError as error:
+            raise StoreError(f"cannot open {path}: {error.strerror}") from error
+        self.files[str(path)] = self.inode = inode_of(path)
 
     def prepare(self) -> None:
         """Validate the file, create or migrate its tables, and read the secret."""
@@ -168,11 +181,13 @@ class SQLiteStore:
             else:
                 self.open_for_writing(empty, version)
             self.secret = dict(self.db.execute("SELECT name, value FROM meta").fetchall())["secret"]
-        except (sqlite3.Error, KeyError) as error:
-            raise StoreError(f"cannot use {self.path}: {error}") from error
+        except (StoreCorruptError, KeyError) as error:
+            raise StoreCorruptError(f"{self.path} is damaged ({error}): restore a backup") from error
+        except StoreUnavailableError as error:
+            raise StoreUnavailableError(f"cannot use {self.path}: {error}") from error
 
     def open_for_writing(self, empty: bool, version: int) -> None:
-        """Configure durability, check the integrity of a small file, and create or migrate the tables."""
+        """Configure durability, and create or migrate the tables."""
         if self.path is not None:
             if empty:
                 self.db.execute(f"PRAGMA page_size = {PAGE}")
@@ -180,9 +195,7 @@ class SQLiteStore:
             if mode != "wal":
                 raise StoreError(f"{self.path} cannot be written safely: journal mode is {mode!r}, expected 'wal'")
             self.db.execute("PRAGMA synchronous = FULL")
-            self.db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_AT_LATEST}")
-            if not empty and self.path.stat().st_size <= FULL_CHECK_BYTES and (faults := self.check()):
-                raise StoreError(f"{self.path} is damaged ({faults[0]}): restore a backup")
+            self.db.execute(f"PRAGMA wal_autocheckpoint = {self.checkpoint_pages}")
         self.db.execute("BEGIN IMMEDIATE")
         if empty:
             for statement in SCHEMA.split(";"):
@@ -195,20 +208,46 @@ class SQLiteStore:
                     self.db.execute(statement)
         self.db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         self.db.execute("COMMIT")
+        if self.path is not None:
+            for suffix in ("-wal", "-shm"):
+                self.files[f"{self.path}{suffix}"] = inode_of(f"{self.path}{suffix}")
+
+    def check_attached(self) -> None:
+        """See `Store`. SQLite itself would go on writing to files that have no name any more."""
+        for path, inode in self.files.items():
+            if inode_of(path) != inode:
+                raise StoreUnavailableError(
+                    f"{path} was deleted or replaced while in use: put the file back, or stop the service and restore "
+                    "a backup"
+                )
+
+    def disconnect(self) -> None:
+        """Close the connection, unless closing it would touch the files of another database."""
+        try:
+            if not self.reading:
+                self.check_attached()
+            self.db.close()  # closing the last connection checkpoints and removes the write-ahead log
+        except StoreUnavailableError:
+            # The write-ahead log would be removed by its name, which may be that of a new database by now. The
+            # connection stays open until the process ends: a reference that is never dropped prevents its closing.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.db))
+        if self.inode is not None:
+            descriptors.disconnected(self.inode)
 
     def release(self) -> None:
-        """Release the lock file."""
-        if self.lock is not None:
-            self.write_lock_note(b"")
-            os.close(self.lock)
-            self.lock = None
+        """Release the locks, and remove a file that was created here but never used."""
+        lock, self.lock = self.lock, None
+        if lock is not None:
+            lock.write_note(b"")
+            if lock.created and not self.used and inode_of(lock.path) == lock.inode:
+                for suffix in ("", "-wal", "-shm", ".lock"):
+                    beside(lock.path, suffix).unlink(missing_ok=True)
+            lock.release()
 
     def write_lock_note(self, note: bytes) -> None:
         """See `Store`. Only the owner of the file can read the note."""
         if self.lock is not None:
-            with contextlib.suppress(OSError):  # on a full disk there is no note, which is no reason to stop
-                os.ftruncate(self.lock, 0)
-                os.pwrite(self.lock, note, 0)
+            self.lock.write_note(note)
 
     def one(self, sql: str, *values: object) -> object:
         """Return the first value of the first row, None if there is no row."""
@@ -228,10 +267,13 @@ class SQLiteStore:
         self.db.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        """See `Store`."""
+        """See `Store`. Rows that were written to files without a name are lost, so they are not committed."""
+        self.check_attached()
         self.db.execute("COMMIT")
+        self.used = True
         if self.path is None:
             self.transaction_lock.release()
+        self.check_attached()
 
     def rollback(self) -> None:
         """See `Store`."""
@@ -239,6 +281,23 @@ class SQLiteStore:
             self.db.execute("ROLLBACK")
             if self.path is None:
                 self.transaction_lock.release()
+
+    @contextlib.contextmanager
+    def read_transaction(self) -> Iterator[None]:
+        """See `Store`."""
+        if self.db.in_transaction:
+            yield
+            return
+        self.db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self.rollback_reading()
+
+    def rollback_reading(self) -> None:
+        """End a read transaction, which SQLite may have ended itself after an error."""
+        if self.db.in_transaction:
+            self.db.execute("ROLLBACK")
 
     def probe(self) -> None:
         """See `Store`."""
@@ -257,13 +316,14 @@ class SQLiteStore:
 
     def close(self) -> None:
         """See `Store`."""
-        self.db.close()  # closing the last connection checkpoints and removes the write-ahead log
+        self.disconnect()
         self.release()
 
     @contextlib.contextmanager
     def reader(self) -> Iterator[SQLiteStore]:
         """See `Store`."""
         if self.path is not None:
+            self.check_attached()
             with open_reader(self.path) as other:
                 yield other
         else:
@@ -275,46 +335,34 @@ class SQLiteStore:
                 other.close()
 
     def backup(self, path: Path) -> None:
-        """See `Store`. The copy gets its final name only once it is complete."""
-        if path.exists():
-            raise StoreError(f"{path} exists already: a backup never overwrites a file")
-        try:
-            handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        except OSError as error:
-            raise StoreError(f"cannot write {path}: {error.strerror}") from error
-        os.close(handle)
-        try:
-            copy = sqlite3.connect(draft)
-            with contextlib.closing(copy):
-                self.db.backup(copy)
-                copy.execute("PRAGMA journal_mode = DELETE")
-            with Path(draft).open("rb") as written:
-                os.fsync(written.fileno())
-            os.link(draft, path)  # unlike a rename, fails if the file was created in the meantime
-        except (OSError, sqlite3.Error) as error:
-            raise StoreError(f"cannot write {path}: {error}") from error
-        finally:
-            Path(draft).unlink()
+        """See `Store`."""
+        write_copy(self.db, path)
 
     def check(self) -> list[str]:
-        """See `Store`."""
-        try:
-            rows = [str(row[0]) for row in self.db.execute("PRAGMA integrity_check(10)")]
-        except sqlite3.DatabaseError as error:
-            return [str(error)]
-        return [] if rows == ["ok"] else rows
+        """See `Store`.
 
-    def usage(self) -> Usage:
+        The check is one statement over the whole file. It is left out while a server has the file open: it would keep
+        the write-ahead log from being checkpointed all that time.
+        """
+        if self.path is not None and self.reading and read_lock_note(self.path) is not None:
+            return []
+        try:
+            rows = [str(row[0]) for row in self.db.execute("PRAGMA integrity_check(10)").fetchall()]
+        except StoreCorruptError as error:
+            return [str(error)]
+        return [] if rows == ["ok"] else [" ".join(row.split()) for row in rows]
+
+    def usage(self) -> StoredCounts:
         """See `Store`."""
         count = "SELECT count(*) FROM "
-        return Usage(
+        return StoredCounts(
             queries=self.number(count + "queries"),
             items=self.number(count + "items WHERE id IS NOT NULL"),
             impressions=self.number(count + "log WHERE kind = 0"),
             events=self.number(count + "log WHERE kind = 1"),
             snapshots=self.number(count + "snapshots"),
             bytes=self.number("PRAGMA page_count") * self.number("PRAGMA page_size")
-            + (wal_of(self.path).stat().st_size if self.path and wal_of(self.path).exists() else 0),
+            + (wal.stat().st_size if self.path and (wal := beside(self.path, "-wal")).exists() else 0),
         )
 
     # --- queries and items -------------------------------------------------------------------------------------------
@@ -413,9 +461,14 @@ class SQLiteStore:
     def log(self, number: int, after: int, until: int | None = None) -> Iterator[LogEntry]:
         """See `Store`."""
         sql = """SELECT seq, time, kind, version, candidates, body, bits FROM log
-                 WHERE query = ? AND seq > ? AND seq <= ? ORDER BY seq"""
+                 WHERE query = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?"""
         last = 2**62 if until is None else until
-        return map(LogEntry._make, self.db.execute(sql, (number, after, last)))
+        for limit in chain([FIRST_PAGE], repeat(LOG_PAGE)):
+            rows = self.db.execute(sql, (number, after, last, limit)).fetchall()
+            yield from map(LogEntry._make, rows)
+            if len(rows) < limit:
+                return
+            after = rows[-1][0]
 
     def log_descending(self, number: int, until: int) -> Iterator[LogEntry]:
         """See `Store`."""
@@ -432,7 +485,7 @@ class SQLiteStore:
         sql = "SELECT n, body FROM candidates WHERE query = ? AND number = ?"
         row = self.db.execute(sql, (number, candidates)).fetchone()
         if row is None:
-            raise StoreError(f"query {number}: candidate set {candidates} is missing")
+            raise StoreCorruptError(f"query {number}: candidate set {candidates} is missing")
         return row[0], row[1]
 
     def delete_candidates(self, number: int, until: int) -> list[int]:
@@ -453,9 +506,13 @@ class SQLiteStore:
         sql = "SELECT body FROM snapshots WHERE query = ? AND seq <= ? ORDER BY seq DESC LIMIT 1"
         return self.one(sql, number, 2**62 if until is None else until)  # type: ignore[return-value]
 
-    def snapshots(self, number: int) -> Iterator[tuple[int, bytes]]:
+    def snapshots(self, number: int, after: int = -1, until: int | None = None) -> Iterator[tuple[int, bytes]]:
         """See `Store`."""
-        return self.db.execute("SELECT seq, body FROM snapshots WHERE query = ? ORDER BY seq", (number,))
+        sql = "SELECT seq, body FROM snapshots WHERE query = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
+        last = 2**62 if until is None else until
+        while rows := self.db.execute(sql, (number, after, last, SNAPSHOT_PAGE)).fetchall():
+            yield from rows
+            after = rows[-1][0]
 
     def base(self, number: int) -> int:
         """See `Store`."""
@@ -516,91 +573,3 @@ class SQLiteStore:
         for table in (*QUERY_TABLES, "queries"):
             self.db.execute(f"DELETE FROM {table}")
         return queries
-
-
-# --- files -----------------------------------------------------------------------------------------------------------
-
-
-def connect(path: Path | None, reading: bool) -> sqlite3.Connection:
-    """Open a connection with explicit transactions."""
-    if path is None:
-        return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    try:
-        if reading and not path.exists():
-            raise StoreError(f"{path} does not exist")
-        if not reading and not path.exists():
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # it contains a secret
-        if not reading and not os.access(path, os.W_OK):
-            raise StoreError(f"cannot write {path}: permission denied")
-        url = f"file:{quote(str(path.absolute()))}?mode={'ro' if reading else 'rw'}"
-        return sqlite3.connect(url, uri=True, isolation_level=None, check_same_thread=False, timeout=5.0)
-    except (OSError, sqlite3.Error) as error:
-        raise StoreError(f"cannot open {path}: {error}") from error
-
-
-def wal_of(path: Path) -> Path:
-    """Return the path of the write-ahead log."""
-    return path.with_name(path.name + "-wal")
-
-
-def lock_of(path: Path) -> Path:
-    """Return the path of the lock file, which the writing process holds locked and may write a note to."""
-    return path.with_name(path.name + ".lock")
-
-
-def acquire_lock(path: Path) -> int:
-    """Lock a store for this process; raise StoreError if another process holds it."""
-    import fcntl
-
-    try:
-        handle = os.open(lock_of(path), os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise StoreError(f"cannot write beside {path}: {error.strerror}") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise StoreError(f"{path} is in use by another process, which holds {lock_of(path).name}") from None
-    os.ftruncate(handle, 0)  # a note left by a killed process is out of date
-    return handle
-
-
-def read_lock_note(path: Path) -> bytes | None:
-    """Return the note of the process that has a store open for writing; None if there is no such process."""
-    import fcntl
-
-    try:
-        handle = os.open(lock_of(path), os.O_RDONLY)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StoreError(f"cannot read {lock_of(path)}: {error.strerror}") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return os.read(handle, 1 << 16)
-    finally:
-        os.close(handle)
-    return None
-
-
-def refuse_network(path: Path) -> None:
-    """Refuse a network file system: SQLite's write-ahead log needs memory shared between processes."""
-    kind = file_system(path)
-    if kind in NETWORK_FILE_SYSTEMS:
-        raise StoreError(f"{path} is on a network file system ({kind}), where SQLite is not safe: use a local disk")
-
-
-def file_system(path: Path, mounts: Callable[[], str] = lambda: Path("/proc/self/mountinfo").read_text()) -> str:
-    """Return the type of the file system of a path, "" where it is not known."""
-    try:
-        lines = mounts().splitlines()
-    except OSError:
-        return ""
-    place = path.absolute().parent.resolve()
-    best, kind = "", ""
-    for line in lines:
-        mount, rest = line.split(" ")[4].replace("\\040", " "), line.partition(" - ")[2]
-        if (place == Path(mount) or Path(mount) in place.parents) and len(mount) >= len(best):
-            best, kind = mount, rest.split(" ")[0]
-    return kind

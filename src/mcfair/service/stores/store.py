@@ -7,9 +7,16 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from ..wire import Usage
-
-__all__ = ["KIND_DELETION", "KIND_FEEDBACK", "KIND_IMPRESSION", "LogEntry", "Store", "StoredDeletion", "StoredKey"]
+__all__ = [
+    "KIND_DELETION",
+    "KIND_FEEDBACK",
+    "KIND_IMPRESSION",
+    "LogEntry",
+    "Store",
+    "StoredCounts",
+    "StoredDeletion",
+    "StoredKey",
+]
 
 KIND_IMPRESSION, KIND_FEEDBACK, KIND_DELETION = range(3)
 
@@ -49,12 +56,27 @@ class StoredDeletion(NamedTuple):
     cursor: int
 
 
+class StoredCounts(NamedTuple):
+    """Numbers of stored rows, and the size of the storage in bytes."""
+
+    queries: int
+    items: int
+    impressions: int
+    events: int
+    snapshots: int
+    bytes: int
+
+
 class Store(Protocol):
     """Transactional storage with one writer.
 
     Rows written between `begin` and `commit` become durable together or not at all. Only one thread writes, and it
     reads its own uncommitted rows. `commit` returns once the rows survive a power failure; if it raises, or after
     `rollback`, none of them exists. A log grows by one entry at a time: a sequence number that exists is refused.
+
+    Methods raise the errors of this package: StoreConflictError for a row that exists already, StoreUnavailableError if
+    the store cannot be used now, StoreCorruptError for damaged data. `mcfair.testing.check_store` is the contract of
+    all stores.
     """
 
     secret: bytes
@@ -75,6 +97,15 @@ class Store(Protocol):
     def rollback(self) -> None:
         """Discard everything since `begin`."""
 
+    def check_attached(self) -> None:
+        """Raise StoreUnavailableError if the storage was deleted or replaced, so that commits would be lost."""
+
+    def read_transaction(self) -> AbstractContextManager[None]:
+        """Read from one committed state inside the block; inside a write transaction, from that.
+
+        It must be short: a database cannot reclaim its write-ahead log meanwhile.
+        """
+
     def probe(self) -> None:
         """Write a row without meaning, to test whether the store is writable."""
 
@@ -85,7 +116,11 @@ class Store(Protocol):
         """Release all resources."""
 
     def reader(self) -> AbstractContextManager[Store]:
-        """Open a read-only snapshot of what is committed now, from any thread."""
+        """Open what is committed read-only, from any thread.
+
+        Every call sees a committed state, not necessarily the same one: see `read_transaction`. An iterator reads page
+        by page, and keeps no transaction open between pages.
+        """
 
     def backup(self, path: Path) -> None:
         """Write a copy of what is committed now to a new file."""
@@ -93,7 +128,7 @@ class Store(Protocol):
     def check(self) -> list[str]:
         """Check the integrity of the storage itself; return the faults found."""
 
-    def usage(self) -> Usage:
+    def usage(self) -> StoredCounts:
         """Count what is stored."""
 
     # Queries and their items.
@@ -186,8 +221,8 @@ class Store(Protocol):
     def snapshot(self, number: int, until: int | None = None) -> bytes | None:
         """Return the latest snapshot with `seq <= until`."""
 
-    def snapshots(self, number: int) -> Iterator[tuple[int, bytes]]:
-        """Iterate over the snapshots of a query with their sequence numbers, in order."""
+    def snapshots(self, number: int, after: int = -1, until: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Iterate over the snapshots with `after < seq <= until`, with their sequence numbers, in order."""
 
     def base(self, number: int) -> int:
         """Return the sequence number of the base snapshot of a query: the log up to it was compacted. 0 if none.

@@ -1,0 +1,19 @@
+"""The errors of stores. Nothing outside this package depends on the database behind a store."""
+
+from __future__ import annotations
+
+from ...errors import StoreError
+
+__all__ = ["StoreConflictError", "StoreCorruptError", "StoreUnavailableError"]
+
+
+class StoreConflictError(StoreError):
+    """A row exists already, such as a log entry with the same sequence number: somebody else has written it."""
+
+
+class StoreUnavailableError(StoreError):
+    """The store cannot be read or written now, for example because the disk is full; nothing was committed."""
+
+
+class StoreCorruptError(StoreError):
+    """Stored data is damaged: it cannot be read, now or later."""
