@@ -1,4 +1,4 @@
-"""What the default rules of the service cost: the table of docs/service.md, by rehearsals of the service itself.
+"""The costs of the service's default rules: the table of docs/service.md, by rehearsals of the service itself.
 
 Run `python benchmarks/defaults.py`, which takes about ten minutes; `--quick` plays one seed.
 """

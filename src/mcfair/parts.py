@@ -230,7 +230,7 @@ def refuse_reserved_names(cls: type[Part]) -> None:
 
 
 def refuse_unknown_parameters(cls: type[Part]) -> None:
-    """Wrap the constructor such that it names an unknown parameter, suggests the right one and keeps its signature."""
+    """Wrap the constructor such that it names an unknown parameter and suggests the right one."""
     original = cls.__init__
 
     @functools.wraps(original)
@@ -245,6 +245,10 @@ def refuse_unknown_parameters(cls: type[Part]) -> None:
             raise cls.kind.error(f"{cls.name()} needs a value for {', '.join(missing)}")
         original(self, **kwargs)
 
+    signature, common = inspect.signature(original), common_parameters(cls)
+    shown = [each for name, each in signature.parameters.items() if name not in cls.unused_parameters]
+    ordered = signature.replace(parameters=sorted(shown, key=lambda each: each.name in common))
+    __init__.__signature__ = ordered  # type: ignore[attr-defined]
     type.__setattr__(cls, "__init__", __init__)
 
 

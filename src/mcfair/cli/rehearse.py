@@ -14,7 +14,9 @@ from .options import DATA, PluginOptions, with_option_groups
 from .render import encoded, print_table, progress, status
 
 if TYPE_CHECKING:
-    from ..service.rehearsal import Outcome
+    from ..arrays import FloatArray
+    from ..data.dataset import Dataset
+    from ..service.rehearsal import Outcome, Rehearsal
     from ..service.rules import Rules
 
 __all__ = ["rehearse"]
@@ -64,38 +66,61 @@ class RuleOptions:
         return change_rules(changed, guarded, {})
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UserOptions:
+    """The simulated users and their application."""
+
+    clicks: Annotated[str, typer.Option(help="How users click, such as 'Cascade(stop=0.7)'; see mcfair clicks.")] = (
+        "PositionBased"
+    )
+    sessions: Annotated[int, typer.Option(help="Lists to show, over all queries.")] = 2_000
+    k: Annotated[int, typer.Option(help="Length of a list.")] = 10
+    interval: Annotated[str, typer.Option(help="Time between sessions: 45s, 5m.")] = "60s"
+    delay: Annotated[str, typer.Option(help="Time from a list to its clicks: 30m.")] = "0s"
+    newcomers: Annotated[float, typer.Option(help="Share of each query's items that join after half of the time.")] = 0
+    priors: Annotated[bool, typer.Option(help="Whether the application sends priors.")] = True
+    seed: Annotated[int, typer.Option(help="Seed of arrivals and clicks.")] = 0
+
+    def rehearsal(self, queries: Dataset, weights: FloatArray) -> Rehearsal:
+        """Build the rehearsal on some queries, each asked in proportion to its weight."""
+        from ..service.rehearsal import Rehearsal
+        from ..users.base import parse_click_model
+
+        return Rehearsal(
+            data=queries,
+            weights=weights,
+            clicks=parse_click_model(self.clicks),
+            sessions=self.sessions,
+            k=self.k,
+            seed=self.seed,
+            interval=parse_duration("interval", self.interval) or 0.0,
+            delay=parse_duration("delay", self.delay) or 0.0,
+            newcomers=self.newcomers,
+            priors=self.priors,
+        )
+
+
 @with_option_groups
 def rehearse(
     changes: RuleOptions,
+    users: UserOptions,
     plugins: PluginOptions,
     data: Annotated[str | None, typer.Option(help=f"{DATA} Priors are its scores, else its relevance.")] = None,
     store: Annotated[
         str | None, typer.Option(help="Take queries, estimated relevance and rules from this store instead.")
     ] = None,
-    clicks: Annotated[str, typer.Option(help="How users click, such as 'Cascade(stop=0.7)'; see mcfair clicks.")] = (
-        "PositionBased"
-    ),
-    sessions: Annotated[int, typer.Option(help="Lists to show, over all queries.")] = 2_000,
-    k: Annotated[int, typer.Option(help="Length of a list.")] = 10,
-    interval: Annotated[str, typer.Option(help="Time between sessions: 45s, 5m.")] = "60s",
-    delay: Annotated[str, typer.Option(help="Time from a list to its clicks: 30m.")] = "0s",
-    newcomers: Annotated[float, typer.Option(help="Share of each query's items that join after half of the time.")] = 0,
-    priors: Annotated[bool, typer.Option(help="Whether the application sends priors.")] = True,
-    seed: Annotated[int, typer.Option(help="Seed of arrivals and clicks.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """Rehearse rules of the service on your own queries with simulated users: the present rules, and changed ones."""
     import numpy as np
 
     from ..data.sources import open_data
-    from ..service.rehearsal import Rehearsal, read_queries
+    from ..service.rehearsal import read_queries
     from ..service.rules import Rules
-    from ..users.base import parse_click_model
 
     plugins.load()
     if (data is None) == (store is None):
         raise SettingError("rehearse needs queries: name either a table with --data or a store with --store")
-    users = parse_click_model(clicks)
     with status(f"reading {data or store}"):
         if store is not None:
             queries, weights, rules = read_queries(store)
@@ -103,25 +128,14 @@ def rehearse(
             queries, rules = open_data(str(data)), Rules()
             weights = np.ones(queries.queries)
     changed = changes.change(rules)
-    rehearsal = Rehearsal(
-        data=queries,
-        weights=weights,
-        clicks=users,
-        sessions=sessions,
-        k=k,
-        seed=seed,
-        interval=parse_duration("interval", interval) or 0.0,
-        delay=parse_duration("delay", delay) or 0.0,
-        newcomers=newcomers,
-        priors=priors,
-    )
+    rehearsal, sessions = users.rehearsal(queries, weights), users.sessions
     plans = {"present rules": rules} | ({"changed rules": changed} if changed != rules else {})
     with progress(sessions * len(plans)) as advance:
         outcomes = {name: rehearsal.play(each, advance) for name, each in plans.items()}
     if json:
         sys.stdout.write(encoded({"data": queries.name, "sessions": sessions, "outcomes": outcomes}))
     else:
-        show(outcomes, f"{queries.name}, {queries.queries:,} queries, {sessions:,} sessions, {users!r}")
+        show(outcomes, f"{queries.name}, {queries.queries:,} queries, {sessions:,} sessions, {rehearsal.clicks!r}")
 
 
 def show(outcomes: dict[str, Outcome], title: str) -> None:
@@ -155,14 +169,12 @@ def figures(found: list[Outcome]) -> dict[str, list[str]]:
     rows["floor (lowest possible)"] = [number(each.floor) for each in found]
     rows["items shown"] = [
         f"all, after list {each.shown_after:,}" if each.shown_after else f"{each.shown:.1%}" for each in found
-    ]  # fmt: skip
+    ]
     rows["clicks"] = [f"{each.clicks:,}" for each in found]
     by_group = [{group.group: group for group in each.groups} for each in found]
     for name in list(by_group[0])[:MOST_GROUPS]:
         shares = [groups[name] for groups in by_group if name in groups]
-        rows[f"exposure of {name} (merit)"] = [
-            f"{each.exposure_share:.1%} ({each.merit_share:.1%})" for each in shares
-        ]  # fmt: skip
+        rows[f"exposure of {name} (merit)"] = [f"{each.exposure_share:.1%} ({each.merit_share:.1%})" for each in shares]
     return rows
 
 
