@@ -125,7 +125,7 @@ def test_http_service_reproduces_the_simulator(tmp_path):
     policy = "MCFair(alpha=1, beta=100, ties=random)"
     data, stream, trace = simulated_run(policy, 250)
     with ServerProcess(tmp_path / "store.db", "--policy", policy, "--seed", "7") as server:
-        with Client(f"http://127.0.0.1:{server.ready().port}") as client:
+        with Client(f"http://127.0.0.1:{server.ready().port}", rank_deadline=30.0) as client:
             serve_users(client, data, stream, trace)
             check_counters(client, data, trace)
         assert server.terminate() == 0
