@@ -117,11 +117,14 @@ def test_keys_through_a_running_server_take_effect_at_once(path):
             added = mcfair("keys", "add", "reader", "--scope", "read", "--store", path)
             key = added.stdout.strip()
             assert connection.request("GET", "/v1/policy").status == 401
-            with mf.Client(f"http://127.0.0.1:{server.port}", key) as client:
+            with mf.Client(f"http://127.0.0.1:{server.port}", key, rank_deadline=30.0) as client:
                 assert client.policy().policy == repr(mf.MCFair(beta=5))
             id = mcfair("keys", "list", "--store", path).stdout.split()[0]
             assert "revoked" in mcfair("keys", "revoke", id, "--store", path).stdout
-            with pytest.raises(MCFairError), mf.Client(f"http://127.0.0.1:{server.port}", key) as client:
+            with (
+                pytest.raises(MCFairError),
+                mf.Client(f"http://127.0.0.1:{server.port}", key, rank_deadline=30.0) as client,
+            ):
                 client.policy()
         assert server.terminate() == 0
     assert read_lock_note(path) is None
@@ -131,7 +134,7 @@ def test_keys_through_a_running_server_take_effect_at_once(path):
 def test_serve_keeps_stored_rules_unless_given(path):
     for words, policy, version in ((("--policy", "TopK"), "TopK", 2), ((), "TopK", 2)):
         with ServerProcess(path, *words) as server:
-            with mf.Client(f"http://127.0.0.1:{server.ready().port}") as client:
+            with mf.Client(f"http://127.0.0.1:{server.ready().port}", rank_deadline=30.0) as client:
                 found = client.policy()
             assert (found.policy, found.version) == (repr(mf.parse_policy(policy)), version)
             assert f"{mf.parse_policy(policy)!r}, version {version}" in server.text
