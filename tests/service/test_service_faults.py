@@ -137,6 +137,7 @@ def full_disk(request, tmp_path_factory):
                 shopper.visit()
             observed.before = len(shopper.impressions)
             with (file_size_limit if request.param == "limit" else filled_disk)(server, folder):
+                use_up_last_block(connection)
                 observed.refused = [connection.request(*each) for each in writes(shopper)]
                 observed.ready_then = connection.get("/readyz")
                 observed.alive_then = connection.get("/livez")
@@ -165,6 +166,13 @@ def full_disk(request, tmp_path_factory):
             observed.status = server.terminate()
         observed.verify, observed.replay = (mcfair(command, "--store", store) for command in ("verify", "replay"))
     return observed
+
+
+def use_up_last_block(connection):
+    """Write until nothing more fits: a change of one page may still fit into the last block of a full disk."""
+    retention = 90_000.0
+    while connection.request("PUT", "/v1/policy", {"retention": retention}, None).status == 200:
+        retention += 1.0
 
 
 def wait_until_ready(connection, seconds=20.0):
