@@ -10,7 +10,6 @@ import random
 import signal
 import threading
 import time
-from functools import partial
 
 from mcfair.cli import app as cli
 from mcfair.service import engine as engine_module
@@ -99,6 +98,13 @@ class EarlyAcknowledgingExecutor(commit_module.GroupCommit):
         self.store.batch = ()
 
 
+class EarlyAcknowledgingRanker(ranker_module.Ranker):
+    """Has an executor that acknowledges too early."""
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, executor_class=EarlyAcknowledgingExecutor, **settings)
+
+
 class StoreWithoutTransactions(CrashingStore):
     """Makes every row durable on its own, as if there were no transactions."""
 
@@ -124,8 +130,8 @@ class EngineWithoutIdempotency(engine_module.Engine):
 
 def acknowledge_before_commit():
     sqlite.SQLiteStore = EarlyAcknowledgingStore
-    ranker_module.Ranker = partial(ranker_module.Ranker, executor_class=EarlyAcknowledgingExecutor)
-    commit_module.FAST_COMMIT = -1.0  # the writer thread commits, so that the event loop can respond meanwhile
+    ranker_module.Ranker = EarlyAcknowledgingRanker
+    commit_module.FAST_COMMIT = -1.0  # the loop does not wait for the commit, so that it can respond meanwhile
 
 
 def no_transactions():

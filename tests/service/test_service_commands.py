@@ -183,7 +183,7 @@ def sound(tmp_path_factory):
     with mf.Ranker(path, policy="MCFair(beta=5)", retention=1000.0, warm=False, clock=lambda: now[0]) as ranker:
         for i in range(150):
             now[0] += 10_000
-            answer = ranker.rank(f"q{i % 3}", [f"item {j}" for j in range(20)], k=5, key=f"key {i}")
+            answer = ranker.rank(f"q{i % 3}", [f"item {j}" for j in range(20)], k=5, key=f"key-{i}")
             ranker.feedback([{"impression": answer.impression, "item": answer.items[0].id}])
         ranker.executor.submit(type(ranker.executor.engine).compact_expired).result()
     with closing(sqlite3.connect(path)) as db:

@@ -80,7 +80,9 @@ def test_a_restored_store_gives_out_other_ids_and_credits_no_lost_impression(tmp
 
 def test_a_retry_after_a_restart_returns_the_id_of_the_first_answer(tmp_path):
     engine = open_engine(SQLiteStore(tmp_path / "s.db"))
+    engine.store.begin()
     first = engine.rank(request(), "key")
+    engine.store.commit()
     engine.store.close()
     again = open_engine(SQLiteStore(tmp_path / "s.db"))
     assert again.rank(request(), "key") == first
@@ -101,6 +103,9 @@ def test_idempotency_keys_belong_to_a_caller():
 
 def test_a_store_of_the_first_schema_is_refused_with_a_line_that_says_so(tmp_path):
     store = SQLiteStore(tmp_path / "s.db")
+    store.begin()
+    store.probe()
+    store.commit()
     store.db.execute("PRAGMA user_version = 1")
     store.close()
     with pytest.raises(StoreError, match=r"older mcfair \(schema 1\).*start with a new store"):

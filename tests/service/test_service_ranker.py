@@ -917,7 +917,7 @@ UNTAMPERED = "UPDATE log SET body = body"
 
 def tampered(ranker, sql, proof):
     """Return the result of a proof on a copy of a store that was changed by SQL."""
-    with ranker.executor.store.reader() as store:
+    with getattr(ranker, "executor", ranker).store.reader() as store:
         store.db.execute(sql)
         return proof(store)
 

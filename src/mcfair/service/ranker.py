@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -212,10 +212,11 @@ def fairness(executor: GroupCommit) -> Fairness:
 
 def export(executor: GroupCommit) -> Iterator[dict[str, Any]]:
     """Iterate over the entries of an export."""
-    return map(msgspec.json.decode, export_lines(executor))
+    with closing(export_lines(executor)) as lines:
+        yield from map(msgspec.json.decode, lines)
 
 
-def export_lines(executor: GroupCommit) -> Iterator[bytes]:
+def export_lines(executor: GroupCommit) -> Generator[bytes, None, None]:
     """Iterate over everything that is stored, as JSON lines."""
     with readable(executor), executor.store.reader() as reader:
         yield from history.export(reader)
