@@ -47,8 +47,8 @@ class CrashingStore(sqlite.SQLiteStore):
         super().commit()
         self.reach("after-commit")
 
-    def compact(self, number, seq):
-        dropped = super().compact(number, seq)
+    def compact(self, number, seq, before, limit):
+        dropped = super().compact(number, seq, before, limit)
         self.reach("in-compaction")
         return dropped
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import re
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
@@ -180,11 +181,19 @@ class SQLiteStore:
                     )
             else:
                 self.open_for_writing(empty, version)
+            self.check_tables()
             self.secret = dict(self.db.execute("SELECT name, value FROM meta").fetchall())["secret"]
         except (StoreCorruptError, KeyError) as error:
             raise StoreCorruptError(f"{self.path} is damaged ({error}): restore a backup") from error
         except StoreUnavailableError as error:
             raise StoreUnavailableError(f"cannot use {self.path}: {error}") from error
+
+    def check_tables(self) -> None:
+        """Raise StoreCorruptError if a table is missing."""
+        stored = {row[0] for row in self.db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()}
+        missing = sorted(set(re.findall(r"CREATE TABLE (\w+)", SCHEMA)) - stored)
+        if missing:
+            raise StoreCorruptError(f"the table {missing[0]} is missing")
 
     def open_for_writing(self, empty: bool, version: int) -> None:
         """Configure durability, and create or migrate the tables."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
-from typing import Any, cast
+from typing import Any
 
 from ...errors import SettingError, UnavailableError
 from .. import wire
@@ -217,7 +217,7 @@ class Operations:
     @route("GET", "/v1/export", "Data", "admin", media_type=NDJSON)
     async def export(self) -> StreamingResponse:
         """Export everything that is stored, as JSON lines."""
-        lines = cast(Generator[bytes, None, None], export_lines(self.ranker.executor))
+        lines = export_lines(self.ranker.executor)
         # Read the first chunk before the response starts: an error until then still gets a proper status.
         first = await asyncio.get_running_loop().run_in_executor(self.exporter, next_chunk, lines)
         return StreamingResponse(encode_headers(NDJSON, **NO_STORE), self.chunks(lines, first))
