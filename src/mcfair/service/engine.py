@@ -21,7 +21,6 @@ import numpy as np
 from ..arrays import IntArray
 from ..errors import ConflictError, NotFoundError, RequestError
 from .decision import WEIGHTS, Decision, counterfactual, sentence
-from .history import query_state, to_datetime
 from .ids import IdSigner, Position
 from .ledger import Ledger
 from .records import (
@@ -40,6 +39,7 @@ from .records import (
     is_clicked,
     is_exposed,
 )
+from .reports import query_state, to_datetime
 from .repository import LedgerRepository
 from .rules import DAY, Rules, Version
 from .stores import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoredDeletion, StoredKey

@@ -14,7 +14,7 @@ import msgspec
 
 from ..errors import StoreError, UnavailableError
 from ..policies.base import Policy
-from ..service import history, methods
+from ..service import methods, reports
 from .calls import Call, declared_by
 from .clock import Clock
 from .engine import CACHE, KEY_PREFIX, Engine, hash_secret
@@ -207,7 +207,7 @@ def fairness(executor: GroupCommit) -> Fairness:
     """Compute fairness. It reads every query, concurrently with other operations."""
     now = executor.submit(Engine.now).result()
     with readable(executor), executor.store.reader() as store:
-        return history.fairness(store, now)
+        return reports.fairness(store, now)
 
 
 def export(executor: GroupCommit) -> Iterator[dict[str, Any]]:
@@ -219,7 +219,7 @@ def export(executor: GroupCommit) -> Iterator[dict[str, Any]]:
 def export_lines(executor: GroupCommit) -> Generator[bytes, None, None]:
     """Iterate over everything that is stored, as JSON lines."""
     with readable(executor), executor.store.reader() as reader:
-        yield from history.export(reader)
+        yield from reports.export(reader)
 
 
 def on_engine(operation: Callable[..., Any]) -> Callable[..., Any]:

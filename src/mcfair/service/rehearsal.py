@@ -17,8 +17,8 @@ from ..errors import SettingError, StoreError
 from ..metrics.exposure import unfairness
 from ..random import ARRIVALS, CLICKS, draws, uniforms
 from ..users.base import ClickModel
-from .history import query_state
 from .ranker import Ranker
+from .reports import query_state
 from .repository import LedgerRepository
 from .rules import Rules, examination_probabilities
 from .stores import open_reader
