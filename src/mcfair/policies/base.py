@@ -16,7 +16,7 @@ from ..parts import Kind, Part, Share, shortened
 from ..random import Draws
 from ..state import Query, State
 from .ordering import BY_INDEX, TIE_RULES
-from .selection import FALLBACK, choose, is_list, policy_calls
+from .selection import FALLBACK, choose, is_list, policy_call
 
 __all__ = ["Mode", "Policy", "parse_policies", "parse_policy"]
 
@@ -101,7 +101,7 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
         if self.kernel is None or self.ranks:
             raise PolicyError(f"{self.name()} does not rank by a score")
         out = np.empty(q.R.size)
-        policy_calls(self)[0](q, self.theta, rng, out)
+        policy_call(self)(q, self.theta, rng, out)
         return out
 
     def rank(self, q: Query, rng: Draws) -> IntArray:

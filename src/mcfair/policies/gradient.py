@@ -17,7 +17,7 @@ from ..random import Draws, uniform
 from ..state import Query
 from .base import Mode, Policy
 from .ordering import Ties
-from .selection import EXAMPLE_DRAWS, policy_calls
+from .selection import EXAMPLE_DRAWS, policy_call
 
 __all__ = ["ExploreK", "FairK", "MCFair", "RandomK", "TopK"]
 
@@ -124,7 +124,7 @@ class WeightedSum(Policy):
             theta[: len(self.TERMS)] = 0.0
             theta[i] = weight
             terms[name] = np.empty(q.R.size)
-            policy_calls(self)[0](q, theta, EXAMPLE_DRAWS, terms[name])
+            policy_call(self)(q, theta, EXAMPLE_DRAWS, terms[name])
         return terms
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._jit import INTERPRET, AnyKernel, Signature, kernel
+from .._jit import INTERPRET, Signature, kernel
 from ..arrays import FloatArray, IntArray
 from ..errors import PolicyError
 from ..random import POLICY, TIES, Draws, draws
@@ -19,7 +18,7 @@ from .ordering import OK, TopKScratch, top_k, top_k_scratch
 if TYPE_CHECKING:
     from .base import Policy
 
-__all__ = ["FALLBACK", "Choice", "choose", "policy_calls", "policy_functions", "score_terms"]
+__all__ = ["FALLBACK", "Choice", "choose", "guard_of", "policy_call", "policy_function", "score_terms"]
 
 NOT_A_LIST = 2
 """Verdict on what a policy returned, besides those on scores."""
@@ -60,12 +59,10 @@ def is_list(pi: IntArray, n: int) -> bool:
 
 
 @kernel(driver=True)
-def choose_list(
+def list_by_score(
     score: Callable[..., None],
-    rank: Callable[..., None],
-    ranks: bool,
+    guard: Guard | None,
     ties: int,
-    guard: Guard,
     theta: FloatArray,
     q: Query,
     rng: Draws,
@@ -74,51 +71,43 @@ def choose_list(
     scores: FloatArray,
     pi: IntArray,
 ) -> int:
-    """Write the list of one session, by the policy's score and top-k or by its own ranking; return the verdict."""
-    if not ranks:
-        score(q, theta, rng, scores)
-        verdict = top_k(scores, q.E, ties, tie_rng, scratch, pi)
-        if guard.share > 0.0 and verdict == OK:
-            keep_share(scores, q.R, q.E, guard, ties, tie_rng, scratch, pi)
+    """Write the list of one session by a policy's score, top-k and guard; return the verdict."""
+    score(q, theta, rng, scores)
+    verdict = top_k(scores, q.E, ties, tie_rng, scratch, pi)
+    if guard is None:  # known when a loop is compiled, which then has no trace of the guard
         return verdict
+    if verdict == OK:
+        keep_share(scores, q.R, q.E, guard, ties, tie_rng, scratch, pi)
+    return verdict
+
+
+@kernel(driver=True)
+def list_by_rank(rank: Callable[..., None], theta: FloatArray, q: Query, rng: Draws, pi: IntArray) -> int:
+    """Write the list of one session by a policy's own ranking; return the verdict."""
     rank(q, theta, rng, pi)
     if pi[0] == FALLBACK:
         return FALLBACK
     return OK if is_list(pi, q.R.shape[0]) else NOT_A_LIST
 
 
-@kernel
-def no_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:
-    """Stand in for the score kernel of a policy that writes lists."""
-
-
-@kernel
-def no_rank(q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> None:
-    """Stand in for the rank kernel of a policy that writes scores."""
-
-
 is_list.pin(np.zeros(1, np.int64), 1)
 
 
-def policy_functions(policy: Policy) -> tuple[Any, Any]:
-    """Return the score and rank functions of a policy as a compiled loop takes them."""
-    if policy.ranks:
-        return absent(no_score), policy.compiled(*RANK)[0]
-    return policy.compiled(*SCORE)[0], absent(no_rank)
+def policy_function(policy: Policy) -> Any:
+    """Return the kernel of a policy as a compiled loop takes it."""
+    return policy.compiled(*(RANK if policy.ranks else SCORE))[0]
 
 
-@cache
-def absent(kernel: AnyKernel) -> Any:
-    """Return the compiled stand-in for a function that a policy does not have."""
-    return kernel.compile(*(RANK if kernel is no_rank else SCORE))[0]
-
-
-def policy_calls(policy: Policy) -> tuple[Any, Any]:
-    """Return the score and rank functions of a policy as they are called from Python."""
+def policy_call(policy: Policy) -> Callable[..., None]:
+    """Return the function of a policy that writes scores, or a list, as it is called from Python."""
     if policy.kernel is None:
-        return policy.write_scores, policy.write_list
-    function = policy.kernel.interpreted if INTERPRET else policy.compiled(*(RANK if policy.ranks else SCORE))[1]
-    return function, function
+        return policy.write_list if policy.ranks else policy.write_scores
+    return policy.kernel.interpreted if INTERPRET else policy.compiled(*(RANK if policy.ranks else SCORE))[1]
+
+
+def guard_of(policy: Policy, p: FloatArray) -> Guard | None:
+    """Return the guard of a policy, given the weights of the ranks in the DCG; None if it is off."""
+    return Guard(policy.guard, p) if policy.guard > 0.0 else None
 
 
 class Choice(NamedTuple):
@@ -165,19 +154,13 @@ def choose(
     scores, pi = np.empty(n), np.empty(min(q.p.size, n), np.int64)
     tie_rng = Draws(rng.seed, FOR_TIES, rng.query, rng.visit)
     scratch = top_k_scratch(n) if scratch is None else scratch
-    verdict = choose_list(
-        *policy_calls(policy),
-        policy.ranks,
-        policy.tie_rule,
-        Guard(policy.guard, q.p if p is None else p),
-        policy.theta if theta is None else theta,
-        q,
-        rng,
-        tie_rng,
-        scratch,
-        scores,
-        pi,
-    )
+    theta = policy.theta if theta is None else theta
+    if policy.ranks:
+        verdict = list_by_rank(policy_call(policy), theta, q, rng, pi)
+    else:
+        guard = guard_of(policy, q.p if p is None else p)
+        ties = policy.tie_rule
+        verdict = list_by_score(policy_call(policy), guard, ties, theta, q, rng, tie_rng, scratch, scores, pi)
     if verdict == FALLBACK:
         policy.write_solution(q, rng, pi)
     elif verdict != OK:

@@ -14,9 +14,10 @@ import numpy as np
 from .._jit import kernel
 from ..arrays import BoolArray, CountArray, FloatArray, IntArray
 from ..estimators.ips import ips_estimate
+from ..policies.gradient import gradient_score
 from ..policies.guard import Guard
 from ..policies.ordering import OK, TopKScratch
-from ..policies.selection import choose_list
+from ..policies.selection import list_by_rank, list_by_score
 from ..random import CLICKS, POLICY, TIES, Draws
 from ..state import Query, fill_view, observe_clicks, observe_list
 from ..users.position_based import position_based_clicks
@@ -45,9 +46,7 @@ class RunConfig(NamedTuple):
     online: bool
     prior_strength: float
     seed: np.uint64
-    ranks: bool  # the policy's kernel writes lists, not scores
     ties: int
-    guard: float
     theta: FloatArray
     click_theta: FloatArray
     estimate_theta: FloatArray
@@ -203,8 +202,9 @@ def group_sessions(queries: CountArray, starts: IntArray, when: CountArray) -> N
 def play(
     click: Callable[..., None] | None,
     estimate: Callable[..., None] | None,
-    score: Callable[..., None],
-    rank: Callable[..., None],
+    score: Callable[..., None] | None,
+    rank: Callable[..., None] | None,
+    guard: Guard | None,
     memory: FloatArray,
     config: RunConfig,
     table: QueryTable,
@@ -224,13 +224,13 @@ def play(
     Returns the verdict on the policy, and for which query; everything before is counted. If the list of that
     session is then written to `scratch.pi`, `answer`, the query and the time, makes the call continue from there.
 
-    Without a click model and an estimator, the kernels of the paper's are inlined: calls through pointers would make an
-    online session a third slower. Which of the two is known when the loop is compiled.
+    A policy has a score or ranks by itself. Without either, and without a click model and an estimator, the kernels of
+    the paper's are inlined: calls through pointers would make an online session a third slower. Which of them are None
+    is known when the loop is compiled.
     """
-    p, ends, when = config.p, stream.ends, stream.when
+    p, ties, theta, ends, when, room = config.p, config.ties, config.theta, stream.ends, stream.when, scratch.top_k
     clock, ndcg, cndcg, hits = scratch.visits, scratch.ndcg, scratch.cndcg, scratch.hits
     answered, answer_time = answer
-    guard = Guard(config.guard, p)
     for block in range(blocks[0], blocks[1]):
         for q in range(max(answered, bounds[block]), bounds[block + 1]):
             low, high = table.offsets[q], table.offsets[q + 1]
@@ -265,20 +265,14 @@ def play(
                 if t != answer_time or q != answered:
                     rng = Draws(config.seed, FOR_POLICY, place, visit)
                     tie_rng = Draws(config.seed, FOR_TIES, place, visit)
-                    verdict = choose_list(
-                        score,
-                        rank,
-                        config.ranks,
-                        config.ties,
-                        guard,
-                        config.theta,
-                        view,
-                        rng,
-                        tie_rng,
-                        scratch.top_k,
-                        scores,
-                        pi,
-                    )
+                    if rank is not None:
+                        verdict = list_by_rank(rank, theta, view, rng, pi)
+                    elif score is not None:
+                        verdict = list_by_score(score, guard, ties, theta, view, rng, tie_rng, room, scores, pi)
+                    else:
+                        verdict = list_by_score(
+                            gradient_score, guard, ties, theta, view, rng, tie_rng, room, scores, pi
+                        )
                 if verdict != OK:
                     flush(block, m, q, scratch, accumulators)
                     counts.visits[q] = visits

@@ -26,8 +26,17 @@ from ..estimators.ips import ips_estimate
 from ..metrics.base import Effectiveness
 from ..metrics.effectiveness import ideal_dcg
 from ..policies.base import Policy
+from ..policies.gradient import gradient_score
 from ..policies.ordering import OK, top_k_scratch
-from ..policies.selection import FALLBACK, RANK_SIGNATURE, SCORE_SIGNATURE, fault, policy_calls, policy_functions
+from ..policies.selection import (
+    FALLBACK,
+    RANK_SIGNATURE,
+    SCORE_SIGNATURE,
+    fault,
+    guard_of,
+    policy_call,
+    policy_function,
+)
 from ..random import POLICY, PREPARE, draws
 from ..state import Query, State
 from ..users.arrivals import arrivals
@@ -103,9 +112,7 @@ class Run:
             online=setting.mode == "online",
             prior_strength=float(setting.estimator.prior_strength),
             seed=np.uint64(seed),
-            ranks=self.policy.ranks,
             ties=self.policy.tie_rule,
-            guard=self.policy.guard,
             theta=self.policy.theta,
             click_theta=setting.clicks.theta,
             estimate_theta=setting.estimator.theta,
@@ -220,18 +227,23 @@ class Run:
         that have none.
         """
         clicks, estimator = self.setting.clicks, self.setting.estimator
+        guard = guard_of(self.policy, self.config.p)
         parts = [self.policy, *((clicks, estimator) if self.config.online else ())]
         if INTERPRET or any(each.kernel is None for each in parts):
-            plain = clicks.write_clicks, estimator.write_estimate, *policy_calls(self.policy)
+            plain = clicks.write_clicks, estimator.write_estimate, *self._by_kind(policy_call(self.policy)), guard
             return partial(play.interpreted, *plain), False
         examples = self._arguments(np.zeros((1, 1)), self._snapshots((0, 1), (0, 1)), self._scratch())
-        functions = policy_functions(self.policy)
-        as_paper = clicks.kernel is position_based_clicks and estimator.kernel is ips_estimate
-        if as_paper or not self.config.online:  # users do not matter if relevance is given
-            return partial(compiled_play((None, None), examples), None, None, *functions), True
-        users = clicks.compiled(*CLICK)[0], estimator.compiled(*ESTIMATE)[0]
-        loop = compiled_play((CLICK_SIGNATURE, ESTIMATE_SIGNATURE), examples)
-        return partial(loop, *users, *functions), True
+        click = estimate = score = rank = None
+        if self.config.online and not (clicks.kernel is position_based_clicks and estimator.kernel is ips_estimate):
+            click, estimate = clicks.compiled(*CLICK)[0], estimator.compiled(*ESTIMATE)[0]
+        if self.policy.kernel is not gradient_score:
+            score, rank = self._by_kind(policy_function(self.policy))
+        functions = click, estimate, score, rank, guard
+        return partial(compiled_play(functions, examples), *functions), True
+
+    def _by_kind(self, function: Any) -> tuple[Any, Any]:
+        """Return the score and the rank function of the policy, which has one of the two."""
+        return (None, function) if self.policy.ranks else (function, None)
 
     def _call(
         self,
@@ -345,16 +357,20 @@ class Run:
         )
 
 
-COMPILED: dict[Any, Callable[..., tuple[int, int]]] = {}
-"""The compiled loop by what its users are; the types of its other arguments are the same in every run."""
+SIGNATURES = CLICK_SIGNATURE, ESTIMATE_SIGNATURE, SCORE_SIGNATURE, RANK_SIGNATURE
+
+COMPILED: dict[tuple[bool, ...], Callable[..., tuple[int, int]]] = {}
+"""The compiled loops, by which functions are given; the types of the other arguments are the same in every run."""
 
 
-def compiled_play(users: tuple[Any, Any], examples: tuple[Any, ...]) -> Callable[..., tuple[int, int]]:
-    """Return the loop, compiled for any click model and estimator by their signatures, or for the paper's by None."""
-    if users not in COMPILED:
-        functions = *users, SCORE_SIGNATURE, RANK_SIGNATURE
-        _, COMPILED[users] = play.compile(*functions, *examples, (0, 0), (0, 0), NO_ANSWER)
-    return COMPILED[users]
+def compiled_play(functions: tuple[Any, ...], examples: tuple[Any, ...]) -> Callable[..., tuple[int, int]]:
+    """Return the loop for any functions: click model, estimator, score, rank and guard; None where there is none."""
+    kind = tuple(each is not None for each in functions)
+    if kind not in COMPILED:
+        guard = functions[-1]
+        types = [each if given else None for each, given in zip((*SIGNATURES, guard), kind, strict=True)]
+        _, COMPILED[kind] = play.compile(*types, *examples, (0, 0), (0, 0), NO_ANSWER)
+    return COMPILED[kind]
 
 
 @cache
