@@ -90,7 +90,7 @@ def test_mass_expiry_is_compacted_in_bounded_steps(clock):
         assert steps <= 10
         assert verify(engine.store) == []
         assert replay(engine.store)[2] == []
-    assert engine.usage().impressions == 1
+    assert engine.store.usage().impressions == 1
     assert engine.store.number("SELECT count(*) FROM candidates") <= 2
     engine.drop_cache()
     assert engine.query_state("q") == before
@@ -135,7 +135,7 @@ def test_entries_that_may_still_mature_outlive_compaction_no_longer_than_needed(
     for _ in range(5):
         engine.compact_expired()
         clock.now += 1
-    assert engine.usage().impressions == 0
+    assert engine.store.usage().impressions == 0
     state = engine.query_state("q")
     engine.drop_cache()
     assert engine.query_state("q") == state

@@ -62,7 +62,6 @@ from .wire import (
     Ranking,
     RawRankRequest,
     Scope,
-    Usage,
     check_cells,
     check_rank_request,
     check_text,
@@ -83,8 +82,8 @@ CANDIDATES_REUSED = 1024
 """Log entries for which a stored candidate set is used again. It is numbered by the entry that used it first, so
 compaction can tell from the number alone that no entry refers to it any more."""
 
-DELETION_STEP = 16
-"""Maximum number of queries from which an item is deleted in one step."""
+DELETION_STEP, PURGE_STEP = 16, 256
+"""Maximum number of queries from which an item is deleted in one step, and of rows of deleted queries."""
 
 COMPACTION_STEP = 128
 """Maximum number of log entries that are compacted in one step."""
@@ -149,6 +148,7 @@ class Engine:
             self.version = self.repository.in_force
         self.api_keys = {key.id: key for key in self.store.all_keys()}
         self.deletions = {each.number: each for each in self.store.deletions()}
+        self.purging = True  # whether rows of deleted queries may be stored
         self.reset_expiry_schedule()
 
     def now(self) -> int:
@@ -263,7 +263,7 @@ class Engine:
             for row, before, _ in moved:
                 ledger.groups[row] = before
             if fresh:
-                self.store.delete_query(ledger.number)
+                self.remove_query(ledger.number)
             raise
         reusable = known is not None and ledger.seq + 1 - known < CANDIDATES_REUSED
         number = known if known is not None and reusable else ledger.seq + 1
@@ -308,8 +308,10 @@ class Engine:
             return None
         earlier, number, seq = found
         entry = self.store.entry(number, seq)
-        if entry is None or self.now() >= entry.time + self.idempotency_window(self.repository.versions[entry.version]):
-            return None  # the key has expired, or the query was deleted together with the response
+        if entry is None or self.store.key_of(number) is None:
+            return None  # the query was deleted together with the response
+        if self.now() >= entry.time + self.idempotency_window(self.repository.versions[entry.version]):
+            return None  # the key has expired
         if not hmac.compare_digest(earlier, digest):
             raise ConflictError("this Idempotency-Key was used for another request: use a new one for each request")
         if self.deletions:
@@ -381,14 +383,20 @@ class Engine:
 
     def find_impression(self, position: Position) -> LogEntry | None:
         """Return the log entry of an impression; None if there is none, or if the entry has another epoch."""
-        entry = None if self.is_compacted(position) else self.store.entry(position.number, position.seq)
+        entry = self.store.entry(position.number, position.seq)
         if entry is None or entry.kind != KIND_IMPRESSION or decode_impression(entry.body).epoch != position.epoch:
             return None
-        return entry
+        return entry if self.exists(position.number) and not self.is_compacted(position) else None
 
     def is_compacted(self, position: Position | None) -> bool:
         """Return whether a position belongs to the compacted part of a log."""
-        return position is not None and position.seq <= self.store.base(position.number)
+        if position is None or not self.exists(position.number):
+            return False
+        return position.seq <= self.store.base(position.number)
+
+    def exists(self, number: int) -> bool:
+        """Return whether a query exists; rows of one that was deleted may still be stored."""
+        return number in self.ledgers or self.store.key_of(number) is not None
 
     def write_feedback(self, each: OpenImpression, now: int) -> None:
         """Append the effect of events on one impression to the log and record it in the ledger."""
@@ -456,6 +464,12 @@ class Engine:
 
     def find_ledger(self, query: str | None, query_id: str | None) -> Ledger:
         """Return the ledger of an existing query; raise NotFoundError if there is none."""
+        ledger = self.ledger(self.find_number(query, query_id))
+        assert ledger is not None
+        return ledger
+
+    def find_number(self, query: str | None, query_id: str | None) -> int:
+        """Return the number of an existing query, given by its text or its id; raise NotFoundError if there is none."""
         key = b""
         if query is not None:
             key = self.ids.query(query)
@@ -464,14 +478,10 @@ class Engine:
                 key = bytes.fromhex(query_id)
             except ValueError:
                 key = b""
-        ledger = self.ledger_of(key) if len(key) == 16 else None
-        if ledger is None:
+        number = self.by_key.get(key) or self.store.find_query(key)
+        if number is None:
             raise NotFoundError("there is no such query")
-        return ledger
-
-    def usage(self) -> Usage:
-        """Count what is stored."""
-        return Usage(**self.store.usage()._asdict())
+        return number
 
     # --- rules -------------------------------------------------------------------------------------------------------
 
@@ -504,17 +514,33 @@ class Engine:
     # --- deleting ----------------------------------------------------------------------------------------------------
 
     def delete_query(self, query: str | None = None, query_id: str | None = None) -> None:
-        """Delete a query and its data."""
-        number = self.find_ledger(query, query_id).number
-        self.store.delete_query(number)
+        """Delete a query. It is gone at once, and `purge` deletes its rows in the background, also after a restart."""
+        number = self.find_number(query, query_id)
+        self.remove_query(number)
         self.evict(number)
-        self.reset_expiry_schedule()
+
+    def remove_query(self, number: int) -> None:
+        """Delete a query from the store."""
+        self.store.delete_query(number)
+        self.purging = True
+
+    def reset(self) -> None:
+        """Delete every query as `delete_query` does; rules and API keys stay."""
+        self.store.reset()
+        self.drop_cache()
+
+    def purge(self, end: float) -> None:
+        """Delete rows of deleted queries until the monotonic time `end`, in small steps."""
+        while self.purging:
+            self.purging = self.store.purge(PURGE_STEP) > 0
+            if time.monotonic() > end:
+                return
 
     def delete_item(self, item: str) -> int:
         """Delete an item from every query; return the number of queries that have it.
 
         The item is gone at once: every operation on a query deletes it there first. The other queries follow in the
-        background, see `continue_deletions`, also after a restart; `deletions_under_way` reports the progress.
+        background, see `continue_deletions`, also after a restart; `usage` reports the progress.
         """
         queries = self.store.count_item(item)
         if queries:
@@ -523,10 +549,6 @@ class Engine:
             if queries <= DELETION_STEP:
                 self.continue_deletion(self.deletions[number])
         return queries
-
-    def deletions_under_way(self) -> dict[str, int]:
-        """Return the items whose deletion is under way, with the number of queries that still store them."""
-        return {each.item: self.store.count_item(each.item) for each in self.deletions.values()}
 
     def continue_deletions(self, end: float) -> None:
         """Continue the deletions of items until the monotonic time `end`, in steps of a few queries."""
@@ -567,12 +589,6 @@ class Engine:
         self.store.erase_item(ledger.number, row)
         ledger.record_deletion(seq, when, row, version)
 
-    def reset(self) -> int:
-        """Delete every query; rules and API keys stay. Return the number of queries deleted."""
-        queries = self.store.reset()
-        self.drop_cache()
-        return queries
-
     # --- compaction --------------------------------------------------------------------------------------------------
 
     def compact_expired(self, seconds: float = math.inf) -> int:
@@ -583,6 +599,7 @@ class Engine:
         """
         now, end = self.now(), time.monotonic() + seconds
         self.continue_deletions(end)
+        self.purge(end)
         if now >= self.requests_due:
             self.expire_requests(now)
         return self.compact_queries(now, end) if now >= self.queries_due else 0

@@ -21,7 +21,7 @@ from .engine import CACHE, KEY_PREFIX, Engine, hash_secret
 from .group_commit import QUEUE, GroupCommit
 from .rules import change_rules
 from .stores import Store, open_store
-from .wire import Event, EventResult, Fairness, Item, Ranking, RankRequest, RawRankRequest, Scope, with_raw_items
+from .wire import Event, EventResult, Fairness, Item, Ranking, RankRequest, RawRankRequest, Scope, Usage, with_raw_items
 
 __all__ = ["Ranker", "export_lines"]
 
@@ -210,6 +210,20 @@ def fairness(executor: GroupCommit) -> Fairness:
         return reports.fairness(store, now)
 
 
+def usage(executor: GroupCommit) -> Usage:
+    """Count what is stored. It reads every row, concurrently with other operations."""
+    with readable(executor), executor.store.reader() as store:
+        return Usage(**store.usage()._asdict())
+
+
+def reset(executor: GroupCommit) -> int:
+    """Delete every query; return how many there were, counted beforehand and concurrently with other operations."""
+    with readable(executor), executor.store.reader() as store:
+        queries = reports.count_queries(store)
+    executor.submit(Engine.reset).result()
+    return queries
+
+
 def export(executor: GroupCommit) -> Iterator[dict[str, Any]]:
     """Iterate over the entries of an export."""
     with closing(export_lines(executor)) as lines:
@@ -236,12 +250,12 @@ EXECUTION: dict[str, Callable[..., Any]] = {
     "ready": lambda executor: executor.store_error is None and not executor.closing,
     "explain": on_engine(Engine.explain),
     "query_state": on_engine(Engine.query_state),
-    "usage": on_engine(Engine.usage),
+    "usage": usage,
     "policy": on_engine(Engine.active_policy),
     "change_policy": on_engine(Engine.change),
     "delete_query": on_engine(Engine.delete_query),
     "delete_item": on_engine(Engine.delete_item),
-    "reset": on_engine(Engine.reset),
+    "reset": reset,
     "keys": on_engine(Engine.keys),
     "add_key": on_engine(Engine.add_key),
     "revoke_key": on_engine(Engine.revoke_key),

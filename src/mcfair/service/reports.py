@@ -21,7 +21,7 @@ from .rules import Version
 from .stores import KIND_IMPRESSION, LogEntry, Store
 from .wire import Fairness, GroupFairness, ItemState, QueryState
 
-__all__ = ["export", "fairness", "query_state", "to_datetime"]
+__all__ = ["count_queries", "export", "fairness", "query_state", "to_datetime"]
 
 
 def to_datetime(time: int) -> datetime.datetime:
@@ -116,6 +116,14 @@ def fairness(store: Store, now: int) -> Fairness:
     )  # fmt: skip
 
 
+def count_queries(store: Store) -> int:
+    """Count the queries, page by page."""
+    queries = last = 0
+    while numbers := store.numbers(last, 10_000):
+        queries, last = queries + len(numbers), numbers[-1]
+    return queries
+
+
 def export(store: Store) -> Iterator[bytes]:
     """Export everything as JSON lines: rules, then for each query its counts and the impressions still in its log."""
     repository = LedgerRepository(store)
@@ -127,6 +135,8 @@ def export(store: Store) -> Iterator[bytes]:
         after = store.base(ledger.number)
         while after < ledger.seq:
             with store.read_transaction():
+                if store.key_of(ledger.number) is None:
+                    break  # deleted meanwhile
                 page = list(islice(store.log(ledger.number, after, ledger.seq), PAGE_SIZE))
                 lines = [line(exported_impression(repository, ledger, entry)) + b"\n"
                          for entry in page if entry.kind == KIND_IMPRESSION]  # fmt: skip

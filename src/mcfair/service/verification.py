@@ -36,10 +36,11 @@ def verify(store: Store, progress: Progress = lambda done: None) -> list[str]:
     repository = LedgerRepository(store)
     for number in repository.numbers():
         try:
-            faults += [f"query {number}: {fault}" for fault in QueryVerification(repository, number).faults()]
+            found = QueryVerification(repository, number).faults()
         except (StoreError, *UNREADABLE) as error:
-            if store.key_of(number) is not None:  # otherwise it was deleted meanwhile
-                faults.append(f"query {number}: {error}")
+            found = [str(error)]
+        if found and store.key_of(number) is not None:  # otherwise it was deleted meanwhile
+            faults += [f"query {number}: {fault}" for fault in found]
         progress(number)
     return faults
 
@@ -143,7 +144,8 @@ def replay(store: Store, progress: Progress = lambda done: None) -> tuple[int, i
         except StoreError:
             if store.key_of(number) is not None:
                 raise
-        else:  # otherwise it was deleted meanwhile
+            continue
+        if not found or store.key_of(number) is not None:  # otherwise it was deleted meanwhile
             lists += more
             faults += [f"query {number}: {fault}" for fault in found]
             queries += 1

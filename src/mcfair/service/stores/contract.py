@@ -112,16 +112,61 @@ def check_queries(store: Store) -> None:
         store.append(number, entry(1))
         store.add_items(number, 0, [("a", None)])
     store.delete_query(numbers[3])
-    assert store.find_query(b"3") is None, "a deleted query is found"
-    left = [store.key_of(numbers[3]), store.entry(numbers[3], 1), store.items(numbers[3])]
-    assert left == [None, None, []], "deleting a query leaves some of its rows"
+    assert [store.find_query(b"3"), store.key_of(numbers[3])] == [None, None], "a deleted query is found"
+    assert store.rows_of_item("a", 0, 9)[-1][0] == numbers[2], "an item of a deleted query is found"
+    assert store.count_item("a") == 3, "an item of a deleted query is counted"
     assert store.find_query(b"2") == numbers[2], "deleting a query deletes another one"
-    assert store.add_query(b"3") > numbers[3], "the number of a deleted query is reused"
-    assert store.reset() == 4, "reset does not count the queries"
-    assert store.numbers(0, 9) == [], "reset leaves queries"
-    assert store.add_query(b"new") > numbers[3] + 1, "reset reuses numbers"
+    again = store.add_query(b"3")
+    assert again > numbers[3], "the number of a deleted query is reused"
+    store.reset()
+    gone = [store.numbers(0, 9), store.find_query(b"2"), store.key_of(again), store.rows_of_item("a", 0, 9)]
+    assert gone == [[], None, None, []], "reset leaves queries"
+    new = store.add_query(b"2")
+    assert new > again, "reset reuses numbers"
+    assert [store.find_query(b"2"), store.numbers(0, 9)] == [new, [new]], "a query added after a reset is not found"
     store.commit()
-    refused(store, lambda: store.add_query(b"new"), "a query id that exists")
+    refused(store, lambda: store.add_query(b"2"), "a query id that exists")
+
+
+def check_purge(store: Store) -> None:
+    """Check that the rows of deleted queries, and no others, are deleted in bounded steps."""
+    store.begin()
+    numbers = [store.add_query(b"%d" % i) for i in range(5)]
+    for number in numbers:
+        for seq in range(1, MANY):
+            store.append(number, entry(seq))
+        store.add_items(number, 0, [("a", None), ("b", None)])
+        store.add_candidates(number, 1, 2, b"")
+        store.add_snapshot(number, 1, 0, b"")
+        store.compact(number, 1, 0, 0)
+    store.delete_query(numbers[3])
+    store.delete_query(numbers[0])
+    store.commit()
+    store.begin()
+    purge_all(store)
+    for number in numbers:
+        deleted = number in (numbers[0], numbers[3])
+        rows = [len(list(store.log(number, 0))), len(store.items(number)), store.base(number)]
+        assert rows == ([0, 0, 0] if deleted else [MANY - 1, 2, 1]), "purge leaves rows, or deletes those of others"
+    store.reset()
+    new = store.add_query(b"0")
+    store.append(new, entry(1))
+    before = store.usage()
+    assert before[:4] == (1, 0, 1, 0), "rows of deleted queries are counted as those of others"
+    assert before.deleting > 3 * MANY, "rows of deleted queries are not counted"
+    purge_all(store)
+    assert [store.find_query(b"0"), store.usage().deleting] == [new, 0], "purge after a reset deletes the wrong rows"
+    assert store.entry(new, 1) == entry(1), "purge after a reset deletes the wrong rows"
+    store.commit()
+
+
+def purge_all(store: Store) -> None:
+    """Purge until nothing is left; check that no step exceeds its limit."""
+    deleted = 1
+    while deleted:
+        before = store.changes
+        deleted = store.purge(100)
+        assert max(deleted, store.changes - before) <= 100, "purge deletes more rows than its limit"
 
 
 def check_items(store: Store) -> None:
@@ -285,5 +330,5 @@ def refused(store: Store, write: Callable[[], object], what: str) -> None:
 
 CHECKS = (
     check_transactions, check_readers, check_queries, check_items, check_deletions, check_log, check_compaction,
-    check_requests, check_settings, check_usage,
+    check_requests, check_settings, check_usage, check_purge,
 )  # fmt: skip
