@@ -90,7 +90,7 @@ def test_a_policy_that_fails_leaves_the_cached_ledger_as_it_was(engine, registri
     assert engine.ledgers[1] is ledger
     assert engine.query_state("q") == before
     assert msgspec.msgpack.encode(ledger.snapshot()) == snapshot
-    assert not np.any(ledger.newcomer_weighted)
+    assert not np.any(ledger.newcomers.weighted)
     assert engine.store.usage().queries == 1
     engine.rank(request(items="abcd"))
     assert verify(engine.store) == []

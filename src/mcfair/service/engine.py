@@ -89,8 +89,8 @@ COMPACTION_STEP = 128
 """Maximum number of log entries that are compacted in one step."""
 
 MAX_VERSIONS = 10_000
-MAX_ROWS = 100_000
-"""Maximum number of distinct items of one query."""
+MAX_ITEMS = 100_000
+"""Default of the maximum number of items of one query."""
 
 CACHE = 256 << 20
 KEY_PREFIX = "mcfair"
@@ -116,17 +116,19 @@ class Engine:
         Log entries between snapshots of a ledger, and between those that are kept when they are old.
     compaction_step
         Maximum number of log entries that are compacted in one step.
+    max_items
+        Maximum number of items of one query at a time.
     """
 
     def __init__(
         self, store: Store, rules: Callable[[Rules], Rules] | None = None, *,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000, cache: int = CACHE,
         snapshot_interval: int = SNAPSHOT_INTERVAL, snapshot_spacing: int = SNAPSHOT_SPACING,
-        compaction_step: int = COMPACTION_STEP,
+        compaction_step: int = COMPACTION_STEP, max_items: int = MAX_ITEMS,
     ) -> None:  # fmt: skip
         self.store, self.clock, self.cache_limit = store, clock, cache
         self.snapshot_interval, self.snapshot_spacing = snapshot_interval, snapshot_spacing
-        self.compaction_step = compaction_step
+        self.compaction_step, self.max_items = compaction_step, max_items
         self.ids = IdSigner(store.secret)
         self.epoch = secrets.randbits(32)
         self.latest = 0
@@ -220,6 +222,7 @@ class Engine:
         impression = Impression(
             encode_positions(positions), encode_positions(decision.pi) if request.shadow else None,
             request.defer_exposure, self.epoch, None if request.policy is None else version.rules.policy, chosen.rate,
+            chosen.reused,
         )  # fmt: skip
         self.store_candidates(ledger, chosen, items)
         self.store.append(
@@ -243,23 +246,27 @@ class Engine:
         n = len(read) if known is None else ledger.candidates[known].rows.size
         k = min(request.k, n)
         check_cells(n, k)
-        first, fresh = len(ledger.ids), not ledger.number
+        admitted, fresh = ledger.rows, not ledger.number
         now = max(self.now(), ledger.time)
         newcomers = [(item.id, item.group) for item in read if item.id not in ledger.index]
-        if len(ledger.ids) + len(newcomers) > MAX_ROWS:
-            raise RequestError(f"this query would have more than {MAX_ROWS:,} distinct items", "items")
-        if newcomers:
-            ledger.add_items(newcomers)
+        if (live := len(ledger.index)) + len(newcomers) > self.max_items:
+            raise RequestError(
+                f"this query has {live:,} items, and {len(newcomers):,} more are too many: at most {self.max_items:,} "
+                "are allowed; delete items that are no longer offered",
+                "items",
+            )
+        taken = ledger.add_items(newcomers)
+        reused = [row for row in taken if row < admitted]
         moved = regrouped(ledger, read)
         if fresh:
             ledger.number = self.store.add_query(ledger.key)
         try:
             candidates = ledger.candidates[known] if known is not None else resolve(ledger, read)
-            rate = ledger.newcomer_rate(candidates, version, now)
-            ledger.admit(candidates, rate, version, now)
+            rate = ledger.newcomer_rate(candidates, taken, version, now)
+            ledger.admit(candidates, reused, rate, version, now)
             decision = self.repository.decide(ledger, candidates, version, now, k)
         except BaseException:
-            ledger.withdraw_items(first)
+            ledger.withdraw_items(taken, admitted)
             for row, before, _ in moved:
                 ledger.groups[row] = before
             if fresh:
@@ -268,14 +275,15 @@ class Engine:
         reusable = known is not None and ledger.seq + 1 - known < CANDIDATES_REUSED
         number = known if known is not None and reusable else ledger.seq + 1
         positions = np.arange(k) if request.shadow else decision.pi
-        return ChosenList(now, number, candidates, rate, decision, positions, first, newcomers, moved)
+        items_added = [(row, *newcomer) for row, newcomer in zip(taken, newcomers, strict=True)]
+        return ChosenList(now, number, candidates, rate, decision, positions, items_added, reused, moved)
 
     def store_candidates(self, ledger: Ledger, chosen: ChosenList, items: bytes) -> None:
         """Write what is new of the candidates of a request: items, groups, and the set itself."""
         if chosen.newcomers:
-            self.store.add_items(ledger.number, chosen.first, chosen.newcomers)
+            self.store.add_items(ledger.number, chosen.newcomers)
             for deletion in self.deletions.values():
-                if any(item == deletion.item for item, _ in chosen.newcomers):
+                if any(item == deletion.item for _, item, _ in chosen.newcomers):
                     self.store.exempt(deletion.number, ledger.number)  # it is a new item, not the deleted one
         for row, _, group in chosen.moved:
             self.store.set_group(ledger.number, row, group)
@@ -586,7 +594,7 @@ class Engine:
         seq, when, version = ledger.seq + 1, max(self.now(), ledger.time), self.version
         entry = LogEntry(seq, when, KIND_DELETION, version.number, None, encode(row), None)
         self.store.append(ledger.number, entry)
-        self.store.erase_item(ledger.number, row)
+        self.store.erase_item(ledger.number, row, seq)
         ledger.record_deletion(seq, when, row, version)
 
     # --- compaction --------------------------------------------------------------------------------------------------
@@ -651,15 +659,16 @@ class Engine:
         for entry in expired:
             self.repository.apply(ledger, entry)
         until = now if live is None else live.time
-        ledger.mature(ledger.maturation, until)
+        ledger.mature(ledger.maturation.age, until)
         if live is None and ledger.time + longest > now:
             self.next_expiry = min(self.next_expiry, ledger.time + longest)
         self.store.add_snapshot(number, ledger.seq, ledger.time, encode(ledger.snapshot()))
         last = self.store.compact(number, ledger.seq, until - longest, 4 * self.compaction_step)
         unused = last if live is None and last == ledger.seq else last - CANDIDATES_REUSED
-        dropped = self.store.delete_candidates(number, unused)
+        dropped, freed = self.store.delete_candidates(number, unused), self.store.free_rows(number, last)
         if (loaded := self.ledgers.get(number)) is not None:
             loaded.evict_candidates(dropped)
+            loaded.free_rows(freed)
         return len(expired)
 
     def expiry(self, entry: LogEntry) -> int:
@@ -704,8 +713,9 @@ class Engine:
 class ChosenList(NamedTuple):
     """The list chosen for a request, and what is new about its candidates.
 
-    `newcomers` are the items that take the rows from `first` on, `rate` their starting exposure, and `moved` are the
-    rows of items that changed their group, with the group before and after.
+    `newcomers` are the rows, ids and groups of new items, `rate` their starting exposure and `reused` those of their
+    rows that another item had before. `moved` are the rows of items that changed their group, with the group before and
+    after.
     """
 
     time: int
@@ -714,8 +724,8 @@ class ChosenList(NamedTuple):
     rate: float
     decision: Decision
     positions: IntArray
-    first: int
-    newcomers: list[tuple[str, str | None]]
+    newcomers: list[tuple[int, str, str | None]]
+    reused: list[int]
     moved: list[tuple[int, str | None, str]]
 
 

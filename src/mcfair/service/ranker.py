@@ -17,7 +17,7 @@ from ..policies.base import Policy
 from ..service import methods, reports
 from .calls import Call, declared_by
 from .clock import Clock
-from .engine import CACHE, KEY_PREFIX, Engine, hash_secret
+from .engine import CACHE, KEY_PREFIX, MAX_ITEMS, Engine, hash_secret
 from .group_commit import QUEUE, GroupCommit
 from .rules import change_rules
 from .stores import Store, open_store
@@ -55,6 +55,8 @@ class Ranker:
         Maximum number of queued operations; further ones are refused with UnavailableError.
     cache
         Memory for cached queries, in bytes; queries that do not fit are evicted and loaded again when needed.
+    max_items
+        Maximum number of items of one query at a time; a request that would exceed it is refused with RequestError.
     warm
         Whether to compile or load all kernels now instead of during the first request.
     clock
@@ -94,6 +96,7 @@ class Ranker:
         policy: Policy | str | None = None,
         max_queued: int = QUEUE,
         cache: int = CACHE,
+        max_items: int = MAX_ITEMS,
         warm: bool = True,
         clock: Callable[[], int] | None = None,
         executor_class: type[GroupCommit] = GroupCommit,
@@ -103,7 +106,8 @@ class Ranker:
         opened = open_store(store) if isinstance(store, str | Path) else store
         try:
             opened.begin()
-            engine = Engine(opened, lambda stored: change_rules(stored, policy, settings), clock=clock, cache=cache)
+            rules = partial(change_rules, policy=policy, settings=settings)
+            engine = Engine(opened, rules, clock=clock, cache=cache, max_items=max_items)
             opened.commit()
             if warm:
                 warm_up(engine)

@@ -54,7 +54,8 @@ class Impression(msgspec.Struct, array_like=True):
 
     `epoch` is that of the engine that ranked it, see `mcfair.service.ids.Position`; `policy` is the policy if the
     request named one. `newcomer_exposure` is the starting exposure of the newcomers among the candidates: it depends
-    on everything observed until then, so it is recorded and never computed again.
+    on everything observed until then, so it is recorded and never computed again. `reused` are the rows of deleted
+    items that newcomers took: which rows are free depends on how far the log was compacted.
     """
 
     shown: bytes
@@ -63,6 +64,7 @@ class Impression(msgspec.Struct, array_like=True):
     epoch: int
     policy: str | None = None
     newcomer_exposure: float = 0.0
+    reused: list[int] = []
 
     @property
     def ranks(self) -> int:

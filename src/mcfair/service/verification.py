@@ -119,10 +119,11 @@ class QueryVerification:
         outside += [seq for seq, _ in self.store.snapshots(self.number, -1, base - 1)]
         if outside:
             self.found.append(f"the snapshot at entry {outside[0]} is outside the log")
-        if any((block.F < 0).any() or (block.C < 0).any() for block in ledger.blocks.values()):
+        if any((block.F < 0).any() or (block.C < 0).any() for block in ledger.counts.blocks.values()):
             self.found.append("a counter is negative")
-        if ledger.rows > len(ledger.ids):
-            self.found.append(f"the ledger has {ledger.rows} rows, but {len(ledger.ids)} items are stored")
+        rows = {row for row, item, _ in self.store.items(self.number) if item is not None}
+        if wrong := rows ^ (set(range(ledger.rows)) - ledger.deleted):
+            self.found.append(f"row {min(wrong)} has an item in the log, or in the table of items, but not in both")
 
 
 def differ(a: Snapshot, b: Snapshot) -> bool:

@@ -45,9 +45,10 @@ CREATE TABLE keys (id TEXT PRIMARY KEY, digest BLOB NOT NULL, name TEXT NOT NULL
                    created INTEGER NOT NULL, revoked INTEGER) WITHOUT ROWID;
 CREATE TABLE queries (number INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB NOT NULL UNIQUE);
 CREATE TABLE orphans (low INTEGER PRIMARY KEY, high INTEGER NOT NULL);
-CREATE TABLE items (query INTEGER NOT NULL, row INTEGER NOT NULL, id TEXT, grp TEXT, PRIMARY KEY (query, row))
-    WITHOUT ROWID;
+CREATE TABLE items (query INTEGER NOT NULL, row INTEGER NOT NULL, id TEXT, grp TEXT, erased INTEGER,
+                    PRIMARY KEY (query, row)) WITHOUT ROWID;
 CREATE INDEX items_by_id ON items (id) WHERE id IS NOT NULL;
+CREATE INDEX items_by_erasure ON items (query, erased) WHERE erased IS NOT NULL;
 CREATE TABLE deletions (number INTEGER PRIMARY KEY AUTOINCREMENT, item TEXT NOT NULL, cursor INTEGER NOT NULL);
 CREATE TABLE exemptions (deletion INTEGER NOT NULL, query INTEGER NOT NULL, PRIMARY KEY (deletion, query))
     WITHOUT ROWID;
@@ -80,7 +81,8 @@ MIGRATIONS: dict[int, str] = {}
 """SQL that migrates each schema version to the next."""
 
 INSERT_ITEMS = {
-    rows: "INSERT INTO items VALUES " + ", ".join(f"(?1, ?2 + {i}, ?{2 * i + 3}, ?{2 * i + 4})" for i in range(rows))
+    rows: "INSERT INTO items VALUES "
+    + ", ".join(f"(?1, ?{i}, ?{i + 1}, ?{i + 2}, NULL)" for i in range(2, 3 * rows, 3))
     for rows in (50, 10, 1)
 }
 """INSERT statements by number of rows: executing a statement costs more than a row, so rows are inserted in bulk."""
@@ -454,16 +456,16 @@ class SQLiteStore:
                 return deleted
         return self.db.execute("DELETE FROM orphans WHERE low = ?", (found[0],)).rowcount
 
-    def items(self, number: int) -> list[tuple[str | None, str | None]]:
+    def items(self, number: int) -> list[tuple[int, str | None, str | None]]:
         """See `Store`."""
-        return self.db.execute("SELECT id, grp FROM items WHERE query = ? ORDER BY row", (number,)).fetchall()
+        return self.db.execute("SELECT row, id, grp FROM items WHERE query = ? ORDER BY row", (number,)).fetchall()
 
-    def add_items(self, number: int, first: int, items: Sequence[tuple[str, str | None]]) -> None:
+    def add_items(self, number: int, items: Sequence[tuple[int, str, str | None]]) -> None:
         """See `Store`."""
         done = 0
         for rows, sql in INSERT_ITEMS.items():
             while len(items) - done >= rows:
-                self.db.execute(sql, (number, first + done, *chain.from_iterable(items[done : done + rows])))
+                self.db.execute(sql, (number, *chain.from_iterable(items[done : done + rows])))
                 done += rows
 
     def set_group(self, number: int, row: int, group: str | None) -> None:
@@ -505,9 +507,15 @@ class SQLiteStore:
         self.db.execute("DELETE FROM deletions WHERE number = ?", (deletion,))
         self.db.execute("DELETE FROM exemptions WHERE deletion = ?", (deletion,))
 
-    def erase_item(self, number: int, row: int) -> None:
+    def erase_item(self, number: int, row: int, seq: int) -> None:
         """See `Store`."""
-        self.db.execute("UPDATE items SET id = NULL, grp = NULL WHERE query = ? AND row = ?", (number, row))
+        sql = "UPDATE items SET id = NULL, grp = NULL, erased = ? WHERE query = ? AND row = ?"
+        self.db.execute(sql, (seq, number, row))
+
+    def free_rows(self, number: int, until: int) -> list[int]:
+        """See `Store`."""
+        sql = "DELETE FROM items WHERE query = ? AND erased <= ? RETURNING row"
+        return [row[0] for row in self.db.execute(sql, (number, until)).fetchall()]
 
     # --- log, candidates, snapshots ----------------------------------------------------------------------------------
 

@@ -164,11 +164,11 @@ class Store(Protocol):
         of rows that are left.
         """
 
-    def items(self, number: int) -> list[tuple[str | None, str | None]]:
-        """Return id and group of each row of a query; both are None for a deleted item."""
+    def items(self, number: int) -> list[tuple[int, str | None, str | None]]:
+        """Return the rows of a query in order, with id and group; both are None for an erased item."""
 
-    def add_items(self, number: int, first: int, items: Sequence[tuple[str, str | None]]) -> None:
-        """Add ids and groups of a query's rows from `first` on."""
+    def add_items(self, number: int, items: Sequence[tuple[int, str, str | None]]) -> None:
+        """Add rows of a query, with id and group."""
 
     def set_group(self, number: int, row: int, group: str | None) -> None:
         """Set the group of an item."""
@@ -182,8 +182,14 @@ class Store(Protocol):
     def count_item(self, item: str) -> int:
         """Return the number of queries that have an item."""
 
-    def erase_item(self, number: int, row: int) -> None:
-        """Erase the id and the group of a row."""
+    def erase_item(self, number: int, row: int, seq: int) -> None:
+        """Erase the id and the group of a row, because of the log entry `seq`."""
+
+    def free_rows(self, number: int, until: int) -> list[int]:
+        """Delete the rows of a query that were erased because of log entries up to `until`; return them.
+
+        The work does not depend on the number of other rows.
+        """
 
     # Deletions of items that are under way.
 
