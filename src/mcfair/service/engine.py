@@ -85,8 +85,8 @@ compaction can tell from the number alone that no entry refers to it any more.""
 DELETION_STEP, PURGE_STEP = 16, 256
 """Maximum number of queries from which an item is deleted in one step, and of rows of deleted queries."""
 
-COMPACTION_STEP = 128
-"""Maximum number of log entries that are compacted in one step."""
+COMPACTION_STEP, IDLE_STEP = 128, 512
+"""Maximum numbers of log entries that are compacted, and of idle items that are deleted, in one step."""
 
 MAX_VERSIONS = 10_000
 MAX_ITEMS = 100_000
@@ -571,7 +571,7 @@ class Engine:
         rows = self.store.rows_of_item(item, cursor, DELETION_STEP, number)
         for query, row in rows:
             ledger = self.ledgers.get(query) or self.repository.ledger(query)
-            self.delete_row(ledger, row)
+            self.delete_rows(ledger, [row])
             cursor = query
         if len(rows) < DELETION_STEP:
             self.store.finish_deletion(number)
@@ -587,15 +587,16 @@ class Engine:
             if item in ledger.index:
                 for query, row in self.store.rows_of_item(item, ledger.number - 1, 1, number):
                     if query == ledger.number:
-                        self.delete_row(ledger, row)
+                        self.delete_rows(ledger, [row])
 
-    def delete_row(self, ledger: Ledger, row: int) -> None:
-        """Delete the item of one row: append the deletion to the log and erase the item's id."""
+    def delete_rows(self, ledger: Ledger, rows: list[int]) -> None:
+        """Delete the items of some rows: append the deletion to the log and erase the ids."""
         seq, when, version = ledger.seq + 1, max(self.now(), ledger.time), self.version
-        entry = LogEntry(seq, when, KIND_DELETION, version.number, None, encode(row), None)
+        entry = LogEntry(seq, when, KIND_DELETION, version.number, None, encode(rows), None)
         self.store.append(ledger.number, entry)
-        self.store.erase_item(ledger.number, row, seq)
-        ledger.record_deletion(seq, when, row, version)
+        for row in rows:
+            self.store.erase_item(ledger.number, row, seq)
+        ledger.record_deletion(seq, when, rows, version)
 
     # --- compaction --------------------------------------------------------------------------------------------------
 
@@ -669,7 +670,20 @@ class Engine:
         if (loaded := self.ledgers.get(number)) is not None:
             loaded.evict_candidates(dropped)
             loaded.free_rows(freed)
+        self.delete_idle_items(ledger, now)
         return len(expired)
+
+    def delete_idle_items(self, base: Ledger, now: int) -> None:
+        """Delete items that need no row: never shown or clicked, and no candidates of any impression after the base.
+
+        If such an item comes again, it is a newcomer. The current ledger is loaded only if the base has such items.
+        """
+        base.refresh(self.version, max(now, base.time))
+        if base.idle_rows(base.seq):
+            ledger = self.ledgers.get(base.number) or self.repository.ledger(base.number)
+            ledger.refresh(self.version, max(now, ledger.time))
+            if rows := ledger.idle_rows(base.seq)[:IDLE_STEP]:
+                self.delete_rows(ledger, rows)
 
     def expiry(self, entry: LogEntry) -> int:
         """Return when an entry can be compacted, in ms: an impression after its retention, others at once."""

@@ -75,13 +75,13 @@ class Ledger:
         self.counts = Counts(examinations, self.capacity)
         self.maturation = Maturation(self.counts, lambda after: recorded(self.number, after, self.seq))
         self.newcomers = Newcomers(self.capacity)
-        self.priors = np.full(self.capacity, np.nan)
+        self.priors, self.used = np.full(self.capacity, np.nan), np.zeros(self.capacity, np.int64)
 
     @property
     def nbytes(self) -> int:
         """Approximate size in memory."""
         candidates = sum(24 * each.rows.size + 120 for each in self.candidates.values())
-        return 3_000 + self.counts.nbytes + 48 * self.capacity + candidates + 250 * len(self.ids)
+        return 3_000 + self.counts.nbytes + 56 * self.capacity + candidates + 250 * len(self.ids)
 
     # --- items -------------------------------------------------------------------------------------------------------
 
@@ -124,6 +124,15 @@ class Ledger:
             self.ids[row] = self.groups[row] = None
             heapq.heappush(self.free, row)
 
+    def idle_rows(self, until: int) -> list[int]:
+        """Return the rows of items without exposure and clicks that were no candidates after a log entry.
+
+        Call `refresh` first.
+        """
+        n = self.rows
+        idle = (self.used[:n] <= until) & (self.counts.E[:n] == 0.0) & (self.counts.C[:n] == 0.0)
+        return [row for row in np.flatnonzero(idle).tolist() if row not in self.deleted]
+
     def cache_candidates(self, number: int, candidates: Candidates, digest: bytes) -> None:
         """Cache a candidate set by its number and by the digest of its items; evict the oldest ones."""
         self.candidates.pop(self.candidate_numbers.pop(digest, 0), None)
@@ -147,6 +156,7 @@ class Ledger:
         for part in (self.counts, self.maturation, self.newcomers):
             part.grow(self.capacity)
         self.priors = np.pad(self.priors, (0, self.capacity - before), constant_values=np.nan)
+        self.used = np.pad(self.used, (0, self.capacity - before))
 
     def newcomer_rate(self, candidates: Candidates, taken: list[int], version: Version, now: int) -> float:
         """Compute the starting exposure of newcomers, given by their rows, per unit of relevance."""
@@ -231,6 +241,7 @@ class Ledger:
         if candidates is not self.last_recorded:
             self.priors[candidates.rows] = candidates.priors
             self.last_recorded = candidates
+        self.used[candidates.rows] = seq
         self.counts.drop_negligible_blocks(version, time)
         block = self.counts.open_block(version, seq, time, rows.size, self.rows)
         self.refresh(version, time)
@@ -277,18 +288,18 @@ class Ledger:
             if not pending:
                 self.maturation.recount(rows)
 
-    def record_deletion(self, seq: int, time: int, row: int, version: Version) -> None:
-        """Record the deletion of an item: clear all its counts, and free its id for a newcomer."""
-        rows = np.array([row])
-        self.counts.clear(rows)
+    def record_deletion(self, seq: int, time: int, rows: list[int], version: Version) -> None:
+        """Record the deletion of items: clear all their counts, and free their ids for newcomers."""
+        self.counts.clear(np.array(rows))
         if self.counts.weighting is not None:
-            self.maturation.recount(rows)
-        self.newcomers.clear([row])
-        self.priors[row] = np.nan
-        self.deleted.add(row)
-        if (item := self.ids[row]) is not None:
-            del self.index[item]
-        self.ids[row] = self.groups[row] = None
+            self.maturation.recount(np.array(rows))
+        self.newcomers.clear(rows)
+        self.priors[rows], self.used[rows] = np.nan, 0
+        self.deleted.update(rows)
+        for row in rows:
+            if (item := self.ids[row]) is not None:
+                del self.index[item]
+            self.ids[row] = self.groups[row] = None
         self.evict_candidates()
         self.advance(seq, time)
         self.mature(version.maturation, time)
@@ -305,9 +316,9 @@ class Ledger:
         n, pending = self.rows, self.maturation
         return Snapshot(
             seq=self.seq, time=self.time, visits=self.visits, rows=n, deleted=sorted(self.deleted),
-            priors=compress(self.priors[:n]), newcomer_exposure=compress(self.newcomers.exposure[:n]),
-            newcomer_times=compress(self.newcomers.times[:n]), maturation=pending.age,
-            first_pending=pending.first_pending, pending_since=pending.pending_since,
+            priors=compress(self.priors[:n]), used=compress(self.used[:n]),
+            newcomer_exposure=compress(self.newcomers.exposure[:n]), newcomer_times=compress(self.newcomers.times[:n]),
+            maturation=pending.age, first_pending=pending.first_pending, pending_since=pending.pending_since,
             blocks=[
                 (examination, bucket, block.since, block.ranks, compress(block.F[:n]), compress(block.C[:n]),
                  compress(block.pending_F[:n]), compress(block.pending_C[:n]))
@@ -323,6 +334,7 @@ class Ledger:
         self.extend(n)  # the last rows may be free
         self.grow(n)
         self.priors[:n] = decompress(snapshot.priors, np.float64)
+        self.used[:n] = decompress(snapshot.used, np.int64)
         self.newcomers.exposure[:n] = decompress(snapshot.newcomer_exposure, np.float64)
         self.newcomers.times[:n] = decompress(snapshot.newcomer_times, np.int64)
         self.maturation.restore(snapshot.maturation, snapshot.first_pending, snapshot.pending_since)

@@ -20,7 +20,7 @@ from .records import (
     decode_flips,
     decode_impression,
     decode_positions,
-    decode_row,
+    decode_rows,
     decode_snapshot,
 )
 from .rules import Rules, Version
@@ -157,7 +157,7 @@ class LedgerRepository:
         elif entry.kind == KIND_FEEDBACK:
             ledger.record_feedback(entry.seq, entry.time, decode_flips(entry.body), version)
         else:
-            ledger.record_deletion(entry.seq, entry.time, decode_row(entry.body), version)
+            ledger.record_deletion(entry.seq, entry.time, decode_rows(entry.body), version)
 
     def impression(self, ledger: Ledger, entry: LogEntry) -> tuple[Impression, Candidates, Version]:
         """Decode an impression, its candidates and its version of the rules."""
