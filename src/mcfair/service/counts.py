@@ -1,6 +1,6 @@
 """The counts of one query, and their sums under decay.
 
-Counts are kept in blocks, one per examination and time bucket: all counts of a block have the same weight. With one
+ObservedCounts are kept in blocks, one per examination and time bucket: all counts of a block have the same weight. With one
 examination and no half-life there is one block, and the arithmetic equals the simulator's to the bit.
 """
 
@@ -12,12 +12,12 @@ from ..arrays import CountArray, FloatArray, IntArray
 from .blocks import CountBlock, Examinations, add_by_rank, add_counts, count_list, fill_by_rank
 from .rules import Version, Weighting
 
-__all__ = ["NO_COUNTS", "Counts"]
+__all__ = ["NO_COUNTS", "ObservedCounts"]
 
 NO_COUNTS: CountArray = np.zeros((0, 0), np.int32)
 
 
-class Counts:
+class ObservedCounts:
     """How often each row was shown at each rank and clicked, and the sums that a policy sees: exposure and clicks.
 
     E and C are sums over the blocks, up to the factor `scale`. The newest block changes with every list, the others

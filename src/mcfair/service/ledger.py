@@ -1,7 +1,7 @@
 """The ledger of one query: its items, how often each was shown at each rank, its clicks, and the policy's view of them.
 
 All counts are integers that belong to impressions, so neither the order nor the repetition of events can change a sum.
-A ledger is composed of the counts and their decay (`Counts`), of what is pending (`Maturation`) and of the starting
+A ledger is composed of the counts and their decay (`ObservedCounts`), of what is pending (`Maturation`) and of the starting
 exposure of items that joined later (`Newcomers`).
 """
 
@@ -17,7 +17,7 @@ from ..metrics.exposure import dots
 from ..random import POLICY, Draws, draws
 from ..state import Query
 from .blocks import CountBlock, Examinations, fill_candidates
-from .counts import NO_COUNTS, Counts
+from .counts import NO_COUNTS, ObservedCounts
 from .maturation import Maturation
 from .newcomers import Newcomers
 from .records import (
@@ -72,7 +72,7 @@ class Ledger:
         self.candidates: dict[int, Candidates] = {}
         self.last_recorded: Candidates | None = None
         self.capacity = 16
-        self.counts = Counts(examinations, self.capacity)
+        self.counts = ObservedCounts(examinations, self.capacity)
         self.maturation = Maturation(self.counts, lambda after: recorded(self.number, after, self.seq))
         self.newcomers = Newcomers(self.capacity)
         self.priors, self.used = np.full(self.capacity, np.nan), np.zeros(self.capacity, np.int64)

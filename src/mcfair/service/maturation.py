@@ -8,7 +8,7 @@ import numpy as np
 
 from ..arrays import FloatArray, IntArray
 from .blocks import add_matured
-from .counts import Counts
+from .counts import ObservedCounts
 from .records import RecordedImpression
 
 __all__ = ["Maturation"]
@@ -32,7 +32,7 @@ class Maturation:
         Reads impressions from the log.
     """
 
-    def __init__(self, counts: Counts, recorded: Recorded) -> None:
+    def __init__(self, counts: ObservedCounts, recorded: Recorded) -> None:
         self.counts, self.recorded = counts, recorded
         self.age = self.first_pending = 0  # the age of maturity, in ms; 0 if impressions are never pending
         self.pending_since: int | None = None
