@@ -1,6 +1,6 @@
 """The counts of one query, and their sums under decay.
 
-ObservedCounts are kept in blocks, one per examination and time bucket: all counts of a block have the same weight. With one
+Counts are kept in blocks, one per examination and time bucket: all counts of a block have the same weight. With one
 examination and no half-life there is one block, and the arithmetic equals the simulator's to the bit.
 """
 

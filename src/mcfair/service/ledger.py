@@ -1,8 +1,8 @@
 """The ledger of one query: its items, how often each was shown at each rank, its clicks, and the policy's view of them.
 
 All counts are integers that belong to impressions, so neither the order nor the repetition of events can change a sum.
-A ledger is composed of the counts and their decay (`ObservedCounts`), of what is pending (`Maturation`) and of the starting
-exposure of items that joined later (`Newcomers`).
+A ledger is composed of the counts and their decay (`ObservedCounts`), of what is pending (`Maturation`) and of the
+starting exposure of items that joined later (`Newcomers`).
 """
 
 from __future__ import annotations
