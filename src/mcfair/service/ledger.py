@@ -70,6 +70,7 @@ class Ledger:
         self.since_snapshot = 0
         self.candidate_numbers: dict[bytes, int] = {}
         self.candidates: dict[int, Candidates] = {}
+        self.candidate_bytes = 0
         self.last_recorded: Candidates | None = None
         self.capacity = 16
         self.counts = ObservedCounts(examinations, self.capacity)
@@ -80,8 +81,7 @@ class Ledger:
     @property
     def nbytes(self) -> int:
         """Approximate size in memory."""
-        candidates = sum(24 * each.rows.size + 120 for each in self.candidates.values())
-        return 3_000 + self.counts.nbytes + 56 * self.capacity + candidates + 250 * len(self.ids)
+        return 3_000 + self.counts.nbytes + 56 * self.capacity + self.candidate_bytes + 250 * len(self.ids)
 
     # --- items -------------------------------------------------------------------------------------------------------
 
@@ -140,12 +140,14 @@ class Ledger:
         self.candidate_numbers[digest] = number
         while len(self.candidate_numbers) > CACHED_CANDIDATES:
             self.candidates.pop(self.candidate_numbers.pop(next(iter(self.candidate_numbers))), None)
+        self.candidate_bytes = sum(24 * each.rows.size + 120 for each in self.candidates.values())
 
     def evict_candidates(self, numbers: Iterable[int] | None = None) -> None:
         """Evict candidate sets from the cache, all or some."""
         gone = set(self.candidates if numbers is None else numbers)
         self.candidate_numbers = {digest: each for digest, each in self.candidate_numbers.items() if each not in gone}
         self.candidates = {each: candidates for each, candidates in self.candidates.items() if each not in gone}
+        self.candidate_bytes = sum(24 * each.rows.size + 120 for each in self.candidates.values())
         self.last_recorded = None
 
     def grow(self, rows: int) -> None:
@@ -172,9 +174,9 @@ class Ledger:
     def admit(self, candidates: Candidates, reused: list[int], rate: float, version: Version, now: int) -> None:
         """Admit newcomers among the candidates, with their starting exposure: new rows, and those that are reused."""
         first, last = self.rows, candidates.rows_needed
-        rows = [*(row for row in reused if row in self.deleted), *range(first, last)]
-        if not rows:
+        if not reused and last <= first:
             return
+        rows = [*(row for row in reused if row in self.deleted), *range(first, last)]
         if reused:  # what the earlier item of a row had pending must mature before the row counts again
             self.mature(version.maturation, now)
             self.deleted.difference_update(reused)
