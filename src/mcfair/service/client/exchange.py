@@ -1,7 +1,7 @@
 """Requests of the service with retries, deadlines and a choice of instances, without I/O.
 
-Every operation is a generator: it yields requests to send and times to wait, receives the outcome of each request, and
-returns the result. `asynchronous` does the I/O.
+Every call is a generator: it yields requests to send and times to wait, receives the outcome of each request, and
+returns the result. The clients do the I/O.
 """
 
 from __future__ import annotations
@@ -12,22 +12,15 @@ import secrets
 from collections.abc import Callable, Generator
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
 from ...errors import ConflictError, MCFairError, NotFoundError, RequestError, UnavailableError
-from ...service import wire
+from .. import wire
 from ..calls import Call
-from .messages import (
-    ClientRequest,
-    ClientResponse,
-    TransportError,
-    batches,
-    build_path,
-    excerpt,
-    possibly_done,
-    retry_after,
-)
+from ..operations import OPERATIONS, Operation
+from .messages import ClientRequest, ClientResponse, TransportError, batches, excerpt, possibly_done, retry_after
 from .routing import Instances, route
 
 if TYPE_CHECKING:
@@ -57,7 +50,7 @@ Exchange: TypeAlias = Generator[ClientRequest | float, Any, T]
 
 
 class SansIOClient:
-    """Every operation of the service as a generator.
+    """The calls of the service as generators.
 
     Parameters
     ----------
@@ -95,106 +88,52 @@ class SansIOClient:
     def run(self, call: Call[T]) -> Exchange[T]:
         """Execute a call; return its fallback, if it has one, when the service is unavailable."""
         try:
-            return call.convert((yield from getattr(self, call.operation)(**call.arguments)))
+            result = call.convert((yield from self.execute(call)))
         except (UnavailableError, ServerError):
             if call.fallback is None:
                 raise
             return call.fallback
+        return (yield from self.run(result)) if isinstance(result, Call) else result
 
-    # --- operations --------------------------------------------------------------------------------------------------
+    def execute(self, call: Call[Any]) -> Exchange[Any]:
+        """Send the request of a call to the instance of its query, and decode the response."""
+        operation, arguments = OPERATIONS[call.operation], call.arguments
+        if isinstance(body := arguments.get("body"), wire.Feedback):
+            return (yield from self.report(operation, body.events))
+        names = {name: quote(str(arguments[name]), safe="") for name in operation.parameters}
+        content = None if body is None else wire.encode(body)
+        key_route, headers = self.route_of(body, arguments), {}
+        options: dict[str, Any] = {}
+        if operation.idempotent:
+            key = arguments["key"] or secrets.token_hex(16)
+            headers["Idempotency-Key"] = key
+            options["end"] = call.begun + (call.deadline or self.rank_deadline)
+            options["advice"] = f"; a retry with key={key!r} counts once"
+        request = ClientRequest(operation.method, operation.path.format(**names), content, headers)
+        result = yield from self.call(operation, request, key_route, **options)
+        if isinstance(result, wire.Ranking):
+            self.instances.remember(result.impression, key_route)
+        if isinstance(result, wire.Ranking | wire.QueryState):
+            self.instances.remember(result.query_id, key_route)
+        return result
 
-    def rank(
-        self, request: wire.RawRankRequest, key: str | None, begun: float, deadline: float | None
-    ) -> Exchange[wire.Ranking]:
-        """Rank within the deadline, and remember the route of the impression."""
-        key = secrets.token_hex(16) if key is None else key
-        key_route = route(request.query)
-        ranking = yield from self.call(
-            ClientRequest("POST", "/v1/rank", wire.encode(request), {"Idempotency-Key": key}),
-            wire.Ranking,
-            key_route,
-            end=begun + (self.rank_deadline if deadline is None else deadline),
-            advice=f"; a retry with key={key!r} counts once",
-        )
-        self.instances.remember(ranking.impression, key_route)
-        self.instances.remember(ranking.query_id, key_route)
-        return ranking
+    def route_of(self, body: Any, arguments: dict[str, Any]) -> bytes:
+        """Return the route of a call: that of its query, as far as it is known."""
+        if isinstance(body, wire.RankRequest | wire.QueryLookup):
+            return route(body.query)
+        id = arguments.get("impression") or arguments.get("query_id")
+        return b"" if id is None else self.instances.recall(id)
 
-    def feedback(self, events: list[wire.Event], path: str = "/v1/feedback") -> Exchange[list[wire.EventResult]]:
+    def report(self, operation: Operation, events: list[wire.Event]) -> Exchange[wire.FeedbackResults]:
         """Send events in as many batches as needed, each to the instance of its first event."""
         results: list[wire.EventResult] = []
         for batch in batches(map(wire.encode, events)):
-            body = b'{"events":[' + b",".join(batch) + b"]}"
-            key_route = self.instances.recall(events[len(results)].impression)
-            response = yield from self.call(ClientRequest("POST", path, body), wire.FeedbackResults, key_route)
+            request = ClientRequest("POST", operation.path, b'{"events":[' + b",".join(batch) + b"]}")
+            response = yield from self.call(operation, request, self.instances.recall(events[len(results)].impression))
             if len(response.results) != len(batch):
-                raise MCFairError(f"{path} returned {len(response.results)} results for {len(batch)} events")
+                raise MCFairError(f"{request.path} returned {len(response.results)} results for {len(batch)} events")
             results += response.results
-        return results
-
-    def retract(self, events: list[wire.Event]) -> Exchange[list[wire.EventResult]]:
-        """Retract events."""
-        return self.feedback(events, "/v1/retract")
-
-    def explain(self, impression: str) -> Exchange[wire.Explanation]:
-        """Explain an impression."""
-        request = ClientRequest("GET", build_path("impressions", impression, "explain"))
-        return self.call(request, wire.Explanation, self.instances.recall(impression))
-
-    def query_state(self, query: str | None, query_id: str | None) -> Exchange[wire.QueryState]:
-        """Return the observations of a query, given by its text or its id."""
-        if query is None:
-            request = ClientRequest("GET", build_path("queries", str(query_id)))
-            return self.call(request, wire.QueryState, self.instances.recall(str(query_id)))
-        request = ClientRequest("POST", "/v1/queries/lookup", wire.encode(wire.QueryLookup(query)))
-        return self.call(request, wire.QueryState, route(query))
-
-    def delete_query(self, query: str | None, query_id: str | None) -> Exchange[None]:
-        """Delete a query. Its text is not sent in a URL, because proxies log URLs: its id is looked up first."""
-        if query is not None:
-            query_id = (yield from self.query_state(query, None)).query_id
-            self.instances.remember(query_id, route(query))
-        request = ClientRequest("DELETE", build_path("queries", str(query_id)))
-        yield from self.send(request, self.instances.recall(str(query_id)), missing_is_success=True)
-
-    def fairness(self) -> Exchange[wire.Fairness]:
-        """Return fairness over all queries."""
-        return self.call(ClientRequest("GET", "/v1/fairness"), wire.Fairness)
-
-    def usage(self) -> Exchange[wire.Usage]:
-        """Return the amount of stored data."""
-        return self.call(ClientRequest("GET", "/v1/usage"), wire.Usage)
-
-    def policy(self) -> Exchange[wire.ActivePolicy]:
-        """Return the rules in force."""
-        return self.call(ClientRequest("GET", "/v1/policy"), wire.ActivePolicy)
-
-    def change_policy(self, change: wire.PolicyChange) -> Exchange[wire.ActivePolicy]:
-        """Change the rules."""
-        return self.call(ClientRequest("PUT", "/v1/policy", wire.encode(change)), wire.ActivePolicy)
-
-    def delete_item(self, item: str) -> Exchange[int]:
-        """Delete an item."""
-        request = ClientRequest("POST", "/v1/items/delete", wire.encode(wire.ItemDeletion(item)))
-        return (yield from self.call(request, wire.DeletionCount)).queries
-
-    def reset(self) -> Exchange[int]:
-        """Delete every query; not repeated after an uncertain failure, to keep what arrived after the first attempt."""
-        request = ClientRequest("POST", "/v1/reset", wire.encode(wire.ResetRequest("reset")))
-        return (yield from self.call(request, wire.DeletionCount, retry_uncertain=False)).queries
-
-    def keys(self) -> Exchange[list[wire.KeyInfo]]:
-        """List the API keys."""
-        return self.call(ClientRequest("GET", "/v1/keys"), list[wire.KeyInfo])
-
-    def add_key(self, name: str, scopes: list[wire.Scope]) -> Exchange[wire.CreatedKey]:
-        """Create a key; not repeated after an uncertain failure, which could leave a valid key that no caller knows."""
-        request = ClientRequest("POST", "/v1/keys", wire.encode(wire.KeyRequest(name=name, scopes=scopes)))
-        return self.call(request, wire.CreatedKey, retry_uncertain=False)
-
-    def revoke_key(self, id: str) -> Exchange[wire.KeyInfo]:
-        """Revoke a key."""
-        return self.call(ClientRequest("DELETE", build_path("keys", id)), wire.KeyInfo)
+        return wire.FeedbackResults(results)
 
     def ready(self) -> Exchange[bool]:
         """Return whether an instance is ready, without retries."""
@@ -206,28 +145,30 @@ class SansIOClient:
 
     def export(self) -> Exchange[httpcore.Response]:
         """Start an export; return the response, whose body is read by the caller."""
-        received = yield from self.send(ClientRequest("GET", "/v1/export", stream=True))
+        operation = OPERATIONS["export"]
+        received = yield from self.send(operation, ClientRequest(operation.method, operation.path, stream=True))
         assert received.response is not None
         return received.response
 
     # --- sending with retries ----------------------------------------------------------------------------------------
 
-    def call(self, request: ClientRequest, kind: type[T], key_route: bytes = b"", **options: Any) -> Exchange[T]:
+    def call(self, operation: Operation, request: ClientRequest, key_route: bytes, **options: Any) -> Exchange[Any]:
         """Send a request and decode the response; the options are those of `send`."""
-        response = yield from self.send(request, key_route, **options)
+        response = yield from self.send(operation, request, key_route, **options)
+        if operation.response is None:
+            return None
         try:
-            return msgspec.json.decode(response.content, type=kind)
+            return msgspec.json.decode(response.content, type=operation.response)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self.foreign_response(request, response, str(error)) from None
 
     def send(
         self,
+        operation: Operation,
         request: ClientRequest,
         key_route: bytes = b"",
         *,
         end: float | None = None,
-        retry_uncertain: bool = True,
-        missing_is_success: bool = False,
         advice: str = "",
     ) -> Exchange[ClientResponse]:
         """Send a request, with retries until there is a response or the time is over.
@@ -236,8 +177,8 @@ class SansIOClient:
         Without `end`, no attempt starts later than `retry_timeout`. With `end`, no attempt lasts longer than that, and
         each gets an equal share of the remaining time, so that the instances that were not tried yet get theirs.
 
-        Without `retry_uncertain` a request that may have been executed is not repeated. With `missing_is_success`, a
-        404 after such an attempt is a success: that attempt has deleted the resource.
+        A request of an operation that is not repeatable is not repeated if it may have been executed. After such an
+        attempt to delete, 404 is a success: that attempt has deleted the resource.
         """
         begun, attempts, uncertain = self.clock(), 0, False
         untried: list[str] = []
@@ -257,9 +198,9 @@ class SansIOClient:
             retried = not isinstance(outcome, ClientResponse) or outcome.status in RETRIED_STATUSES
             self.instances.mark(address, failed=retried)
             if isinstance(outcome, ClientResponse) and not retried:
-                return self.check_response(request, outcome, missing_is_success and uncertain)
+                return self.check_response(request, outcome, operation.status == 204 and uncertain)
             uncertain = uncertain or possibly_done(outcome)
-            if uncertain and not retry_uncertain:
+            if uncertain and not operation.repeatable:
                 raise MCFairError(f"{request} of {address}: {outcome}; it is not known whether it was executed")
             wait = 0.0 if untried else self.wait_after(outcome, attempts // len(self.instances.addresses))
         spent = f"after {attempts} attempts in {self.clock() - begun:.1f} s"

@@ -7,12 +7,11 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
 
 import msgspec
 
 from ...errors import MCFairError
-from ...service import wire
+from .. import wire
 
 if TYPE_CHECKING:
     import httpcore
@@ -23,7 +22,6 @@ __all__ = [
     "LineDecoder",
     "TransportError",
     "batches",
-    "build_path",
     "excerpt",
     "possibly_done",
     "retry_after",
@@ -115,11 +113,6 @@ def batches(events: Iterable[bytes]) -> Iterator[list[bytes]]:
         size += len(event) + 1
     if batch:
         yield batch
-
-
-def build_path(*names: str) -> str:
-    """Build a path from its segments and escape them."""
-    return "/v1/" + "/".join(quote(name, safe="") for name in names)
 
 
 def excerpt(content: bytes) -> str:
