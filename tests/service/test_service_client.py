@@ -32,8 +32,7 @@ from mcfair.errors import ConflictError, MCFairError, NotFoundError, RequestErro
 from mcfair.service import wire
 from mcfair.service.calls import Call
 from mcfair.service.client import AsyncClient, Client
-from mcfair.service.client.exchange import SansIOClient, ServerError
-from mcfair.service.client.messages import TransportError
+from mcfair.service.client.exchange import SansIOClient, ServerError, TransportError
 from mcfair.service.client.routing import Instances
 from mcfair.service.ranker import Ranker
 

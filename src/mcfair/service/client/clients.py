@@ -10,14 +10,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, closing
 from functools import wraps
+from itertools import chain
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from urllib.parse import urlsplit
 
 from ...errors import SettingError
 from ..calls import Call, is_visible_ascii
 from ..methods import Methods
-from .exchange import Exchange, SansIOClient
-from .messages import ClientRequest, ClientResponse, LineDecoder, TransportError
+from .exchange import ClientRequest, Exchange, Reply, SansIOClient, decode_lines
 from .routing import Instances
 
 __all__ = ["AsyncClient", "Client"]
@@ -151,11 +151,11 @@ class Client(ClientSettings, Methods):
         return self._drive(self._exchange.ready())
 
     def export(self) -> Iterator[dict[str, Any]]:  # noqa: D102
-        response, lines = self._drive(self._exchange.export()), LineDecoder()
+        rest, response = b"", self._drive(self._exchange.export())
         with closing(self._transport.chunks(response)) as chunks:
-            for chunk in chunks:
-                yield from lines.feed(chunk)
-            yield from lines.feed(b"\n")
+            for chunk in chain(chunks, [b"\n"]):
+                entries, rest = decode_lines(rest, chunk)
+                yield from entries
 
     def close(self) -> None:
         """Close the connections."""
@@ -172,7 +172,7 @@ class Client(ClientSettings, Methods):
 
     def _drive(self, exchange: Exchange[T]) -> T:
         """Send the requests of an exchange and wait as it requires; return its result."""
-        outcome: ClientResponse | TransportError | None = None
+        outcome: Reply | None = None
         while True:
             try:
                 step = exchange.send(outcome)
@@ -257,13 +257,14 @@ class AsyncClient(ClientSettings):
 
     @like(Methods.export, "Async{}")
     async def export(self) -> AsyncIterator[dict[str, Any]]:  # noqa: D102
-        response, lines = await self._drive(self._exchange.export()), LineDecoder()
+        rest, response = b"", await self._drive(self._exchange.export())
         async with aclosing(self._transport.chunks(response)) as chunks:
             async for chunk in chunks:
-                for entry in lines.feed(chunk):
+                entries, rest = decode_lines(rest, chunk)
+                for entry in entries:
                     yield entry
-            for entry in lines.feed(b"\n"):
-                yield entry
+        for entry in decode_lines(rest, b"\n")[0]:
+            yield entry
 
     def _connect(self, headers: dict[str, str], context: ssl.SSLContext | None) -> None:
         from .transport import AsyncTransport
@@ -285,7 +286,7 @@ class AsyncClient(ClientSettings):
 
     async def _drive(self, exchange: Exchange[T]) -> T:
         """Send the requests of an exchange and wait as it requires; return its result."""
-        outcome: ClientResponse | TransportError | None = None
+        outcome: Reply | None = None
         while True:
             try:
                 step = exchange.send(outcome)

@@ -6,12 +6,14 @@ returns the result. The clients do the I/O.
 
 from __future__ import annotations
 
+import email.utils
 import math
 import random
 import secrets
-from collections.abc import Callable, Generator
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -20,13 +22,12 @@ from ...errors import ConflictError, MCFairError, NotFoundError, RequestError, U
 from .. import wire
 from ..calls import Call
 from ..operations import OPERATIONS, Operation
-from .messages import ClientRequest, ClientResponse, TransportError, batches, excerpt, possibly_done, retry_after
 from .routing import Instances, route
 
 if TYPE_CHECKING:
     import httpcore
 
-__all__ = ["Exchange", "SansIOClient", "ServerError"]
+__all__ = ["ClientRequest", "Exchange", "Reply", "SansIOClient", "ServerError", "TransportError", "decode_lines"]
 
 T = TypeVar("T")
 
@@ -45,8 +46,34 @@ class ServerError(MCFairError):
     """The service failed while it processed a request, and a retry would probably fail as well."""
 
 
+class ClientRequest(NamedTuple):
+    """A request to send to one instance within `timeout` seconds.
+
+    With `stream` the body of a successful response is left to be read later.
+    """
+
+    method: str
+    path: str
+    content: bytes | None = None
+    headers: Mapping[str, str] = {}
+    stream: bool = False
+    address: str = ""
+    timeout: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+class TransportError(NamedTuple):
+    """The outcome of a request without a response; if it was `sent`, it may have been executed."""
+
+    reason: str
+    sent: bool
+
+
+Reply: TypeAlias = "httpcore.Response | TransportError"
 Exchange: TypeAlias = Generator[ClientRequest | float, Any, T]
-"""Yields requests, for which it is sent a ClientResponse or TransportError, and seconds to wait; returns the result."""
+"""Yields requests, for which it is sent their outcome, and seconds to wait; returns the result."""
 
 
 class SansIOClient:
@@ -139,16 +166,14 @@ class SansIOClient:
         """Return whether an instance is ready, without retries."""
         for address in self.instances.addresses:
             outcome = yield ClientRequest("GET", "/readyz", address=address, timeout=self.timeout)
-            if isinstance(outcome, ClientResponse) and outcome.status == 200:
+            if not isinstance(outcome, TransportError) and outcome.status == 200:
                 return True
         return False
 
     def export(self) -> Exchange[httpcore.Response]:
         """Start an export; return the response, whose body is read by the caller."""
         operation = OPERATIONS["export"]
-        received = yield from self.send(operation, ClientRequest(operation.method, operation.path, stream=True))
-        assert received.response is not None
-        return received.response
+        return self.send(operation, ClientRequest(operation.method, operation.path, stream=True))
 
     # --- sending with retries ----------------------------------------------------------------------------------------
 
@@ -170,7 +195,7 @@ class SansIOClient:
         *,
         end: float | None = None,
         advice: str = "",
-    ) -> Exchange[ClientResponse]:
+    ) -> Exchange[httpcore.Response]:
         """Send a request, with retries until there is a response or the time is over.
 
         A failed attempt is repeated at once with the next instance, and after a wait once all of them were tried.
@@ -182,7 +207,7 @@ class SansIOClient:
         """
         begun, attempts, uncertain = self.clock(), 0, False
         untried: list[str] = []
-        outcome: ClientResponse | TransportError = TransportError("the deadline has passed", sent=False)
+        outcome: Reply = TransportError("the deadline has passed", sent=False)
         last_start = begun + self.retry_timeout if end is None else end
         wait = 0.0
         while attempts == 0 or self.clock() + wait <= last_start:
@@ -195,45 +220,133 @@ class SansIOClient:
             address = untried.pop(0)
             outcome = yield request._replace(address=address, timeout=min(self.timeout, share))
             attempts += 1
-            retried = not isinstance(outcome, ClientResponse) or outcome.status in RETRIED_STATUSES
+            retried = isinstance(outcome, TransportError) or outcome.status in RETRIED_STATUSES
             self.instances.mark(address, failed=retried)
-            if isinstance(outcome, ClientResponse) and not retried:
+            if not isinstance(outcome, TransportError) and not retried:
                 return self.check_response(request, outcome, operation.status == 204 and uncertain)
             uncertain = uncertain or possibly_done(outcome)
             if uncertain and not operation.repeatable:
-                raise MCFairError(f"{request} of {address}: {outcome}; it is not known whether it was executed")
+                raise MCFairError(
+                    f"{request} of {address}: {describe(outcome)}; it is not known whether it was executed"
+                )
             wait = 0.0 if untried else self.wait_after(outcome, attempts // len(self.instances.addresses))
         spent = f"after {attempts} attempts in {self.clock() - begun:.1f} s"
         after = spent if attempts > 1 else "at the first attempt"
-        raise UnavailableError(f"{request} of {self.instances} failed {after}: {outcome}{advice}", wait)
+        raise UnavailableError(f"{request} of {self.instances} failed {after}: {describe(outcome)}{advice}", wait)
 
-    def wait_after(self, outcome: ClientResponse | TransportError, rounds: int) -> float:
+    def wait_after(self, outcome: Reply, rounds: int) -> float:
         """Return the seconds to wait: exponential backoff with jitter, so that clients do not retry in lockstep."""
         seconds = self.uniform(0, min(MAX_BACKOFF, self.backoff * 2.0 ** min(rounds - 1, 10)))
-        return seconds + (
-            retry_after(outcome.headers.get("retry-after", "")) if isinstance(outcome, ClientResponse) else 0.0
-        )
+        if isinstance(outcome, TransportError):
+            return seconds
+        return seconds + retry_after(header(outcome, b"retry-after"))
 
     def check_response(
-        self, request: ClientRequest, response: ClientResponse, missing_is_success: bool
-    ) -> ClientResponse:
+        self, request: ClientRequest, response: httpcore.Response, missing_is_success: bool
+    ) -> httpcore.Response:
         """Return a successful response; raise the error of any other."""
         if 200 <= response.status < 300 or (missing_is_success and response.status == 404):
             return response
-        problem = response.problem()
+        problem = problem_of(response)
         if problem is None:
             raise self.foreign_response(request, response, "is the address right?")
         if response.status in ERRORS:
             raise ERRORS[response.status](problem.detail)
         if response.status < 500:
             raise RequestError(problem.detail, problem.field)
-        raise ServerError(f"{request} of {self.instances} failed: {response}")
+        raise ServerError(f"{request} of {self.instances} failed: {describe(response)}")
 
-    def foreign_response(self, request: ClientRequest, response: ClientResponse, why: str) -> MCFairError:
+    def foreign_response(self, request: ClientRequest, response: httpcore.Response, why: str) -> MCFairError:
         """Return the error for a response that does not come from the service, such as the page of a proxy."""
-        kind = response.headers.get("content-type", "no type")
+        kind = header(response, b"content-type") or "no type"
         error = ServerError if response.status >= 500 else MCFairError
         return error(
             f"{request} of {self.instances} got {response.status} and {kind}, not a response of the service "
             f"({why}): {excerpt(response.content)}"
         )
+
+
+# --- outcomes --------------------------------------------------------------------------------------------------------
+
+
+def problem_of(response: httpcore.Response) -> wire.Problem | None:
+    """Return the problem in the body; None if the response does not come from the service itself."""
+    try:
+        return msgspec.json.decode(response.content, type=wire.Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def describe(outcome: Reply) -> str:
+    """Describe an outcome for an error message."""
+    if isinstance(outcome, TransportError):
+        return outcome.reason
+    problem = problem_of(outcome)
+    return f"{outcome.status}, {problem.detail if problem else excerpt(outcome.content)}"
+
+
+def header(response: httpcore.Response, name: bytes) -> str:
+    """Return a header of a response; an empty text if it has none."""
+    return next((value.decode("latin-1") for each, value in response.headers if each.lower() == name), "")
+
+
+def possibly_done(outcome: Reply) -> bool:
+    """Return whether a request may have been executed; a 503 of the service itself means that it was not."""
+    if isinstance(outcome, TransportError):
+        return outcome.sent
+    return not (outcome.status in (408, 429) or (outcome.status == 503 and problem_of(outcome) is not None))
+
+
+def retry_after(text: str) -> float:
+    """Parse a Retry-After header, in seconds or as a date.
+
+    Examples
+    --------
+    >>> retry_after("3"), retry_after("Thu, 01 Jan 1970 00:00:00 GMT"), retry_after("soon")
+    (3.0, 0.0, 0.0)
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
+        except ValueError:
+            return 0.0
+    return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
+
+
+def batches(events: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Split events into batches within the limits of the service."""
+    batch: list[bytes] = []
+    size, room = 0, wire.MAX_BODY - 100
+    for event in events:
+        if batch and (len(batch) == wire.MAX_EVENTS or size + len(event) + 1 > room):
+            yield batch
+            batch, size = [], 0
+        batch.append(event)
+        size += len(event) + 1
+    if batch:
+        yield batch
+
+
+def excerpt(content: bytes) -> str:
+    """Return the beginning of a body in one line."""
+    text = " ".join(content[:300].decode(errors="replace").split())
+    return repr(text[:80]) if text else "an empty body"
+
+
+def decode_lines(rest: bytes, chunk: bytes) -> tuple[list[Any], bytes]:
+    """Decode the JSON lines that a chunk completes; return them, and the rest for the next chunk.
+
+    Only a line feed ends a line: `str.splitlines` would also split at U+2028, which JSON does not escape.
+    """
+    *lines, rest = (rest + chunk).split(b"\n")
+    return [decode_line(line) for line in lines if line], rest
+
+
+def decode_line(line: bytes) -> Any:
+    """Decode one JSON line of an export."""
+    try:
+        return msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MCFairError(f"the export has a line that is not JSON ({error}): {excerpt(line)}") from None

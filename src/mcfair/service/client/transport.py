@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpcore
 
 from ...errors import UnavailableError
-from .messages import ClientRequest, ClientResponse, TransportError
+from .exchange import ClientRequest, Reply, TransportError
 
 __all__ = ["AsyncTransport", "BlockingTransport"]
 
@@ -47,12 +47,6 @@ def prepare(request: ClientRequest, headers: Mapping[str, str]) -> httpcore.Requ
     )
 
 
-def received(response: httpcore.Response, content: bytes | None) -> ClientResponse:
-    """Convert a response; without content its body is still to be read."""
-    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
-    return ClientResponse(response.status, headers, content or b"", response if content is None else None)
-
-
 def failed(error: Exception) -> TransportError:
     """Convert an error, noting whether the request may have been sent."""
     reason = f"{type(error).__name__}{f' ({error})' if str(error) else ''}"
@@ -79,17 +73,17 @@ class AsyncTransport:
         self.headers = headers
         self.pool = httpcore.AsyncConnectionPool(context, **POOL)
 
-    async def send(self, request: ClientRequest) -> ClientResponse | TransportError:
+    async def send(self, request: ClientRequest) -> Reply:
         """Send a request and read its response within its timeout."""
         try:
             async with asyncio.timeout(request.timeout):
                 response = await self.pool.handle_async_request(prepare(request, self.headers))
-                if is_streamed(request, response):
-                    return received(response, None)
-                try:
-                    return received(response, await response.aread())
-                finally:
-                    await response.aclose()
+                if not is_streamed(request, response):
+                    try:
+                        await response.aread()
+                    finally:
+                        await response.aclose()
+                return response
         except TimeoutError:
             return TransportError(f"no response within {request.timeout:.2g} s", sent=True)
         except FAILURES as error:
@@ -132,17 +126,17 @@ class BlockingTransport:
             self.pools.setdefault(process, httpcore.ConnectionPool(self.context, network_backend=self.backend, **POOL))
         return self.pools[process]
 
-    def send(self, request: ClientRequest) -> ClientResponse | TransportError:
+    def send(self, request: ClientRequest) -> Reply:
         """Send a request and read its response within its timeout."""
         self.backend.current.end = monotonic() + request.timeout
         try:
             response = self.pool.handle_request(prepare(request, self.headers))
-            if is_streamed(request, response):
-                return received(response, None)
-            try:
-                return received(response, response.read())
-            finally:
-                response.close()
+            if not is_streamed(request, response):
+                try:
+                    response.read()
+                finally:
+                    response.close()
+            return response
         except FAILURES as error:
             return failed(error)
         finally:
