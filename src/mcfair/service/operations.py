@@ -5,15 +5,18 @@ functions. `methods` has the signatures of the Python interface.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Struct
 
+from ..errors import StoreError, UnavailableError
 from . import wire
 
 if TYPE_CHECKING:
     from .engine import Engine
+    from .group_commit import GroupCommit
     from .stores import Store
 
 __all__ = ["JSON", "NDJSON", "OPERATIONS", "Operation", "operation"]
@@ -30,7 +33,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     statuses that only some operations respond with.
 
     An `idempotent` operation accepts an Idempotency-Key. One that is not `repeatable` must not be retried if it may
-    have been executed. One that `reads_store` gets a reader of the store and the time instead of the engine, and runs
+    have been executed. A `threaded` one gets the executor instead of the engine and runs in a thread of its caller,
     concurrently with others. A `probe` is admitted under overload; a `rooted` operation receives the path under which
     the application is mounted.
     """
@@ -49,7 +52,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     example: Any = None
     idempotent: bool = False
     repeatable: bool = True
-    reads_store: bool = False
+    threaded: bool = False
     probe: bool = False
     rooted: bool = False
 
@@ -96,6 +99,19 @@ def operation(
         return function
 
     return declare
+
+
+@contextmanager
+def reading(executor: "GroupCommit") -> Iterator["Store"]:
+    """Open a reader of the store; convert its errors to UnavailableError, and log their cause, which may name paths."""
+    if executor.closing:
+        raise UnavailableError("the service is stopping")
+    try:
+        with executor.store.reader() as store:
+            yield store
+    except (StoreError, OSError) as error:
+        executor.log_unreadable(error)
+        raise UnavailableError("the store cannot be read") from error
 
 
 ImpressionPart = Annotated[str, wire.about("id of the impression, from the ranking")]
@@ -179,21 +195,24 @@ def query(engine: "Engine", query_id: QueryPart) -> wire.QueryState:
     return engine.query_state(query_id=query_id)
 
 
-@operation("GET", "/v1/fairness", "Reading", "read", reads_store=True)
-def fairness(store: "Store", now: int) -> wire.Fairness:
+@operation("GET", "/v1/fairness", "Reading", "read", threaded=True)
+def fairness(executor: "GroupCommit") -> wire.Fairness:
     """Return fairness over all queries and by group.
 
     It takes a scan over all queries, so the result is reused for some seconds; `as_of` is the time of the scan.
     """
-    from . import reports
+    from .reports import fairness
 
-    return reports.fairness(store, now)
+    now = executor.submit(lambda engine: engine.now()).result()
+    with reading(executor) as store:
+        return fairness(store, now)
 
 
-@operation("GET", "/v1/usage", "Reading", "read")
-def usage(engine: "Engine") -> wire.Usage:
+@operation("GET", "/v1/usage", "Reading", "read", threaded=True)
+def usage(executor: "GroupCommit") -> wire.Usage:
     """Return the amount of stored data."""
-    return engine.usage()
+    with reading(executor) as store:
+        return wire.Usage(**store.usage()._asdict())
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
@@ -214,12 +233,13 @@ def change_policy(engine: "Engine", body: wire.PolicyChange) -> wire.ActivePolic
 # --- data ------------------------------------------------------------------------------------------------------------
 
 
-@operation("GET", "/v1/export", "Data", "admin", reads_store=True, media_type=NDJSON)
-def export(store: "Store", now: int) -> Iterator[bytes]:
+@operation("GET", "/v1/export", "Data", "admin", threaded=True, media_type=NDJSON)
+def export(executor: "GroupCommit") -> Generator[bytes, None, None]:
     """Export everything that is stored, as JSON lines."""
-    from . import reports
+    from .reports import export
 
-    return reports.export(store)
+    with reading(executor) as store:
+        yield from export(store)
 
 
 @operation("DELETE", "/v1/queries/{query_id}", "Data", "admin", status=204)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from ..errors import StoreError, UnavailableError
+from ..errors import UnavailableError
 from ..policies.base import Policy
-from . import reports
 from .calls import Call
 from .clock import Clock
 from .engine import CACHE, KEY_PREFIX, Engine, hash_secret
@@ -24,7 +23,7 @@ from .rules import change_rules
 from .stores import Store, open_store
 from .wire import Event, Feedback, FeedbackResults, Item, RankRequest, Scope, with_raw_items
 
-__all__ = ["Ranker", "export_lines"]
+__all__ = ["Ranker"]
 
 T = TypeVar("T")
 
@@ -127,10 +126,8 @@ class Ranker(Methods):
         operation, executor = OPERATIONS[call.operation], self.executor
         if isinstance(body := call.arguments.get("body"), Feedback) and not body.events:
             return FeedbackResults([])
-        if operation.reads_store:
-            now = executor.submit(Engine.now).result()
-            with readable(executor), executor.store.reader() as store:
-                return operation.function(store, now)
+        if operation.threaded:
+            return operation.function(executor, **call.arguments)
         future = executor.submit(operation.function, **call.arguments)
         left = None if call.deadline is None else max(0.0, call.begun + call.deadline - time.monotonic())
         try:
@@ -143,7 +140,7 @@ class Ranker(Methods):
         return self.executor.store_error is None and not self.executor.closing
 
     def export(self) -> Iterator[dict[str, Any]]:  # noqa: D102
-        with closing(export_lines(self.executor)) as lines:
+        with closing(self._execute(Call("export"))) as lines:
             yield from map(msgspec.json.decode, lines)
 
     def close(self) -> None:
@@ -178,25 +175,6 @@ class Ranker(Methods):
         if stored is None or not good or stored.revoked is not None:
             return None
         return frozenset(stored.scopes.split())  # type: ignore[arg-type]
-
-
-# --- reading the store ------------------------------------------------------------------------------------------------
-
-
-def export_lines(executor: GroupCommit) -> Generator[bytes, None, None]:
-    """Iterate over everything that is stored, as JSON lines."""
-    with readable(executor), executor.store.reader() as reader:
-        yield from reports.export(reader)
-
-
-@contextmanager
-def readable(executor: GroupCommit) -> Iterator[None]:
-    """Convert errors of reading the store to UnavailableError; log the cause, which may name paths."""
-    try:
-        yield
-    except (StoreError, OSError) as error:
-        executor.log_unreadable(error)
-        raise UnavailableError("the store cannot be read") from error
 
 
 def warm_up(engine: Engine) -> None:

@@ -15,7 +15,7 @@ from ...errors import SettingError, UnavailableError
 from .. import operations, wire
 from ..engine import Engine
 from ..operations import NDJSON, Operation, operation
-from ..ranker import Ranker, export_lines
+from ..ranker import Ranker
 from .apidocs import openapi, page
 from .lifecycle import Lifecycle
 from .metrics import Metrics
@@ -41,7 +41,7 @@ probe = partial(operation, "GET", tag="Operation", table=PROBES, probe=True)
 class Operations:
     """The operations of the HTTP API.
 
-    An operation without a method here is submitted to the executor as it is declared.
+    An operation without a method here is executed as it is declared, by the executor or in a thread.
     """
 
     def __init__(self, ranker: Ranker, lifecycle: Lifecycle, metrics: Metrics) -> None:
@@ -54,8 +54,12 @@ class Operations:
 
     def bind(self, operation: Operation) -> Callable[..., Any]:
         """Return the function that executes an operation, given its path parameters and its body."""
-        own = getattr(self, operation.name, None)
-        return own or partial(self.ranker.executor.submit_async, operation.function)
+        if hasattr(self, operation.name):
+            return getattr(self, operation.name)  # type: ignore[no-any-return]
+        executor = self.ranker.executor
+        if operation.threaded:
+            return partial(asyncio.to_thread, operation.function, executor)
+        return partial(executor.submit_async, operation.function)
 
     # --- ranking: the executor recognises small requests by the method of the engine ----------------------------------
 
@@ -91,7 +95,7 @@ class Operations:
 
     async def export(self) -> StreamingResponse:
         """Start an export."""
-        lines = export_lines(self.ranker.executor)
+        lines = operations.export(self.ranker.executor)
         # Read the first chunk before the response starts: an error until then still gets a proper status.
         first = await asyncio.get_running_loop().run_in_executor(self.exporter, next_chunk, lines)
         return StreamingResponse(encode_headers(NDJSON, **NO_STORE), self.chunks(lines, first))
