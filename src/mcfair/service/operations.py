@@ -139,9 +139,7 @@ KEY_EXAMPLE = {"name": "shop", "scopes": ["rank", "feedback"]}
     idempotent=True,
     example=RANK_EXAMPLE,
 )
-def rank(
-    engine: "Engine", body: wire.RawRankRequest, key: str | None, caller: str | None = None
-) -> wire.Ranking:  # fmt: skip
+def rank(engine: "Engine", body: wire.RawRankRequest, key: str | None, caller: str | None = None) -> wire.Ranking:
     """Rank the candidates of a query.
 
     The impression and its exposure are durable before the response is sent. Ids must be distinct and have at most 256
