@@ -1,3 +1,4 @@
+import asyncio
 import inspect
 import re
 import shutil
@@ -32,7 +33,7 @@ from mcfair.errors import ConflictError, MCFairError, NotFoundError, RequestErro
 from mcfair.service import wire
 from mcfair.service.calls import Call
 from mcfair.service.client import AsyncClient, Client
-from mcfair.service.client.exchange import SansIOClient, ServerError, TransportError
+from mcfair.service.client.exchange import Exchange, ServerError, TransportError
 from mcfair.service.client.routing import Instances
 from mcfair.service.ranker import Ranker
 
@@ -122,24 +123,29 @@ def test_connection_refused(ask, closed_port):
         ask(f"http://127.0.0.1:{closed_port}", "fairness", settings={"retry_timeout": 0.1})
 
 
+class NoConnection:
+    """A transport over which no request is answered, with a clock that advances by the waits."""
+
+    def __init__(self):
+        self.now, self.waits = 0.0, []
+
+    async def send(self, request):
+        return TransportError("gone", sent=True)
+
+    async def sleep(self, seconds):
+        self.waits.append(seconds)
+        self.now += seconds
+
+
 def test_backoff_grows_until_the_retry_timeout():
-    """Drive an exchange by hand, with a clock that advances by the waits."""
-    clock = [0.0]
-    protocol = SansIOClient(
-        Instances(["there"], 1.0), timeout=5.0, retry_timeout=30.0, rank_deadline=0.3, backoff=0.1,
-        clock=lambda: clock[0], uniform=lambda low, high: high,
+    transport = NoConnection()
+    exchange = Exchange(
+        transport, Instances(["there"], 1.0), timeout=5.0, retry_timeout=30.0, rank_deadline=0.3, backoff=0.1,
+        clock=lambda: transport.now, uniform=lambda low, high: high,
     )  # fmt: skip
-    talk, waits = protocol.run(Call("usage")), []
-
-    def fail_forever():
-        while True:
-            next(talk)
-            waits.append(talk.send(TransportError("gone", sent=True)))
-            clock[0] += waits[-1]
-
     with pytest.raises(UnavailableError, match=r"after 11 attempts in 26\.3 s: gone"):
-        fail_forever()
-    assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5, 5])
+        asyncio.run(exchange.run(Call("usage")))
+    assert transport.waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5, 5])
 
 
 @pytest.mark.parametrize("failure", [drop, answer(HTML, 502), answer(HTML, 503)], ids=["dropped", "502", "503"])

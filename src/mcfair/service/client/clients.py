@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import math
 import ssl
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, closing
 from functools import wraps
 from itertools import chain
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 from urllib.parse import urlsplit
 
 from ...errors import SettingError
 from ..calls import Call, is_visible_ascii
 from ..methods import Methods
-from .exchange import ClientRequest, Exchange, Reply, SansIOClient, decode_lines
+from .exchange import Exchange, decode_lines
 from .routing import Instances
+
+if TYPE_CHECKING:
+    from .transport import AsyncTransport, BlockingTransport
 
 __all__ = ["AsyncClient", "Client"]
 
@@ -53,16 +54,17 @@ class ClientSettings:
         if key is not None and not is_visible_ascii(key):
             raise SettingError("key is not allowed: expected visible ASCII characters")
         addresses = [check_address(each) for each in addresses]
-        self._exchange = SansIOClient(
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self._exchange = Exchange(
+            self._connect(headers, build_context(addresses, verify)),
             Instances(addresses, cooldown),
             timeout=timeout,
             retry_timeout=retry_timeout,
             rank_deadline=rank_deadline,
             backoff=backoff,
         )
-        self._connect({} if key is None else {"Authorization": f"Bearer {key}"}, build_context(addresses, verify))
 
-    def _connect(self, headers: dict[str, str], context: ssl.SSLContext | None) -> None:
+    def _connect(self, headers: dict[str, str], context: ssl.SSLContext | None) -> AsyncTransport | BlockingTransport:
         raise NotImplementedError
 
 
@@ -142,16 +144,17 @@ class Client(ClientSettings, Methods):
     ...     client.click(ranking.impression, ranking.items[0].id)
     """
 
-    def _connect(self, headers: dict[str, str], context: ssl.SSLContext | None) -> None:
+    def _connect(self, headers: dict[str, str], context: ssl.SSLContext | None) -> BlockingTransport:
         from .transport import BlockingTransport
 
         self._transport = BlockingTransport(headers, context)
+        return self._transport
 
     def ready(self) -> bool:  # noqa: D102
-        return self._drive(self._exchange.ready())
+        return complete(self._exchange.ready())
 
     def export(self) -> Iterator[dict[str, Any]]:  # noqa: D102
-        rest, response = b"", self._drive(self._exchange.export())
+        rest, response = b"", complete(self._exchange.export())
         with closing(self._transport.chunks(response)) as chunks:
             for chunk in chain(chunks, [b"\n"]):
                 entries, rest = decode_lines(rest, chunk)
@@ -168,20 +171,16 @@ class Client(ClientSettings, Methods):
         self.close()
 
     def _run(self, call: Call[T]) -> T:
-        return self._drive(self._exchange.run(call))
+        return complete(self._exchange.run(call))
 
-    def _drive(self, exchange: Exchange[T]) -> T:
-        """Send the requests of an exchange and wait as it requires; return its result."""
-        outcome: Reply | None = None
-        while True:
-            try:
-                step = exchange.send(outcome)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            if isinstance(step, ClientRequest):
-                outcome = self._transport.send(step)
-            else:
-                time.sleep(step)
+
+def complete(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine over a blocking transport, which never suspends it; return its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    raise RuntimeError("a blocking transport has suspended a coroutine")
 
 
 # --- for asyncio -----------------------------------------------------------------------------------------------------
@@ -253,11 +252,11 @@ class AsyncClient(ClientSettings):
 
     @like(Methods.ready, "Coroutine[Any, Any, {}]")
     async def ready(self) -> bool:  # noqa: D102
-        return await self._drive(self._exchange.ready())
+        return await self._exchange.ready()
 
     @like(Methods.export, "Async{}")
     async def export(self) -> AsyncIterator[dict[str, Any]]:  # noqa: D102
-        rest, response = b"", await self._drive(self._exchange.export())
+        rest, response = b"", await self._exchange.export()
         async with aclosing(self._transport.chunks(response)) as chunks:
             async for chunk in chunks:
                 entries, rest = decode_lines(rest, chunk)
@@ -266,10 +265,11 @@ class AsyncClient(ClientSettings):
         for entry in decode_lines(rest, b"\n")[0]:
             yield entry
 
-    def _connect(self, headers: dict[str, str], context: ssl.SSLContext | None) -> None:
+    def _connect(self, headers: dict[str, str], context: ssl.SSLContext | None) -> AsyncTransport:
         from .transport import AsyncTransport
 
         self._transport = AsyncTransport(headers, context)
+        return self._transport
 
     async def close(self) -> None:
         """Close the connections."""
@@ -282,17 +282,4 @@ class AsyncClient(ClientSettings):
         await self.close()
 
     def _run(self, call: Call[T]) -> Coroutine[Any, Any, T]:
-        return self._drive(self._exchange.run(call))
-
-    async def _drive(self, exchange: Exchange[T]) -> T:
-        """Send the requests of an exchange and wait as it requires; return its result."""
-        outcome: Reply | None = None
-        while True:
-            try:
-                step = exchange.send(outcome)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            if isinstance(step, ClientRequest):
-                outcome = await self._transport.send(step)
-            else:
-                await asyncio.sleep(step)
+        return self._exchange.run(call)

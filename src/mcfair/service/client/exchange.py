@@ -1,8 +1,4 @@
-"""Requests of the service with retries, deadlines and a choice of instances, without I/O.
-
-Every call is a generator: it yields requests to send and times to wait, receives the outcome of each request, and
-returns the result. The clients do the I/O.
-"""
+"""Calls of the service over a transport, with retries, deadlines and a choice of instances."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import math
 import random
 import secrets
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote
@@ -27,7 +23,9 @@ from .routing import Instances, route
 if TYPE_CHECKING:
     import httpcore
 
-__all__ = ["ClientRequest", "Exchange", "Reply", "SansIOClient", "ServerError", "TransportError", "decode_lines"]
+    from .transport import AsyncTransport, BlockingTransport
+
+__all__ = ["ClientRequest", "Exchange", "Reply", "ServerError", "TransportError", "decode_lines"]
 
 T = TypeVar("T")
 
@@ -72,15 +70,15 @@ class TransportError(NamedTuple):
 
 
 Reply: TypeAlias = "httpcore.Response | TransportError"
-Exchange: TypeAlias = Generator[ClientRequest | float, Any, T]
-"""Yields requests, for which it is sent their outcome, and seconds to wait; returns the result."""
 
 
-class SansIOClient:
-    """The calls of the service as generators.
+class Exchange:
+    """The calls of the service.
 
     Parameters
     ----------
+    transport
+        Sends the requests and waits between them.
     instances
         The instances of the service.
     timeout
@@ -99,6 +97,7 @@ class SansIOClient:
 
     def __init__(
         self,
+        transport: AsyncTransport | BlockingTransport,
         instances: Instances,
         *,
         timeout: float,
@@ -108,25 +107,25 @@ class SansIOClient:
         clock: Callable[[], float] = monotonic,
         uniform: Callable[[float, float], float] = JITTER.uniform,
     ) -> None:
-        self.instances = instances
+        self.transport, self.instances = transport, instances
         self.timeout, self.retry_timeout, self.rank_deadline = timeout, retry_timeout, rank_deadline
         self.backoff, self.clock, self.uniform = backoff, clock, uniform
 
-    def run(self, call: Call[T]) -> Exchange[T]:
+    async def run(self, call: Call[T]) -> T:
         """Execute a call; return its fallback, if it has one, when the service is unavailable."""
         try:
-            result = call.convert((yield from self.execute(call)))
+            result = call.convert(await self.execute(call))
         except (UnavailableError, ServerError):
             if call.fallback is None:
                 raise
             return call.fallback
-        return (yield from self.run(result)) if isinstance(result, Call) else result
+        return await self.run(result) if isinstance(result, Call) else result
 
-    def execute(self, call: Call[Any]) -> Exchange[Any]:
+    async def execute(self, call: Call[Any]) -> Any:
         """Send the request of a call to the instance of its query, and decode the response."""
         operation, arguments = OPERATIONS[call.operation], call.arguments
         if isinstance(body := arguments.get("body"), wire.Feedback):
-            return (yield from self.report(operation, body.events))
+            return await self.report(operation, body.events)
         names = {name: quote(str(arguments[name]), safe="") for name in operation.parameters}
         content = None if body is None else wire.encode(body)
         key_route, headers = self.route_of(body, arguments), {}
@@ -137,7 +136,7 @@ class SansIOClient:
             options["end"] = call.begun + (call.deadline or self.rank_deadline)
             options["advice"] = f"; a retry with key={key!r} counts once"
         request = ClientRequest(operation.method, operation.path.format(**names), content, headers)
-        result = yield from self.call(operation, request, key_route, **options)
+        result = await self.call(operation, request, key_route, **options)
         if isinstance(result, wire.Ranking):
             self.instances.remember(result.impression, key_route)
         if isinstance(result, wire.Ranking | wire.QueryState):
@@ -151,35 +150,35 @@ class SansIOClient:
         id = arguments.get("impression") or arguments.get("query_id")
         return b"" if id is None else self.instances.recall(id)
 
-    def report(self, operation: Operation, events: list[wire.Event]) -> Exchange[wire.FeedbackResults]:
+    async def report(self, operation: Operation, events: list[wire.Event]) -> wire.FeedbackResults:
         """Send events in as many batches as needed, each to the instance of its first event."""
         results: list[wire.EventResult] = []
         for batch in batches(map(wire.encode, events)):
             request = ClientRequest("POST", operation.path, b'{"events":[' + b",".join(batch) + b"]}")
-            response = yield from self.call(operation, request, self.instances.recall(events[len(results)].impression))
+            response = await self.call(operation, request, self.instances.recall(events[len(results)].impression))
             if len(response.results) != len(batch):
                 raise MCFairError(f"{request.path} returned {len(response.results)} results for {len(batch)} events")
             results += response.results
         return wire.FeedbackResults(results)
 
-    def ready(self) -> Exchange[bool]:
+    async def ready(self) -> bool:
         """Return whether an instance is ready, without retries."""
         for address in self.instances.addresses:
-            outcome = yield ClientRequest("GET", "/readyz", address=address, timeout=self.timeout)
+            outcome = await self.transport.send(ClientRequest("GET", "/readyz", address=address, timeout=self.timeout))
             if not isinstance(outcome, TransportError) and outcome.status == 200:
                 return True
         return False
 
-    def export(self) -> Exchange[httpcore.Response]:
+    async def export(self) -> httpcore.Response:
         """Start an export; return the response, whose body is read by the caller."""
         operation = OPERATIONS["export"]
-        return self.send(operation, ClientRequest(operation.method, operation.path, stream=True))
+        return await self.send(operation, ClientRequest(operation.method, operation.path, stream=True))
 
     # --- sending with retries ----------------------------------------------------------------------------------------
 
-    def call(self, operation: Operation, request: ClientRequest, key_route: bytes, **options: Any) -> Exchange[Any]:
+    async def call(self, operation: Operation, request: ClientRequest, key_route: bytes, **options: Any) -> Any:
         """Send a request and decode the response; the options are those of `send`."""
-        response = yield from self.send(operation, request, key_route, **options)
+        response = await self.send(operation, request, key_route, **options)
         if operation.response is None:
             return None
         try:
@@ -187,7 +186,7 @@ class SansIOClient:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self.foreign_response(request, response, str(error)) from None
 
-    def send(
+    async def send(
         self,
         operation: Operation,
         request: ClientRequest,
@@ -195,7 +194,7 @@ class SansIOClient:
         *,
         end: float | None = None,
         advice: str = "",
-    ) -> Exchange[httpcore.Response]:
+    ) -> httpcore.Response:
         """Send a request, with retries until there is a response or the time is over.
 
         A failed attempt is repeated at once with the next instance, and after a wait once all of them were tried.
@@ -212,13 +211,13 @@ class SansIOClient:
         wait = 0.0
         while attempts == 0 or self.clock() + wait <= last_start:
             if wait:
-                yield wait
+                await self.transport.sleep(wait)
             untried = untried or self.instances.order(key_route)
             share = math.inf if end is None else (end - self.clock()) / len(untried)
             if share <= 0:
                 break
             address = untried.pop(0)
-            outcome = yield request._replace(address=address, timeout=min(self.timeout, share))
+            outcome = await self.transport.send(request._replace(address=address, timeout=min(self.timeout, share)))
             attempts += 1
             retried = isinstance(outcome, TransportError) or outcome.status in RETRIED_STATUSES
             self.instances.mark(address, failed=retried)

@@ -8,6 +8,7 @@ import queue
 import socket
 import ssl
 import threading
+import time
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from time import monotonic
 from typing import Any
@@ -89,6 +90,10 @@ class AsyncTransport:
         except FAILURES as error:
             return failed(error)
 
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
     async def chunks(self, response: httpcore.Response) -> AsyncGenerator[bytes, None]:
         """Iterate over the body of a streamed response."""
         try:
@@ -110,7 +115,8 @@ class AsyncTransport:
 class BlockingTransport:
     """Send requests from any thread. Every operation of a socket is limited to the time that its request has left.
 
-    Each process has its own connections: two processes must not use one connection after a fork.
+    Its coroutines never suspend, so that no event loop is needed. Each process has its own connections: two processes
+    must not use one connection after a fork.
     """
 
     def __init__(self, headers: Mapping[str, str], context: ssl.SSLContext | None) -> None:
@@ -126,7 +132,7 @@ class BlockingTransport:
             self.pools.setdefault(process, httpcore.ConnectionPool(self.context, network_backend=self.backend, **POOL))
         return self.pools[process]
 
-    def send(self, request: ClientRequest) -> Reply:
+    async def send(self, request: ClientRequest) -> Reply:
         """Send a request and read its response within its timeout."""
         self.backend.current.end = monotonic() + request.timeout
         try:
@@ -141,6 +147,10 @@ class BlockingTransport:
             return failed(error)
         finally:
             self.backend.current.end = None  # the body of a stream has a timeout for each read only
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
 
     def chunks(self, response: httpcore.Response) -> Generator[bytes, None, None]:
         """Iterate over the body of a streamed response."""
