@@ -1,3 +1,4 @@
+import asyncio
 import inspect
 import re
 import shutil
@@ -30,9 +31,9 @@ from serving import serving
 
 from mcfair.errors import ConflictError, MCFairError, NotFoundError, RequestError, SettingError, UnavailableError
 from mcfair.service import wire
+from mcfair.service.calls import Call
 from mcfair.service.client import AsyncClient, Client
-from mcfair.service.client.exchange import SansIOClient, ServerError
-from mcfair.service.client.messages import TransportError
+from mcfair.service.client.exchange import Exchange, ServerError, TransportError
 from mcfair.service.client.routing import Instances
 from mcfair.service.ranker import Ranker
 
@@ -122,24 +123,29 @@ def test_connection_refused(ask, closed_port):
         ask(f"http://127.0.0.1:{closed_port}", "fairness", settings={"retry_timeout": 0.1})
 
 
+class NoConnection:
+    """A transport over which no request is answered, with a clock that advances by the waits."""
+
+    def __init__(self):
+        self.now, self.waits = 0.0, []
+
+    async def send(self, request):
+        return TransportError("gone", sent=True)
+
+    async def sleep(self, seconds):
+        self.waits.append(seconds)
+        self.now += seconds
+
+
 def test_backoff_grows_until_the_retry_timeout():
-    """Drive an exchange by hand, with a clock that advances by the waits."""
-    clock = [0.0]
-    protocol = SansIOClient(
-        Instances(["there"], 1.0), timeout=5.0, retry_timeout=30.0, rank_deadline=0.3, backoff=0.1,
-        clock=lambda: clock[0], uniform=lambda low, high: high,
+    transport = NoConnection()
+    exchange = Exchange(
+        transport, Instances(["there"], 1.0), timeout=5.0, retry_timeout=30.0, rank_deadline=0.3, backoff=0.1,
+        clock=lambda: transport.now, uniform=lambda low, high: high,
     )  # fmt: skip
-    talk, waits = protocol.usage(), []
-
-    def fail_forever():
-        while True:
-            next(talk)
-            waits.append(talk.send(TransportError("gone", sent=True)))
-            clock[0] += waits[-1]
-
     with pytest.raises(UnavailableError, match=r"after 11 attempts in 26\.3 s: gone"):
-        fail_forever()
-    assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5, 5])
+        asyncio.run(exchange.run(Call("usage")))
+    assert transport.waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5, 5])
 
 
 @pytest.mark.parametrize("failure", [drop, answer(HTML, 502), answer(HTML, 503)], ids=["dropped", "502", "503"])
@@ -369,18 +375,18 @@ def test_without_httpcore(monkeypatch):
 
 
 def public(kind):
-    return {name: each for name, each in vars(kind).items() if not name.startswith("_")}
+    return {name for name in dir(kind) if not name.startswith("_")}
 
 
 def test_clients_and_ranker_have_the_same_names():
-    assert set(public(Client)) == set(public(AsyncClient)) == set(public(Ranker)) - {"has_keys", "authenticate"}
+    assert public(Client) == public(AsyncClient) == public(Ranker) - {"has_keys", "authenticate"}
     assert len(public(Ranker)) <= 22
 
 
-@pytest.mark.parametrize("name", sorted(set(public(Client)) - {"close"}))
+@pytest.mark.parametrize("name", sorted(public(Client) - {"close"}))
 def test_method_is_the_same_in_clients_and_ranker(name):
     blocking, asynchronous, direct = (getattr(kind, name) for kind in (Client, AsyncClient, Ranker))
-    assert blocking.__doc__ == asynchronous.__doc__ == direct.__doc__
+    assert inspect.getdoc(blocking) == inspect.getdoc(asynchronous) == inspect.getdoc(direct)
     assert "Returns\n-------" in inspect.getdoc(blocking) or name in ("delete_query", "export")
     signature = inspect.signature(blocking)
     assert signature == inspect.signature(direct)

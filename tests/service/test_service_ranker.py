@@ -974,3 +974,14 @@ def test_replay_reports_a_changed_list(engine_with_lists):
         assert not faults, "\n".join(faults)
 
     caught_by(check, "the replayed list 39 differs")
+
+
+def test_reading_a_closed_ranker_is_refused_as_any_operation(tmp_path, caplog):
+    """An export once raised an error of SQLite."""
+    for store in ("memory:", tmp_path / "store.db"):
+        ranker = Ranker(store, warm=False)
+        ranker.close()
+        for read in (ranker.usage, ranker.fairness, lambda each=ranker: list(each.export())):
+            with pytest.raises(UnavailableError, match="the service is stopping"):
+                read()
+    assert caplog.records == []

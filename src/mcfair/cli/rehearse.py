@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import SettingError
-from ..service.commands import parse_duration, parse_examination
+from ..service.commands import (
+    EXAMINATION,
+    HALF_LIFE,
+    MATURATION,
+    NEWCOMER_EXPOSURE,
+    PRIOR_CERTAINTY,
+    PRIOR_MEAN,
+    PRIOR_STRENGTH,
+    parse_duration,
+    parse_rules,
+)
 from .options import DATA, PluginOptions, with_option_groups
 from .render import encoded, print_table, progress, status
 
@@ -31,39 +41,25 @@ class RuleOptions:
 
     policy: Annotated[str | None, typer.Option(help="Ranking policy, such as 'MCFair(alpha=2, guard=0.95)'.")] = None
     guard: Annotated[float | None, typer.Option(help="The guard of the policy: the least share of the DCG.")] = None
-    examination: Annotated[
-        str | None, typer.Option(help="Severity of position bias, or examination probabilities: 1,0.6,0.5.")
-    ] = None
-    prior_mean: Annotated[float | None, typer.Option(help="Prior relevance of items without a prior.")] = None
-    prior_strength: Annotated[float | None, typer.Option(help="Weight of the prior, as pseudo-exposure.")] = None
-    prior_certainty: Annotated[float | None, typer.Option(help="Exposure that a prior counts for in exploration.")] = (
-        None
-    )
-    maturation: Annotated[
-        str | None, typer.Option(help="Age at which impressions enter the relevance estimate: 30m, 1d.")
-    ] = None
-    half_life: Annotated[str | None, typer.Option(help="Time in which counts lose half their weight: 30d.")] = None
-    newcomer_exposure: Annotated[str | None, typer.Option(help="Starting exposure of new items: zero or fair.")] = None
+    examination: EXAMINATION = None
+    prior_mean: PRIOR_MEAN = None
+    prior_strength: PRIOR_STRENGTH = None
+    prior_certainty: PRIOR_CERTAINTY = None
+    maturation: MATURATION = None
+    half_life: HALF_LIFE = None
+    newcomer_exposure: NEWCOMER_EXPOSURE = None
 
     def change(self, rules: Rules) -> Rules:
         """Return the rules with these changes."""
         from ..policies.base import parse_policy
         from ..service.rules import change_rules
 
-        settings: dict[str, Any] = {
-            "examination": None if self.examination is None else parse_examination(self.examination),
-            "prior_mean": self.prior_mean,
-            "prior_strength": self.prior_strength,
-            "prior_certainty": self.prior_certainty,
-            "maturation": parse_duration("maturation", self.maturation),
-            "half_life": parse_duration("half-life", self.half_life),
-            "newcomer_exposure": self.newcomer_exposure,
-        }
-        changed = change_rules(rules, self.policy, {name: each for name, each in settings.items() if each is not None})
-        if self.guard is None:
+        given = dataclasses.asdict(self)
+        guard, policy = given.pop("guard"), given.pop("policy")
+        changed = change_rules(rules, policy, parse_rules(**given))
+        if guard is None:
             return changed
-        guarded = dataclasses.replace(parse_policy(changed.policy), guard=self.guard)
-        return change_rules(changed, guarded, {})
+        return change_rules(changed, dataclasses.replace(parse_policy(changed.policy), guard=guard), {})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,7 +75,7 @@ class UserOptions:
     delay: Annotated[str, typer.Option(help="Time from a list to its clicks: 30m.")] = "0s"
     newcomers: Annotated[float, typer.Option(help="Share of each query's items that join after half of the time.")] = 0
     priors: Annotated[bool, typer.Option(help="Whether the application sends priors.")] = True
-    seed: Annotated[int, typer.Option(help="Seed of arrivals and clicks.")] = 0
+    seed: Annotated[int, typer.Option(help="Seed of arrivals and clicks, and of relevance with --store.")] = 0
 
     def rehearsal(self, queries: Dataset, weights: FloatArray) -> Rehearsal:
         """Build the rehearsal on some queries, each asked in proportion to its weight."""
@@ -107,7 +103,11 @@ def rehearse(
     plugins: PluginOptions,
     data: Annotated[str | None, typer.Option(help=f"{DATA} Priors are its scores, else its relevance.")] = None,
     store: Annotated[
-        str | None, typer.Option(help="Take queries, estimated relevance and rules from this store instead.")
+        str | None,
+        typer.Option(
+            help="Take queries and rules from this store instead. Its estimates are the priors, and the true relevance "
+            "is drawn from their posterior distribution."
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
@@ -123,7 +123,7 @@ def rehearse(
         raise SettingError("rehearse needs queries: name either a table with --data or a store with --store")
     with status(f"reading {data or store}"):
         if store is not None:
-            queries, weights, rules = read_queries(store)
+            queries, weights, rules = read_queries(store, users.seed)
         else:
             queries, rules = open_data(str(data)), Rules()
             weights = np.ones(queries.queries)
@@ -135,7 +135,10 @@ def rehearse(
     if json:
         sys.stdout.write(encoded({"data": queries.name, "sessions": sessions, "outcomes": outcomes}))
     else:
-        show(outcomes, f"{queries.name}, {queries.queries:,} queries, {sessions:,} sessions, {rehearsal.clicks!r}")
+        truth = "" if store is None else ", relevance drawn given its clicks"
+        show(
+            outcomes, f"{queries.name}{truth}, {queries.queries:,} queries, {sessions:,} sessions, {rehearsal.clicks!r}"
+        )
 
 
 def show(outcomes: dict[str, Outcome], title: str) -> None:

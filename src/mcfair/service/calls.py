@@ -1,91 +1,49 @@
-"""Calls of the methods that clients and `Ranker` share: what a call is, and how a declaration becomes a method."""
+"""Calls of operations, as the methods of clients and `Ranker` make them, and the checks of their arguments."""
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import wraps
+from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from ..errors import RequestError
-from ..service import wire
+from . import wire
 
-__all__ = [
-    "Call",
-    "check_options",
-    "declared_by",
-    "first",
-    "given_order",
-    "is_visible_ascii",
-    "one_of",
-    "report",
-    "with_common_errors",
-]
+__all__ = ["Call", "check_options", "first", "given_order", "is_visible_ascii", "report"]
 
 T = TypeVar("T")
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """A call of a method: its operation, its checked arguments, and how the result follows from that of the operation.
+    """A call of an operation: its checked arguments, and the conversion of its result, perhaps to a further call.
 
-    A call with a `fallback` returns it instead of raising an error if the service is unavailable.
+    A call with a `fallback` returns it instead of raising an error if the service is unavailable. The `deadline` is in
+    seconds from when the call was `begun`.
     """
 
     operation: str
-    arguments: dict[str, Any]
-    convert: Callable[[Any], T] = lambda result: result
+    arguments: dict[str, Any] = field(default_factory=dict)
+    convert: Callable[[Any], T | Call[T]] = lambda result: result
     fallback: T | None = None
+    deadline: float | None = None
+    begun: float = field(default_factory=monotonic)
 
-
-COMMON_ERRORS = """
-RequestError
-    If an argument is not allowed, or the API key of a client is missing or lacks the scope.
-UnavailableError
-    If the service is unavailable, for a client after its retries. The call may be repeated later.
-"""
-
-
-def with_common_errors(declared: Function) -> Function:
-    """Append the errors that every operation may raise to a docstring."""
-    text = inspect.getdoc(declared) or ""
-    declared.__doc__ = text + ("" if "\nRaises\n------\n" in text else "\n\nRaises\n------") + COMMON_ERRORS.rstrip()
-    return declared
-
-
-def declared_by(declared: Callable[..., Any], returns: str = "{}") -> Callable[[Function], Function]:
-    """Copy name, docstring and signature of a declaration to a method; `returns` formats the type of the result."""
-
-    def copy(method: Function) -> Function:
-        wraps(declared)(method)
-        signature = inspect.signature(declared)
-        result = str(signature.return_annotation).removeprefix("Call[").removesuffix("]")
-        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-        method.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=[own, *signature.parameters.values()], return_annotation=returns.format(result)
-        )
-        return method
-
-    return copy
-
-
-# --- checks and conversions of arguments ------------------------------------------------------------------------------
 
 NO_IMPRESSION = wire.EventResult("no_impression", "the list was a fallback, so that there is nothing to report on")
 
 
 def report(operation: str, events: Iterable[wire.Event | dict[str, Any]]) -> Call[list[wire.EventResult]]:
     """Build the call for some events; those of fallback rankings are left out and get the result `no_impression`."""
-    given = [None if impression_of(event) is None else event for event in events]
+    given = [None if impression_of(event) is None else wire.as_event(event) for event in events]
 
-    def merge(results: list[wire.EventResult]) -> list[wire.EventResult]:
-        rest = iter(results)
+    def merge(response: wire.FeedbackResults) -> list[wire.EventResult]:
+        rest = iter(response.results)
         return [NO_IMPRESSION if event is None else next(rest) for event in given]
 
-    return Call(operation, {"events": wire.as_events(event for event in given if event is not None)}, merge)
+    return Call(operation, {"body": wire.Feedback(events=[event for event in given if event is not None])}, merge)
 
 
 def impression_of(event: wire.Event | dict[str, Any]) -> str | None:
@@ -95,7 +53,7 @@ def impression_of(event: wire.Event | dict[str, Any]) -> str | None:
 
 def first(call: Call[list[wire.EventResult]]) -> Call[wire.EventResult]:
     """Return the call with the first of its results."""
-    return Call(call.operation, call.arguments, lambda results: call.convert(results)[0])
+    return Call(call.operation, call.arguments, lambda response: call.convert(response)[0])  # type: ignore[index]
 
 
 def given_order(items: list[wire.Item], k: int) -> wire.Ranking:
@@ -104,15 +62,6 @@ def given_order(items: list[wire.Item], k: int) -> wire.Ranking:
     return wire.Ranking(
         impression=None, query_id=None, items=ranked, policy="fallback", version=0, expires_at=None, fallback=True
     )
-
-
-def one_of(query: str | None, query_id: str | None) -> dict[str, Any]:
-    """Check that a query is given by its text or by its id."""
-    if (query is None) == (query_id is None):
-        raise RequestError("expected a query or a query_id, one of the two", "query")
-    if query is not None:
-        wire.check_text("query", wire.convert(wire.QueryLookup, {"query": query}).query, wire.MAX_QUERY)
-    return {"query": query, "query_id": query_id}
 
 
 def is_visible_ascii(text: str) -> bool:

@@ -28,6 +28,16 @@ STORE = Annotated[str, typer.Option(help="Store: sqlite:///PATH (three slashes r
 PLUGIN = Annotated[list[str] | None, typer.Option(help="A .py file or module that registers policies; repeatable.")]
 DEFAULT_STORE = "sqlite:///mcfair.db"
 
+EXAMINATION = Annotated[
+    str | None, typer.Option(help="Severity of position bias, or examination probabilities: 1,0.6,0.5.")
+]
+PRIOR_MEAN = Annotated[float | None, typer.Option(help="Prior relevance of items without a prior.")]
+PRIOR_STRENGTH = Annotated[float | None, typer.Option(help="Weight of the prior, as pseudo-exposure.")]
+PRIOR_CERTAINTY = Annotated[float | None, typer.Option(help="Exposure that a prior counts for in exploration.")]
+MATURATION = Annotated[str | None, typer.Option(help="Age at which impressions enter the relevance estimate: 30m, 1d.")]
+HALF_LIFE = Annotated[str | None, typer.Option(help="Time in which counts lose half their weight: 30d.")]
+NEWCOMER_EXPOSURE = Annotated[str | None, typer.Option(help="Starting exposure of new items: zero or fair.")]
+
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
@@ -42,21 +52,13 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
             str, typer.Option(help="Address to listen on; any but loopback requires API keys.")
         ] = "127.0.0.1",
         port: Annotated[int, typer.Option(help="Port to listen on; 0 selects a free one.")] = 8000,
-        examination: Annotated[
-            str | None, typer.Option(help="Severity of position bias, or examination probabilities: 1,0.6,0.5.")
-        ] = None,
-        prior_mean: Annotated[float | None, typer.Option(help="Prior relevance of items without a prior.")] = None,
-        prior_strength: Annotated[float | None, typer.Option(help="Weight of the prior, as pseudo-exposure.")] = None,
-        prior_certainty: Annotated[
-            float | None, typer.Option(help="Exposure that a prior counts for in exploration.")
-        ] = None,
-        maturation: Annotated[
-            str | None, typer.Option(help="Age at which impressions enter the relevance estimate: 30m, 1d.")
-        ] = None,
-        half_life: Annotated[str | None, typer.Option(help="Time in which counts lose half their weight: 30d.")] = None,
-        newcomer_exposure: Annotated[
-            str | None, typer.Option(help="Starting exposure of new items: zero or fair.")
-        ] = None,
+        examination: EXAMINATION = None,
+        prior_mean: PRIOR_MEAN = None,
+        prior_strength: PRIOR_STRENGTH = None,
+        prior_certainty: PRIOR_CERTAINTY = None,
+        maturation: MATURATION = None,
+        half_life: HALF_LIFE = None,
+        newcomer_exposure: NEWCOMER_EXPOSURE = None,
         retention: Annotated[str | None, typer.Option(help="How long impressions accept feedback: 7d.")] = None,
         seed: Annotated[int | None, typer.Option(help="Seed of randomised policies.")] = None,
         max_in_flight: Annotated[int, typer.Option(help="Maximum concurrent requests; others get 503.")] = 128,
@@ -80,14 +82,11 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
 
         for each in plugin or []:
             import_plugin(each)
-        given: dict[str, Any] = {
-            "examination": None if examination is None else parse_examination(examination), "prior_mean": prior_mean,
-            "prior_strength": prior_strength, "prior_certainty": prior_certainty,
-            "maturation": parse_duration("maturation", maturation),
-            "half_life": parse_duration("half-life", half_life), "newcomer_exposure": newcomer_exposure,
-            "retention": parse_duration("retention", retention), "seed": seed,
-        }  # fmt: skip
-        settings = {name: value for name, value in given.items() if value is not None}
+        settings = parse_rules(
+            examination=examination, prior_mean=prior_mean, prior_strength=prior_strength, half_life=half_life,
+            prior_certainty=prior_certainty, maturation=maturation, newcomer_exposure=newcomer_exposure,
+            retention=retention, seed=seed,
+        )  # fmt: skip
         drain_seconds = parse_duration("drain", drain) or 0.0
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         check_address(store, host, port)
@@ -212,6 +211,16 @@ def parse_duration(name: str, text: str | None) -> float | None:
     if found is None:
         raise SettingError(f"{name} = {text!r} is not allowed: expected a duration such as 45s, 30m, 12h or 7d")
     return float(found[1]) * SECONDS[found[2] or "s"]
+
+
+def parse_rules(**given: Any) -> dict[str, Any]:
+    """Parse the options of rules; leave out those that were not given."""
+    parsed = {name: value for name, value in given.items() if value is not None}
+    for name in parsed.keys() & {"maturation", "half_life", "retention"}:
+        parsed[name] = parse_duration(name.replace("_", "-"), parsed[name])
+    if "examination" in parsed:
+        parsed["examination"] = parse_examination(parsed["examination"])
+    return parsed
 
 
 def parse_examination(text: str) -> float | list[float]:

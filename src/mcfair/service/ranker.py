@@ -4,46 +4,37 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from ..errors import StoreError, UnavailableError
+from ..errors import UnavailableError
 from ..policies.base import Policy
-from ..service import methods, reports
-from .calls import Call, declared_by
+from .calls import Call
 from .clock import Clock
 from .engine import CACHE, KEY_PREFIX, MAX_ITEMS, Engine, hash_secret
 from .group_commit import QUEUE, GroupCommit
+from .methods import Methods
+from .operations import OPERATIONS
 from .rules import change_rules
 from .stores import Store, open_store
-from .wire import Event, EventResult, Fairness, Item, Ranking, RankRequest, RawRankRequest, Scope, Usage, with_raw_items
+from .wire import Event, Feedback, FeedbackResults, Item, RankRequest, Scope, with_raw_items
 
-__all__ = ["Ranker", "export_lines"]
+__all__ = ["Ranker"]
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def executed(declared: Callable[P, Call[T]]) -> Callable[Concatenate[Ranker, P], T]:
-    """Build a method of `Ranker` from its declaration."""
-
-    @declared_by(declared)
-    def method(self: Ranker, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._run(declared(*args, **kwargs))
-
-    return method
-
-
-class Ranker:
+class Ranker(Methods):
     """The service as a library. Every method returns once its effect is durable.
 
-    It has the methods of `Client`, with the same arguments and results. They may be called from any thread. Use it as a
-    context manager, or call `close` at the end.
+    It has the methods of `Client`, with the same arguments and results. They may be called from any thread, and raise
+    RequestError if an argument is not allowed and UnavailableError if the store cannot be written or the queue is full.
+    Use it as a context manager, or call `close` at the end.
 
     Parameters
     ----------
@@ -123,36 +114,39 @@ class Ranker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- operations: `methods` declares them, `_run` executes them ----------------------------------------------------
-
-    rank = executed(methods.rank)
-    feedback = executed(methods.feedback)
-    retract = executed(methods.retract)
-    click = executed(methods.click)
-    shown = executed(methods.shown)
-    explain = executed(methods.explain)
-    query_state = executed(methods.query_state)
-    fairness = executed(methods.fairness)
-    usage = executed(methods.usage)
-    ready = executed(methods.ready)
-    export = executed(methods.export)
-    policy = executed(methods.policy)
-    change_policy = executed(methods.change_policy)
-    delete_query = executed(methods.delete_query)
-    delete_item = executed(methods.delete_item)
-    reset = executed(methods.reset)
-    keys = executed(methods.keys)
-    add_key = executed(methods.add_key)
-    revoke_key = executed(methods.revoke_key)
+    # --- operations: `Methods` has them, `_run` executes them ---------------------------------------------------------
 
     def _run(self, call: Call[T]) -> T:
         """Execute a call; return its fallback, if it has one, when the service is unavailable."""
         try:
-            return call.convert(EXECUTION[call.operation](self.executor, **call.arguments))
+            result = call.convert(self._execute(call))
         except UnavailableError:
             if call.fallback is None:
                 raise
             return call.fallback
+        return self._run(result) if isinstance(result, Call) else result
+
+    def _execute(self, call: Call[Any]) -> Any:
+        """Execute the operation of a call, and wait for its result until the deadline of the call."""
+        operation, executor = OPERATIONS[call.operation], self.executor
+        if isinstance(body := call.arguments.get("body"), Feedback) and not body.events:
+            return FeedbackResults([])
+        if operation.threaded:
+            return operation.function(executor, **call.arguments)
+        future = executor.submit(operation.function, **call.arguments)
+        left = None if call.deadline is None else max(0.0, call.begun + call.deadline - time.monotonic())
+        try:
+            return future.result(left)
+        except TimeoutError:
+            text = f"the {call.operation} was not durable within {call.deadline:g} s; it may still be recorded"
+            raise UnavailableError(text) from None
+
+    def ready(self) -> bool:  # noqa: D102
+        return self.executor.store_error is None and not self.executor.closing
+
+    def export(self) -> Iterator[dict[str, Any]]:  # noqa: D102
+        with closing(self._execute(Call("export"))) as lines:
+            yield from map(msgspec.json.decode, lines)
 
     def close(self) -> None:
         """Execute what is queued, then close the store; refuse later operations."""
@@ -186,95 +180,6 @@ class Ranker:
         if stored is None or not good or stored.revoked is not None:
             return None
         return frozenset(stored.scopes.split())  # type: ignore[arg-type]
-
-
-# --- execution of the operations -------------------------------------------------------------------------------------
-
-
-def rank(
-    executor: GroupCommit, request: RawRankRequest, key: str | None, begun: float, deadline: float | None
-) -> Ranking:
-    """Rank, and wait for the result until the deadline."""
-    future = executor.submit(Engine.rank, request, key)
-    try:
-        return future.result(None if deadline is None else max(0.0, deadline - (time.monotonic() - begun)))
-    except TimeoutError:
-        raise UnavailableError(f"the ranking was not durable within {deadline:g} s; it may still be recorded") from None
-
-
-def report(executor: GroupCommit, events: list[Event], *, retract: bool = False) -> list[EventResult]:
-    """Report or retract events."""
-    return executor.submit(Engine.feedback, events, retract=retract).result().results if events else []
-
-
-def fairness(executor: GroupCommit) -> Fairness:
-    """Compute fairness. It reads every query, concurrently with other operations."""
-    now = executor.submit(Engine.now).result()
-    with readable(executor), executor.store.reader() as store:
-        return reports.fairness(store, now)
-
-
-def usage(executor: GroupCommit) -> Usage:
-    """Count what is stored. It reads every row, concurrently with other operations."""
-    with readable(executor), executor.store.reader() as store:
-        return Usage(**store.usage()._asdict())
-
-
-def reset(executor: GroupCommit) -> int:
-    """Delete every query; return how many there were, counted beforehand and concurrently with other operations."""
-    with readable(executor), executor.store.reader() as store:
-        queries = reports.count_queries(store)
-    executor.submit(Engine.reset).result()
-    return queries
-
-
-def export(executor: GroupCommit) -> Iterator[dict[str, Any]]:
-    """Iterate over the entries of an export."""
-    with closing(export_lines(executor)) as lines:
-        yield from map(msgspec.json.decode, lines)
-
-
-def export_lines(executor: GroupCommit) -> Generator[bytes, None, None]:
-    """Iterate over everything that is stored, as JSON lines."""
-    with readable(executor), executor.store.reader() as reader:
-        yield from reports.export(reader)
-
-
-def on_engine(operation: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that submits an operation of the engine and waits for its result."""
-    return lambda executor, **arguments: executor.submit(operation, **arguments).result()
-
-
-EXECUTION: dict[str, Callable[..., Any]] = {
-    "rank": rank,
-    "feedback": report,
-    "retract": partial(report, retract=True),
-    "fairness": fairness,
-    "export": export,
-    "ready": lambda executor: executor.store_error is None and not executor.closing,
-    "explain": on_engine(Engine.explain),
-    "query_state": on_engine(Engine.query_state),
-    "usage": usage,
-    "policy": on_engine(Engine.active_policy),
-    "change_policy": on_engine(Engine.change),
-    "delete_query": on_engine(Engine.delete_query),
-    "delete_item": on_engine(Engine.delete_item),
-    "reset": reset,
-    "keys": on_engine(Engine.keys),
-    "add_key": on_engine(Engine.add_key),
-    "revoke_key": on_engine(Engine.revoke_key),
-}
-"""How each operation is executed."""
-
-
-@contextmanager
-def readable(executor: GroupCommit) -> Iterator[None]:
-    """Convert errors of reading the store to UnavailableError; log the cause, which may name paths."""
-    try:
-        yield
-    except (StoreError, OSError) as error:
-        executor.log_unreadable(error)
-        raise UnavailableError("the store cannot be read") from error
 
 
 def warm_up(engine: Engine) -> None:

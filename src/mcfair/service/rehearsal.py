@@ -9,16 +9,18 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from scipy.special import betaincinv
 
 from ..analysis.limits import fairness_floor
 from ..arrays import FloatArray, IntArray
 from ..data.dataset import Dataset
 from ..errors import SettingError, StoreError
 from ..metrics.exposure import unfairness
-from ..random import ARRIVALS, CLICKS, draws, uniforms
+from ..random import ARRIVALS, CLICKS, DATA, draws, uniforms
 from ..users.base import ClickModel
+from .ledger import Ledger
 from .ranker import Ranker
-from .reports import query_state
+from .reports import observed_state
 from .repository import LedgerRepository
 from .rules import Rules, examination_probabilities
 from .stores import open_reader
@@ -261,18 +263,23 @@ class Stage:
         return sorted(found, key=lambda each: -each.exposure_share)
 
 
-def read_queries(store: str) -> tuple[Dataset, FloatArray, Rules]:
-    """Read the queries of a store: items and groups, the present relevance estimates, visits, and the rules in force.
+def read_queries(store: str, seed: int = 0) -> tuple[Dataset, FloatArray, Rules]:
+    """Read the queries of a store: items and groups, relevance, visits, and the rules in force.
+
+    The true relevance is not known. It is drawn from its posterior distribution given the clicks of the store, and the
+    estimates are the priors: the application then knows as much as it would after this store, and not the truth.
 
     Parameters
     ----------
     store
         Where the store is, as `Ranker` takes it; a server may be running.
+    seed
+        Seed of the draw.
 
     Returns
     -------
     data
-        The queries by their ids; R is the estimated relevance, at most 1.
+        The queries by their ids; R is drawn, the scores are the estimates, at most 1.
     visits : (queries,) array
         Visits of each query.
     rules
@@ -283,23 +290,39 @@ def read_queries(store: str) -> tuple[Dataset, FloatArray, Rules]:
     StoreError
         If the store cannot be read or has no queries.
     """
+    found: list[tuple[Ledger, IntArray, FloatArray, FloatArray]] = []
     with open_reader(store) as reader:
         repository = LedgerRepository(reader)
         version = repository.in_force
-        ledgers = repository.all_ledgers()
-        states = [query_state(ledger, version, ledger.time) for ledger in ledgers if ledger.visits]
-    states = [state for state in states if state.items]
-    if not states:
+        for ledger in repository.all_ledgers():
+            rows, E, R = observed_state(ledger, version, ledger.time)
+            if ledger.visits and rows.size:
+                prior = np.where(np.isnan(ledger.priors[rows]), version.rules.prior_mean is not None, True)
+                found.append((ledger, rows, np.minimum(R, 1.0), posterior(E, R, prior * version.rules.prior_strength)))
+    if not found:
         raise StoreError(f"{store} has no queries that were ranked: rehearse on a table with --data")
-    items = [item for state in states for item in state.items]
-    R = np.minimum([item.relevance for item in items], 1.0)
+    estimates, shapes = (np.concatenate(each, axis=-1) for each in list(zip(*found, strict=True))[2:])
+    R = betaincinv(*shapes, uniforms(draws(seed, DATA), estimates.size))
+    groups = [ledger.groups[row] for ledger, rows, *_ in found for row in rows.tolist()]
     data = Dataset(
-        offsets=np.cumsum([0, *(len(state.items) for state in states)]),
+        offsets=np.cumsum([0, *(rows.size for _, rows, *_ in found)]),
         y=R > 0,
         y_max=1,
         R=R,
-        groups=[item.group for item in items] if any(item.group for item in items) else None,
-        query_ids=[state.query_id for state in states],
+        scores=estimates,
+        groups=groups if any(groups) else None,
+        query_ids=[ledger.key.hex() for ledger, *_ in found],
         name=str(store),
     )
-    return data, np.array([float(state.visits) for state in states]), version.rules
+    return data, np.array([float(ledger.visits) for ledger, *_ in found]), version.rules
+
+
+def posterior(E: FloatArray, R: FloatArray, strength: FloatArray) -> FloatArray:
+    """Return the parameters a and b of the beta distribution of each relevance, as two rows.
+
+    An estimate R = (C + s·m)/(E + s) is the mean of Beta(C + s·m, E - C + s·(1 - m)). Without a prior, s = 0, the
+    distribution before the first view is uniform.
+    """
+    views = E + strength
+    hits = np.minimum(R, 1.0) * views + (strength == 0.0)
+    return np.maximum([hits, views + 2.0 * (strength == 0.0) - hits], 1e-3)

@@ -21,7 +21,7 @@ from .rules import Version
 from .stores import KIND_IMPRESSION, LogEntry, Store
 from .wire import Fairness, GroupFairness, ItemState, QueryState
 
-__all__ = ["count_queries", "export", "fairness", "query_state", "to_datetime"]
+__all__ = ["count_queries", "export", "fairness", "observed_state", "query_state", "to_datetime"]
 
 
 def to_datetime(time: int) -> datetime.datetime:

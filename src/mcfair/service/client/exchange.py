@@ -1,39 +1,31 @@
-"""Requests of the service with retries, deadlines and a choice of instances, without I/O.
-
-Every operation is a generator: it yields requests to send and times to wait, receives the outcome of each request, and
-returns the result. `asynchronous` does the I/O.
-"""
+"""Calls of the service over a transport, with retries, deadlines and a choice of instances."""
 
 from __future__ import annotations
 
+import email.utils
 import math
 import random
 import secrets
-from collections.abc import Callable, Generator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
 from ...errors import ConflictError, MCFairError, NotFoundError, RequestError, UnavailableError
-from ...service import wire
+from .. import wire
 from ..calls import Call
-from .messages import (
-    ClientRequest,
-    ClientResponse,
-    TransportError,
-    batches,
-    build_path,
-    excerpt,
-    possibly_done,
-    retry_after,
-)
+from ..operations import OPERATIONS, Operation
 from .routing import Instances, route
 
 if TYPE_CHECKING:
     import httpcore
 
-__all__ = ["Exchange", "SansIOClient", "ServerError"]
+    from .transport import AsyncTransport, BlockingTransport
+
+__all__ = ["ClientRequest", "Exchange", "Reply", "ServerError", "TransportError", "decode_lines"]
 
 T = TypeVar("T")
 
@@ -52,15 +44,41 @@ class ServerError(MCFairError):
     """The service failed while it processed a request, and a retry would probably fail as well."""
 
 
-Exchange: TypeAlias = Generator[ClientRequest | float, Any, T]
-"""Yields requests, for which it is sent a ClientResponse or TransportError, and seconds to wait; returns the result."""
+class ClientRequest(NamedTuple):
+    """A request to send to one instance within `timeout` seconds.
+
+    With `stream` the body of a successful response is left to be read later.
+    """
+
+    method: str
+    path: str
+    content: bytes | None = None
+    headers: Mapping[str, str] = {}
+    stream: bool = False
+    address: str = ""
+    timeout: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
 
 
-class SansIOClient:
-    """Every operation of the service as a generator.
+class TransportError(NamedTuple):
+    """The outcome of a request without a response; if it was `sent`, it may have been executed."""
+
+    reason: str
+    sent: bool
+
+
+Reply: TypeAlias = "httpcore.Response | TransportError"
+
+
+class Exchange:
+    """The calls of the service.
 
     Parameters
     ----------
+    transport
+        Sends the requests and waits between them.
     instances
         The instances of the service.
     timeout
@@ -79,6 +97,7 @@ class SansIOClient:
 
     def __init__(
         self,
+        transport: AsyncTransport | BlockingTransport,
         instances: Instances,
         *,
         timeout: float,
@@ -88,211 +107,245 @@ class SansIOClient:
         clock: Callable[[], float] = monotonic,
         uniform: Callable[[float, float], float] = JITTER.uniform,
     ) -> None:
-        self.instances = instances
+        self.transport, self.instances = transport, instances
         self.timeout, self.retry_timeout, self.rank_deadline = timeout, retry_timeout, rank_deadline
         self.backoff, self.clock, self.uniform = backoff, clock, uniform
 
-    def run(self, call: Call[T]) -> Exchange[T]:
+    async def run(self, call: Call[T]) -> T:
         """Execute a call; return its fallback, if it has one, when the service is unavailable."""
         try:
-            return call.convert((yield from getattr(self, call.operation)(**call.arguments)))
+            result = call.convert(await self.execute(call))
         except (UnavailableError, ServerError):
             if call.fallback is None:
                 raise
             return call.fallback
+        return await self.run(result) if isinstance(result, Call) else result
 
-    # --- operations --------------------------------------------------------------------------------------------------
+    async def execute(self, call: Call[Any]) -> Any:
+        """Send the request of a call to the instance of its query, and decode the response."""
+        operation, arguments = OPERATIONS[call.operation], call.arguments
+        if isinstance(body := arguments.get("body"), wire.Feedback):
+            return await self.report(operation, body.events)
+        names = {name: quote(str(arguments[name]), safe="") for name in operation.parameters}
+        content = None if body is None else wire.encode(body)
+        key_route, headers = self.route_of(body, arguments), {}
+        options: dict[str, Any] = {}
+        if operation.idempotent:
+            key = arguments["key"] or secrets.token_hex(16)
+            headers["Idempotency-Key"] = key
+            options["end"] = call.begun + (call.deadline or self.rank_deadline)
+            options["advice"] = f"; a retry with key={key!r} counts once"
+        request = ClientRequest(operation.method, operation.path.format(**names), content, headers)
+        result = await self.call(operation, request, key_route, **options)
+        if isinstance(result, wire.Ranking):
+            self.instances.remember(result.impression, key_route)
+        if isinstance(result, wire.Ranking | wire.QueryState):
+            self.instances.remember(result.query_id, key_route)
+        return result
 
-    def rank(
-        self, request: wire.RawRankRequest, key: str | None, begun: float, deadline: float | None
-    ) -> Exchange[wire.Ranking]:
-        """Rank within the deadline, and remember the route of the impression."""
-        key = secrets.token_hex(16) if key is None else key
-        key_route = route(request.query)
-        ranking = yield from self.call(
-            ClientRequest("POST", "/v1/rank", wire.encode(request), {"Idempotency-Key": key}),
-            wire.Ranking,
-            key_route,
-            end=begun + (self.rank_deadline if deadline is None else deadline),
-            advice=f"; a retry with key={key!r} counts once",
-        )
-        self.instances.remember(ranking.impression, key_route)
-        self.instances.remember(ranking.query_id, key_route)
-        return ranking
+    def route_of(self, body: Any, arguments: dict[str, Any]) -> bytes:
+        """Return the route of a call: that of its query, as far as it is known."""
+        if isinstance(body, wire.RankRequest | wire.QueryLookup):
+            return route(body.query)
+        id = arguments.get("impression") or arguments.get("query_id")
+        return b"" if id is None else self.instances.recall(id)
 
-    def feedback(self, events: list[wire.Event], path: str = "/v1/feedback") -> Exchange[list[wire.EventResult]]:
+    async def report(self, operation: Operation, events: list[wire.Event]) -> wire.FeedbackResults:
         """Send events in as many batches as needed, each to the instance of its first event."""
         results: list[wire.EventResult] = []
         for batch in batches(map(wire.encode, events)):
-            body = b'{"events":[' + b",".join(batch) + b"]}"
-            key_route = self.instances.recall(events[len(results)].impression)
-            response = yield from self.call(ClientRequest("POST", path, body), wire.FeedbackResults, key_route)
+            request = ClientRequest("POST", operation.path, b'{"events":[' + b",".join(batch) + b"]}")
+            response = await self.call(operation, request, self.instances.recall(events[len(results)].impression))
             if len(response.results) != len(batch):
-                raise MCFairError(f"{path} returned {len(response.results)} results for {len(batch)} events")
+                raise MCFairError(f"{request.path} returned {len(response.results)} results for {len(batch)} events")
             results += response.results
-        return results
+        return wire.FeedbackResults(results)
 
-    def retract(self, events: list[wire.Event]) -> Exchange[list[wire.EventResult]]:
-        """Retract events."""
-        return self.feedback(events, "/v1/retract")
-
-    def explain(self, impression: str) -> Exchange[wire.Explanation]:
-        """Explain an impression."""
-        request = ClientRequest("GET", build_path("impressions", impression, "explain"))
-        return self.call(request, wire.Explanation, self.instances.recall(impression))
-
-    def query_state(self, query: str | None, query_id: str | None) -> Exchange[wire.QueryState]:
-        """Return the observations of a query, given by its text or its id."""
-        if query is None:
-            request = ClientRequest("GET", build_path("queries", str(query_id)))
-            return self.call(request, wire.QueryState, self.instances.recall(str(query_id)))
-        request = ClientRequest("POST", "/v1/queries/lookup", wire.encode(wire.QueryLookup(query)))
-        return self.call(request, wire.QueryState, route(query))
-
-    def delete_query(self, query: str | None, query_id: str | None) -> Exchange[None]:
-        """Delete a query. Its text is not sent in a URL, because proxies log URLs: its id is looked up first."""
-        if query is not None:
-            query_id = (yield from self.query_state(query, None)).query_id
-            self.instances.remember(query_id, route(query))
-        request = ClientRequest("DELETE", build_path("queries", str(query_id)))
-        yield from self.send(request, self.instances.recall(str(query_id)), missing_is_success=True)
-
-    def fairness(self) -> Exchange[wire.Fairness]:
-        """Return fairness over all queries."""
-        return self.call(ClientRequest("GET", "/v1/fairness"), wire.Fairness)
-
-    def usage(self) -> Exchange[wire.Usage]:
-        """Return the amount of stored data."""
-        return self.call(ClientRequest("GET", "/v1/usage"), wire.Usage)
-
-    def policy(self) -> Exchange[wire.ActivePolicy]:
-        """Return the rules in force."""
-        return self.call(ClientRequest("GET", "/v1/policy"), wire.ActivePolicy)
-
-    def change_policy(self, change: wire.PolicyChange) -> Exchange[wire.ActivePolicy]:
-        """Change the rules."""
-        return self.call(ClientRequest("PUT", "/v1/policy", wire.encode(change)), wire.ActivePolicy)
-
-    def delete_item(self, item: str) -> Exchange[int]:
-        """Delete an item."""
-        request = ClientRequest("POST", "/v1/items/delete", wire.encode(wire.ItemDeletion(item)))
-        return (yield from self.call(request, wire.DeletionCount)).queries
-
-    def reset(self) -> Exchange[int]:
-        """Delete every query; not repeated after an uncertain failure, to keep what arrived after the first attempt."""
-        request = ClientRequest("POST", "/v1/reset", wire.encode(wire.ResetRequest("reset")))
-        return (yield from self.call(request, wire.DeletionCount, retry_uncertain=False)).queries
-
-    def keys(self) -> Exchange[list[wire.KeyInfo]]:
-        """List the API keys."""
-        return self.call(ClientRequest("GET", "/v1/keys"), list[wire.KeyInfo])
-
-    def add_key(self, name: str, scopes: list[wire.Scope]) -> Exchange[wire.CreatedKey]:
-        """Create a key; not repeated after an uncertain failure, which could leave a valid key that no caller knows."""
-        request = ClientRequest("POST", "/v1/keys", wire.encode(wire.KeyRequest(name=name, scopes=scopes)))
-        return self.call(request, wire.CreatedKey, retry_uncertain=False)
-
-    def revoke_key(self, id: str) -> Exchange[wire.KeyInfo]:
-        """Revoke a key."""
-        return self.call(ClientRequest("DELETE", build_path("keys", id)), wire.KeyInfo)
-
-    def ready(self) -> Exchange[bool]:
+    async def ready(self) -> bool:
         """Return whether an instance is ready, without retries."""
         for address in self.instances.addresses:
-            outcome = yield ClientRequest("GET", "/readyz", address=address, timeout=self.timeout)
-            if isinstance(outcome, ClientResponse) and outcome.status == 200:
+            outcome = await self.transport.send(ClientRequest("GET", "/readyz", address=address, timeout=self.timeout))
+            if not isinstance(outcome, TransportError) and outcome.status == 200:
                 return True
         return False
 
-    def export(self) -> Exchange[httpcore.Response]:
+    async def export(self) -> httpcore.Response:
         """Start an export; return the response, whose body is read by the caller."""
-        received = yield from self.send(ClientRequest("GET", "/v1/export", stream=True))
-        assert received.response is not None
-        return received.response
+        operation = OPERATIONS["export"]
+        return await self.send(operation, ClientRequest(operation.method, operation.path, stream=True))
 
     # --- sending with retries ----------------------------------------------------------------------------------------
 
-    def call(self, request: ClientRequest, kind: type[T], key_route: bytes = b"", **options: Any) -> Exchange[T]:
+    async def call(self, operation: Operation, request: ClientRequest, key_route: bytes, **options: Any) -> Any:
         """Send a request and decode the response; the options are those of `send`."""
-        response = yield from self.send(request, key_route, **options)
+        response = await self.send(operation, request, key_route, **options)
+        if operation.response is None:
+            return None
         try:
-            return msgspec.json.decode(response.content, type=kind)
+            return msgspec.json.decode(response.content, type=operation.response)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self.foreign_response(request, response, str(error)) from None
 
-    def send(
+    async def send(
         self,
+        operation: Operation,
         request: ClientRequest,
         key_route: bytes = b"",
         *,
         end: float | None = None,
-        retry_uncertain: bool = True,
-        missing_is_success: bool = False,
         advice: str = "",
-    ) -> Exchange[ClientResponse]:
+    ) -> httpcore.Response:
         """Send a request, with retries until there is a response or the time is over.
 
         A failed attempt is repeated at once with the next instance, and after a wait once all of them were tried.
         Without `end`, no attempt starts later than `retry_timeout`. With `end`, no attempt lasts longer than that, and
         each gets an equal share of the remaining time, so that the instances that were not tried yet get theirs.
 
-        Without `retry_uncertain` a request that may have been executed is not repeated. With `missing_is_success`, a
-        404 after such an attempt is a success: that attempt has deleted the resource.
+        A request of an operation that is not repeatable is not repeated if it may have been executed. After such an
+        attempt to delete, 404 is a success: that attempt has deleted the resource.
         """
         begun, attempts, uncertain = self.clock(), 0, False
         untried: list[str] = []
-        outcome: ClientResponse | TransportError = TransportError("the deadline has passed", sent=False)
+        outcome: Reply = TransportError("the deadline has passed", sent=False)
         last_start = begun + self.retry_timeout if end is None else end
         wait = 0.0
         while attempts == 0 or self.clock() + wait <= last_start:
             if wait:
-                yield wait
+                await self.transport.sleep(wait)
             untried = untried or self.instances.order(key_route)
             share = math.inf if end is None else (end - self.clock()) / len(untried)
             if share <= 0:
                 break
             address = untried.pop(0)
-            outcome = yield request._replace(address=address, timeout=min(self.timeout, share))
+            outcome = await self.transport.send(request._replace(address=address, timeout=min(self.timeout, share)))
             attempts += 1
-            retried = not isinstance(outcome, ClientResponse) or outcome.status in RETRIED_STATUSES
+            retried = isinstance(outcome, TransportError) or outcome.status in RETRIED_STATUSES
             self.instances.mark(address, failed=retried)
-            if isinstance(outcome, ClientResponse) and not retried:
-                return self.check_response(request, outcome, missing_is_success and uncertain)
+            if not isinstance(outcome, TransportError) and not retried:
+                return self.check_response(request, outcome, operation.status == 204 and uncertain)
             uncertain = uncertain or possibly_done(outcome)
-            if uncertain and not retry_uncertain:
-                raise MCFairError(f"{request} of {address}: {outcome}; it is not known whether it was executed")
+            if uncertain and not operation.repeatable:
+                raise MCFairError(
+                    f"{request} of {address}: {describe(outcome)}; it is not known whether it was executed"
+                )
             wait = 0.0 if untried else self.wait_after(outcome, attempts // len(self.instances.addresses))
         spent = f"after {attempts} attempts in {self.clock() - begun:.1f} s"
         after = spent if attempts > 1 else "at the first attempt"
-        raise UnavailableError(f"{request} of {self.instances} failed {after}: {outcome}{advice}", wait)
+        raise UnavailableError(f"{request} of {self.instances} failed {after}: {describe(outcome)}{advice}", wait)
 
-    def wait_after(self, outcome: ClientResponse | TransportError, rounds: int) -> float:
+    def wait_after(self, outcome: Reply, rounds: int) -> float:
         """Return the seconds to wait: exponential backoff with jitter, so that clients do not retry in lockstep."""
         seconds = self.uniform(0, min(MAX_BACKOFF, self.backoff * 2.0 ** min(rounds - 1, 10)))
-        return seconds + (
-            retry_after(outcome.headers.get("retry-after", "")) if isinstance(outcome, ClientResponse) else 0.0
-        )
+        if isinstance(outcome, TransportError):
+            return seconds
+        return seconds + retry_after(header(outcome, b"retry-after"))
 
     def check_response(
-        self, request: ClientRequest, response: ClientResponse, missing_is_success: bool
-    ) -> ClientResponse:
+        self, request: ClientRequest, response: httpcore.Response, missing_is_success: bool
+    ) -> httpcore.Response:
         """Return a successful response; raise the error of any other."""
         if 200 <= response.status < 300 or (missing_is_success and response.status == 404):
             return response
-        problem = response.problem()
+        problem = problem_of(response)
         if problem is None:
             raise self.foreign_response(request, response, "is the address right?")
         if response.status in ERRORS:
             raise ERRORS[response.status](problem.detail)
         if response.status < 500:
             raise RequestError(problem.detail, problem.field)
-        raise ServerError(f"{request} of {self.instances} failed: {response}")
+        raise ServerError(f"{request} of {self.instances} failed: {describe(response)}")
 
-    def foreign_response(self, request: ClientRequest, response: ClientResponse, why: str) -> MCFairError:
+    def foreign_response(self, request: ClientRequest, response: httpcore.Response, why: str) -> MCFairError:
         """Return the error for a response that does not come from the service, such as the page of a proxy."""
-        kind = response.headers.get("content-type", "no type")
+        kind = header(response, b"content-type") or "no type"
         error = ServerError if response.status >= 500 else MCFairError
         return error(
             f"{request} of {self.instances} got {response.status} and {kind}, not a response of the service "
             f"({why}): {excerpt(response.content)}"
         )
+
+
+# --- outcomes --------------------------------------------------------------------------------------------------------
+
+
+def problem_of(response: httpcore.Response) -> wire.Problem | None:
+    """Return the problem in the body; None if the response does not come from the service itself."""
+    try:
+        return msgspec.json.decode(response.content, type=wire.Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def describe(outcome: Reply) -> str:
+    """Describe an outcome for an error message."""
+    if isinstance(outcome, TransportError):
+        return outcome.reason
+    problem = problem_of(outcome)
+    return f"{outcome.status}, {problem.detail if problem else excerpt(outcome.content)}"
+
+
+def header(response: httpcore.Response, name: bytes) -> str:
+    """Return a header of a response; an empty text if it has none."""
+    return next((value.decode("latin-1") for each, value in response.headers if each.lower() == name), "")
+
+
+def possibly_done(outcome: Reply) -> bool:
+    """Return whether a request may have been executed; a 503 of the service itself means that it was not."""
+    if isinstance(outcome, TransportError):
+        return outcome.sent
+    return not (outcome.status in (408, 429) or (outcome.status == 503 and problem_of(outcome) is not None))
+
+
+def retry_after(text: str) -> float:
+    """Parse a Retry-After header, in seconds or as a date.
+
+    Examples
+    --------
+    >>> retry_after("3"), retry_after("Thu, 01 Jan 1970 00:00:00 GMT"), retry_after("soon")
+    (3.0, 0.0, 0.0)
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
+        except ValueError:
+            return 0.0
+    return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
+
+
+def batches(events: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Split events into batches within the limits of the service."""
+    batch: list[bytes] = []
+    size, room = 0, wire.MAX_BODY - 100
+    for event in events:
+        if batch and (len(batch) == wire.MAX_EVENTS or size + len(event) + 1 > room):
+            yield batch
+            batch, size = [], 0
+        batch.append(event)
+        size += len(event) + 1
+    if batch:
+        yield batch
+
+
+def excerpt(content: bytes) -> str:
+    """Return the beginning of a body in one line."""
+    text = " ".join(content[:300].decode(errors="replace").split())
+    return repr(text[:80]) if text else "an empty body"
+
+
+def decode_lines(rest: bytes, chunk: bytes) -> tuple[list[Any], bytes]:
+    """Decode the JSON lines that a chunk completes; return them, and the rest for the next chunk.
+
+    Only a line feed ends a line: `str.splitlines` would also split at U+2028, which JSON does not escape.
+    """
+    *lines, rest = (rest + chunk).split(b"\n")
+    return [decode_line(line) for line in lines if line], rest
+
+
+def decode_line(line: bytes) -> Any:
+    """Decode one JSON line of an export."""
+    try:
+        return msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MCFairError(f"the export has a line that is not JSON ({error}): {excerpt(line)}") from None

@@ -8,6 +8,7 @@ import queue
 import socket
 import ssl
 import threading
+import time
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from time import monotonic
 from typing import Any
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 import httpcore
 
 from ...errors import UnavailableError
-from .messages import ClientRequest, ClientResponse, TransportError
+from .exchange import ClientRequest, Reply, TransportError
 
 __all__ = ["AsyncTransport", "BlockingTransport"]
 
@@ -47,12 +48,6 @@ def prepare(request: ClientRequest, headers: Mapping[str, str]) -> httpcore.Requ
     )
 
 
-def received(response: httpcore.Response, content: bytes | None) -> ClientResponse:
-    """Convert a response; without content its body is still to be read."""
-    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
-    return ClientResponse(response.status, headers, content or b"", response if content is None else None)
-
-
 def failed(error: Exception) -> TransportError:
     """Convert an error, noting whether the request may have been sent."""
     reason = f"{type(error).__name__}{f' ({error})' if str(error) else ''}"
@@ -79,21 +74,25 @@ class AsyncTransport:
         self.headers = headers
         self.pool = httpcore.AsyncConnectionPool(context, **POOL)
 
-    async def send(self, request: ClientRequest) -> ClientResponse | TransportError:
+    async def send(self, request: ClientRequest) -> Reply:
         """Send a request and read its response within its timeout."""
         try:
             async with asyncio.timeout(request.timeout):
                 response = await self.pool.handle_async_request(prepare(request, self.headers))
-                if is_streamed(request, response):
-                    return received(response, None)
-                try:
-                    return received(response, await response.aread())
-                finally:
-                    await response.aclose()
+                if not is_streamed(request, response):
+                    try:
+                        await response.aread()
+                    finally:
+                        await response.aclose()
+                return response
         except TimeoutError:
             return TransportError(f"no response within {request.timeout:.2g} s", sent=True)
         except FAILURES as error:
             return failed(error)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
 
     async def chunks(self, response: httpcore.Response) -> AsyncGenerator[bytes, None]:
         """Iterate over the body of a streamed response."""
@@ -116,7 +115,8 @@ class AsyncTransport:
 class BlockingTransport:
     """Send requests from any thread. Every operation of a socket is limited to the time that its request has left.
 
-    Each process has its own connections: two processes must not use one connection after a fork.
+    Its coroutines never suspend, so that no event loop is needed. Each process has its own connections: two processes
+    must not use one connection after a fork.
     """
 
     def __init__(self, headers: Mapping[str, str], context: ssl.SSLContext | None) -> None:
@@ -132,21 +132,25 @@ class BlockingTransport:
             self.pools.setdefault(process, httpcore.ConnectionPool(self.context, network_backend=self.backend, **POOL))
         return self.pools[process]
 
-    def send(self, request: ClientRequest) -> ClientResponse | TransportError:
+    async def send(self, request: ClientRequest) -> Reply:
         """Send a request and read its response within its timeout."""
         self.backend.current.end = monotonic() + request.timeout
         try:
             response = self.pool.handle_request(prepare(request, self.headers))
-            if is_streamed(request, response):
-                return received(response, None)
-            try:
-                return received(response, response.read())
-            finally:
-                response.close()
+            if not is_streamed(request, response):
+                try:
+                    response.read()
+                finally:
+                    response.close()
+            return response
         except FAILURES as error:
             return failed(error)
         finally:
             self.backend.current.end = None  # the body of a stream has a timeout for each read only
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
 
     def chunks(self, response: httpcore.Response) -> Generator[bytes, None, None]:
         """Iterate over the body of a streamed response."""

@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from .. import wire
+from ..operations import JSON, NDJSON, Operation
 from ..ranker import Ranker
-from .apidocs import Operation
 from .auth import Authorizer
 from .lifecycle import AdmissionError, Lifecycle
 from .metrics import METHODS, Metrics
@@ -36,7 +36,7 @@ from .requests import (
     idempotency_key,
     read_body,
 )
-from .responses import JSON, NDJSON, NO_STORE, Response, StreamingResponse, encode_headers
+from .responses import NO_STORE, Response, StreamingResponse, encode_headers
 
 __all__ = ["RankingApp", "create_app"]
 
@@ -273,10 +273,8 @@ class Handler:
     """Handle requests for one operation: authorize, decode the body, execute, encode the result."""
 
     def __init__(self, operations: Operations, operation: Operation, authorizer: Authorizer) -> None:
-        self.operations, self.operation, self.authorizer = operations, operation, authorizer
-        self.decoder = (
-            None if operation.request is None else msgspec.json.Decoder(operation.decode_as or operation.request)
-        )
+        self.operation, self.authorizer, self.execute = operation, authorizer, operations.bind(operation)
+        self.decoder = None if operation.request is None else msgspec.json.Decoder(operation.decode_as)
         self.headers = encode_headers(JSON, **NO_STORE)
 
     def check(self, request: Request) -> None:
@@ -298,7 +296,7 @@ class Handler:
             arguments["root_path"] = request.root_path
         if self.decoder is not None:
             arguments["body"] = wire.decode_body(self.decoder, await read_body(receive, io_timeout))
-        result: Any = operation.function(self.operations, **arguments)
+        result: Any = self.execute(**arguments)
         if hasattr(result, "__await__"):
             result = await result
         if isinstance(result, Response | StreamingResponse):

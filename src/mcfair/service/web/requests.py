@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from ...errors import RequestError
+from ..operations import JSON
 from ..wire import MAX_BODY, MAX_KEY
-from .responses import JSON
 
 __all__ = [
     "KEY_PATTERN",

@@ -8,8 +8,6 @@ from http import HTTPStatus
 from ..wire import Problem, encoder
 
 __all__ = [
-    "JSON",
-    "NDJSON",
     "NO_STORE",
     "PROBLEM",
     "Headers",
@@ -19,8 +17,6 @@ __all__ = [
     "problem_response",
 ]
 
-JSON = "application/json"
-NDJSON = "application/x-ndjson"
 PROBLEM = "application/problem+json"
 
 Headers = list[tuple[bytes, bytes]]

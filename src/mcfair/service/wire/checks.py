@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,7 +25,7 @@ from .requests import (
 
 __all__ = [
     "as_builtin",
-    "as_events",
+    "as_event",
     "as_item",
     "check_cells",
     "check_items",
@@ -184,6 +183,6 @@ def as_builtin(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def as_events(events: Iterable[Event | dict[str, Any]]) -> list[Event]:
-    """Convert events from any form that the Python interface accepts."""
-    return [each if isinstance(each, Event) else convert(Event, each) for each in events]
+def as_event(event: Event | dict[str, Any]) -> Event:
+    """Convert an event from any form that the Python interface accepts."""
+    return event if isinstance(event, Event) else convert(Event, event)

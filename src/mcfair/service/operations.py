@@ -1,0 +1,284 @@
+"""The operations of the service, each declared once: route, scope, types, documentation and execution.
+
+The routes, the OpenAPI document and the requests of the clients follow from this table, and `Ranker` executes the same
+functions. `methods` has the signatures of the Python interface.
+"""
+
+import re
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Struct
+
+from ..errors import StoreError, UnavailableError
+from . import wire
+
+if TYPE_CHECKING:
+    from .engine import Engine
+    from .group_commit import GroupCommit
+    from .stores import Store
+
+__all__ = ["JSON", "NDJSON", "OPERATIONS", "Operation", "operation"]
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """An operation: its route, scope, request and response types, and the function that executes it.
+
+    The docstring of `function` is the documentation of the operation; its arguments are the engine, the path parameters
+    and the body. `request` is the documented type of the body, `decode_as` the type it is decoded to. `errors` are
+    statuses that only some operations respond with.
+
+    An `idempotent` operation accepts an Idempotency-Key. One that is not `repeatable` must not be retried if it may
+    have been executed. A `threaded` one gets the executor instead of the engine and runs in a thread of its caller,
+    concurrently with others. A `probe` is admitted under overload; a `rooted` operation receives the path under which
+    the application is mounted.
+    """
+
+    function: Callable[..., Any]
+    method: Literal["GET", "POST", "PUT", "DELETE"]
+    path: str
+    tag: str
+    scope: wire.Scope | None
+    request: Any = None
+    decode_as: Any = None
+    response: Any = None
+    status: int = 200
+    media_type: str = JSON
+    errors: tuple[int, ...] = ()
+    example: Any = None
+    idempotent: bool = False
+    repeatable: bool = True
+    threaded: bool = False
+    probe: bool = False
+    rooted: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the operation, and its operationId."""
+        return self.function.__name__
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """Descriptions of the path parameters by name."""
+        types = self.function.__annotations__
+        return {name: types[name].__metadata__[0].description for name in re.findall(r"{(\w+)}", self.path)}
+
+    @property
+    def error_statuses(self) -> list[int]:
+        """Error statuses of the operation, ascending."""
+        codes = {400, 500, 503, *self.errors}
+        if self.scope is not None:
+            codes |= {401, 403}
+        if self.parameters:
+            codes.add(404)
+        if self.request is not None:
+            codes |= {408, 413, 415}
+        return sorted(codes)
+
+
+OPERATIONS: dict[str, Operation] = {}
+"""Every operation on stored data by name, in the order of the documentation."""
+
+
+def operation(
+    method: Any, path: str, tag: str, scope: wire.Scope | None, table: dict[str, Operation] = OPERATIONS, **options: Any
+) -> Callable[..., Any]:
+    """Declare an operation; the annotations of its function are the types of its body and its response."""
+
+    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+        types = function.__annotations__
+        found: dict[str, Any] = {"request": types.get("body"), "decode_as": types.get("body")}
+        found["response"] = None if "media_type" in options else types["return"]
+        table[function.__name__] = Operation(
+            function=function, method=method, path=path, tag=tag, scope=scope, **found | options
+        )
+        return function
+
+    return declare
+
+
+@contextmanager
+def reading(executor: "GroupCommit") -> Iterator["Store"]:
+    """Open a reader of the store; convert its errors to UnavailableError, and log their cause, which may name paths."""
+    if executor.closing:
+        raise UnavailableError("the service is stopping")
+    try:
+        with executor.store.reader() as store:
+            yield store
+    except (StoreError, OSError) as error:
+        executor.log_unreadable(error)
+        raise UnavailableError("the store cannot be read") from error
+
+
+ImpressionPart = Annotated[str, wire.about("id of the impression, from the ranking")]
+QueryPart = Annotated[str, wire.about("id of the query, from a ranking or a lookup")]
+KeyPart = Annotated[str, wire.about("id of the key, as listed")]
+
+RANK_EXAMPLE = {
+    "query": "red shoes",
+    "items": [{"id": "sku1", "prior": 0.42, "group": "seller A"}, {"id": "sku2"}, {"id": "sku3"}],
+    "k": 2,
+}
+EVENTS_EXAMPLE = {"events": [{"impression": "IMPRESSION", "item": "sku2", "type": "click"}]}
+KEY_EXAMPLE = {"name": "shop", "scopes": ["rank", "feedback"]}
+
+# --- ranking ---------------------------------------------------------------------------------------------------------
+
+
+@operation(
+    "POST",
+    "/v1/rank",
+    "Ranking",
+    "rank",
+    request=wire.RankRequest,
+    errors=(409,),
+    idempotent=True,
+    example=RANK_EXAMPLE,
+)
+def rank(engine: "Engine", body: wire.RawRankRequest, key: str | None, caller: str | None = None) -> wire.Ranking:
+    """Rank the candidates of a query.
+
+    The impression and its exposure are durable before the response is sent. Ids must be distinct and have at most 256
+    bytes, the query at most 4,096. A repeated request with the same Idempotency-Key, byte for byte in its items, gets
+    the same response and counts once; without a key it counts again.
+    """
+    return engine.rank(body, key, caller)
+
+
+@operation("POST", "/v1/feedback", "Ranking", "feedback", example=EVENTS_EXAMPLE)
+def feedback(engine: "Engine", body: wire.Feedback) -> wire.FeedbackResults:
+    """Report clicks and shown ranks.
+
+    A click is one bit per impression and item, so events may be repeated and may arrive in any order. Every ranking
+    that starts after the response takes the events into account.
+    """
+    return engine.feedback(body.events)
+
+
+@operation("POST", "/v1/retract", "Ranking", "feedback", example=EVENTS_EXAMPLE)
+def retract(engine: "Engine", body: wire.Feedback) -> wire.FeedbackResults:
+    """Retract events, such as the clicks of a robot."""
+    return engine.feedback(body.events, retract=True)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+@operation("GET", "/v1/impressions/{impression}/explain", "Reading", "read")
+def explain(engine: "Engine", impression: ImpressionPart) -> wire.Explanation:
+    """Explain the ranks of the items of an impression.
+
+    The score is a sum, so the explanation is exact: its terms, its inputs, and the ranks without each term.
+    """
+    return engine.explain(impression)
+
+
+@operation("POST", "/v1/queries/lookup", "Reading", "read", errors=(404,), example={"query": "red shoes"})
+def lookup(engine: "Engine", body: wire.QueryLookup) -> wire.QueryState:
+    """Return the observations of a query, given by its text.
+
+    The text of a query is never part of a URL, because proxies log URLs.
+    """
+    wire.check_text("query", body.query, wire.MAX_QUERY)
+    return engine.query_state(query=body.query)
+
+
+@operation("GET", "/v1/queries/{query_id}", "Reading", "read")
+def query(engine: "Engine", query_id: QueryPart) -> wire.QueryState:
+    """Return the observations of a query, given by its id."""
+    return engine.query_state(query_id=query_id)
+
+
+@operation("GET", "/v1/fairness", "Reading", "read", threaded=True)
+def fairness(executor: "GroupCommit") -> wire.Fairness:
+    """Return fairness over all queries and by group.
+
+    It takes a scan over all queries, so the result is reused for some seconds; `as_of` is the time of the scan.
+    """
+    from .reports import fairness
+
+    now = executor.submit(lambda engine: engine.now()).result()
+    with reading(executor) as store:
+        return fairness(store, now)
+
+
+@operation("GET", "/v1/usage", "Reading", "read", threaded=True)
+def usage(executor: "GroupCommit") -> wire.Usage:
+    """Return the amount of stored data."""
+    with reading(executor) as store:
+        return wire.Usage(**store.usage()._asdict())
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+
+@operation("GET", "/v1/policy", "Policy", "read")
+def policy(engine: "Engine") -> wire.ActivePolicy:
+    """Return the policy and the other rules in force."""
+    return engine.active_policy()
+
+
+@operation("PUT", "/v1/policy", "Policy", "admin", errors=(409,), example={"policy": "MCFair(alpha=10)"})
+def change_policy(engine: "Engine", body: wire.PolicyChange) -> wire.ActivePolicy:
+    """Change the policy or other rules from now on; rules that are not given stay."""
+    return engine.change(body)
+
+
+# --- data ------------------------------------------------------------------------------------------------------------
+
+
+@operation("GET", "/v1/export", "Data", "admin", threaded=True, media_type=NDJSON)
+def export(executor: "GroupCommit") -> Generator[bytes, None, None]:
+    """Export everything that is stored, as JSON lines."""
+    from .reports import export
+
+    with reading(executor) as store:
+        yield from export(store)
+
+
+@operation("DELETE", "/v1/queries/{query_id}", "Data", "admin", status=204)
+def delete_query(engine: "Engine", query_id: QueryPart) -> None:
+    """Delete a query and its data."""
+    engine.delete_query(query_id=query_id)
+
+
+@operation("POST", "/v1/items/delete", "Data", "admin", example={"item": "sku1"})
+def delete_item(engine: "Engine", body: wire.ItemDeletion) -> wire.DeletionCount:
+    """Delete an item from every query."""
+    return wire.DeletionCount(engine.delete_item(body.item))
+
+
+@operation("POST", "/v1/reset", "Data", "admin", repeatable=False, threaded=True, example={"confirm": "reset"})
+def reset(executor: "GroupCommit", body: wire.ResetRequest) -> wire.DeletionCount:
+    """Delete every query, item and impression; API keys and rules stay."""
+    from .reports import count_queries
+
+    with reading(executor) as store:
+        queries = count_queries(store)
+    executor.submit(lambda engine: engine.reset()).result()
+    return wire.DeletionCount(queries)
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+
+@operation("GET", "/v1/keys", "Keys", "admin")
+def keys(engine: "Engine") -> list[wire.KeyInfo]:
+    """List the API keys, without their secrets."""
+    return engine.keys()
+
+
+@operation("POST", "/v1/keys", "Keys", "admin", status=201, repeatable=False, example=KEY_EXAMPLE)
+def add_key(engine: "Engine", body: wire.KeyRequest) -> wire.CreatedKey:
+    """Create an API key; its secret is shown only once."""
+    return engine.add_key(body.name, body.scopes)
+
+
+@operation("DELETE", "/v1/keys/{id}", "Keys", "admin")
+def revoke_key(engine: "Engine", id: KeyPart) -> wire.KeyInfo:
+    """Revoke a key."""
+    return engine.revoke_key(id)
