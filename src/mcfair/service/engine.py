@@ -132,6 +132,7 @@ class Engine:
         self.epoch = secrets.randbits(32)
         self.latest = 0
         self.compaction_cursor = 0
+        self.compaction_began: int | None = None
         self.drop_cache()
         stored = self.version.rules if self.repository.versions else Rules()
         wanted = stored if rules is None else rules(stored)
@@ -207,8 +208,9 @@ class Engine:
         items = digest16(request.items)
         if key is not None:
             check_text("key", key, MAX_KEY)
-            name = digest16(encode((caller, key)))
-            digest = digest16(items + encode(fields_besides_items(request)))
+            # Keyed: without the secret of the store, no guess of a query or of a key can be tested against them.
+            name = self.ids.keyed_hash(encode((caller, key)), 16, b"request key")
+            digest = self.ids.keyed_hash(items + encode(fields_besides_items(request)), 16, b"request")
             if (earlier := self.earlier_ranking(name, digest, request.explain)) is not None:
                 return earlier
         version = self.repository.with_policy(self.version, request.policy)
@@ -599,6 +601,8 @@ class Engine:
 
     def compact_queries(self, now: int, end: float) -> int:
         """Compact queries in order of their numbers, from where the last call stopped."""
+        if self.compaction_began is None:
+            self.compaction_began = now
         if not self.compaction_cursor:  # a list ranked from now on expires at this time at the earliest
             self.next_expiry = now + min(each.retention for each in self.repository.versions.values())
         compacted = 0
@@ -609,8 +613,13 @@ class Engine:
                 self.compaction_cursor = numbers[0]
             if time.monotonic() > end:
                 return compacted
-        self.compaction_cursor, self.queries_due = 0, self.next_expiry
+        self.compaction_cursor, self.compaction_began, self.queries_due = 0, None, self.next_expiry
         return compacted
+
+    def compaction_seconds(self) -> float:
+        """Return for how long the present pass of compaction over all queries has run; 0 if there is none."""
+        began = self.compaction_began
+        return 0.0 if began is None else max(0.0, (self.latest - began) / 1000)
 
     def compact_query(self, number: int, now: int) -> int:
         """Compact the first expired entries of a query's log into its base snapshot; return their number.

@@ -12,6 +12,7 @@ import ctypes
 import re
 import secrets
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
 from pathlib import Path
@@ -75,6 +76,8 @@ INSERT_ITEMS = {
 
 CHECKPOINT_ROWS = 2_000  # rows written since the last checkpoint that make `maintain` checkpoint again
 CHECKPOINT_AT_LATEST = 8_000  # pages in the write-ahead log at which a commit checkpoints, even under load
+TRUNCATE_SECONDS = 60.0  # interval at which `maintain` empties the write-ahead log, which still has what was erased
+BUSY_MILLISECONDS = 5_000
 PAGE = 2_048  # bytes; commits write whole pages, and each changes a few small rows in as many pages
 
 FIRST_PAGE, LOG_PAGE, SNAPSHOT_PAGE = 8, 256, 8
@@ -105,18 +108,20 @@ class SQLiteStore:
     """A `Store` in an SQLite file, or in memory if there is no path.
 
     With `reading` the file is opened read-only while another process may write. A store in memory can start as a copy
-    of the database `source`. A commit checkpoints once there are `checkpoint_pages` in the write-ahead log. A file that
-    was created here and never committed to is removed at the end.
+    of the database `source`. A commit checkpoints once there are `checkpoint_pages` in the write-ahead log; `maintain`
+    empties it every `truncate_seconds`. A file that was created here and never committed to is removed at the end.
     """
 
     def __init__(
         self, path: Path | None, *, reading: bool = False, source: SQLiteConnection | None = None,
-        checkpoint_pages: int | None = None,
+        checkpoint_pages: int | None = None, truncate_seconds: float = TRUNCATE_SECONDS,
     ) -> None:  # fmt: skip
         self.checkpoint_pages = CHECKPOINT_AT_LATEST if checkpoint_pages is None else checkpoint_pages
+        self.truncate_seconds, self.truncated_at, self.truncated = truncate_seconds, time.monotonic(), 0
         self.path, self.reading = None if path is None else locate(path), reading
         self.lock: StoreLock | None = None
         self.inode: Inode | None = None
+        self.size = 0
         self.files: dict[str, Inode | None] = {}
         self.checkpointed = 0
         self.used = False
@@ -204,6 +209,7 @@ class SQLiteStore:
             if mode != "wal":
                 raise StoreError(f"{self.path} cannot be written safely: journal mode is {mode!r}, expected 'wal'")
             self.db.execute("PRAGMA synchronous = FULL")
+            self.db.execute("PRAGMA secure_delete = ON")  # deleted rows are overwritten, not only unlinked
             self.db.execute(f"PRAGMA wal_autocheckpoint = {self.checkpoint_pages}")
         self.db.execute("BEGIN IMMEDIATE")
         if empty:
@@ -318,10 +324,29 @@ class SQLiteStore:
         return self.db.total_changes
 
     def maintain(self) -> None:
-        """Checkpoint the write-ahead log into the database if it has grown."""
-        if self.path is not None and self.changes - self.checkpointed > CHECKPOINT_ROWS:
+        """Checkpoint the write-ahead log into the database if it has grown, and empty it from time to time.
+
+        A log that is only checkpointed keeps its content, erased data included, until it is overwritten.
+        """
+        if self.path is None:
+            return
+        self.size = sum(each.stat().st_size for suffix in ("", "-wal") if (each := beside(self.path, suffix)).exists())
+        if self.changes > self.truncated and time.monotonic() - self.truncated_at >= self.truncate_seconds:
+            self.truncate_log()
+        elif self.changes - self.checkpointed > CHECKPOINT_ROWS:
             self.db.execute("PRAGMA wal_checkpoint(PASSIVE)")
             self.checkpointed = self.changes
+
+    def truncate_log(self) -> None:
+        """Checkpoint and empty the write-ahead log; only checkpoint while somebody reads, and do not wait for that."""
+        self.db.execute("PRAGMA busy_timeout = 0")
+        try:
+            busy = self.number("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            self.db.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
+        self.checkpointed = self.changes
+        if not busy:
+            self.truncated, self.truncated_at = self.changes, time.monotonic()
 
     def close(self) -> None:
         """See `Store`."""

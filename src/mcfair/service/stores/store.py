@@ -81,6 +81,9 @@ class Store(Protocol):
 
     secret: bytes
 
+    size: int
+    """Size of the storage in bytes, as of the last maintenance; any thread may read it."""
+
     @property
     def changes(self) -> int:
         """Number of rows changed so far; it shows whether a transaction wrote anything."""
