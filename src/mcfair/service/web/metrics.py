@@ -70,6 +70,10 @@ class Metrics:
             registry=registry,
         )
         compaction.set_function(lambda: ranker.executor.engine.compaction_seconds())
+        conflicts = Counter(
+            "mcfair_conflicts", "Queries decided again because another instance wrote first.", registry=registry
+        )
+        ranker.executor.conflict_listeners.append(conflicts.inc)
         ProcessCollector(registry=registry)
         self.series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
