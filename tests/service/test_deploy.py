@@ -10,13 +10,16 @@ import sys
 from pathlib import Path
 
 import compose_spec
+import postgres_server
 import pytest
 import typer.main
 import yaml
 from nginx_proxy import DEPLOY, INSTANCES
+from psycopg.conninfo import conninfo_to_dict
 from service_process import ServerProcess
 
 from mcfair.cli.app import app
+from mcfair.service.ranker import Ranker
 from mcfair.service.web.server import GRACE_SECONDS
 
 ROOT = DEPLOY.parent
@@ -160,6 +163,19 @@ def test_instances_of_compose_are_those_of_nginx_and_of_prometheus():
         given = parse_serve(each["command"])
         assert (given["trusted_proxies"], given["proxy_headers"], given["port"]) == (proxy, True, 8000)
         assert int(each["stop_grace_period"].removesuffix("s")) > GRACE_SECONDS
+
+
+@pytest.mark.skipif(postgres_server.missing() is not None, reason=str(postgres_server.missing()))
+def test_store_of_compose_is_found_through_a_service_file(tmp_path, monkeypatch):
+    """The secret is a file in the format of libpq, named by an environment variable."""
+    database = conninfo_to_dict(postgres_server.shared_server().new_database())
+    lines = [f"{name}={database[name]}" for name in ("host", "port", "user", "dbname")]
+    (tmp_path / "pg_service.conf").write_text("\n".join(["[mcfair]", *lines, "password=any", ""]))
+    assert SERVICES["mcfair-1"]["environment"] == {"PGSERVICEFILE": "/run/secrets/pg_service"}
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "pg_service.conf"))
+    url = parse_serve(SERVICES["mcfair-1"]["command"])["store"]
+    with Ranker(url, warm=False) as ranker:
+        assert ranker.rank("q", ["a"], k=1).items[0].id == "a"
 
 
 def test_grafana_is_provisioned_with_the_data_source_of_the_dashboard():

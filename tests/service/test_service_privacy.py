@@ -1,9 +1,10 @@
-"""What docs/privacy.md promises, checked in the raw bytes of the files: what is stored, and what erasure leaves."""
+"""Privacy: what is stored and what erasure leaves, checked in the raw bytes of the files; see docs/privacy.md."""
 
 import sqlite3
 import time
 from contextlib import closing
 
+import postgres_server
 import pytest
 from service_process import ServerProcess, mcfair
 
@@ -79,6 +80,32 @@ def test_a_reader_delays_the_truncation_of_the_log_and_nothing_else(tmp_path):
                 ranker.rank(OTHER_QUERY, [KEPT], k=1)
             assert ERASED.encode() in stored_bytes(path)
         wait_until_gone(path, ERASED)
+
+
+@pytest.mark.skipif(postgres_server.missing() is not None, reason=str(postgres_server.missing()))
+def test_erased_data_leaves_the_tables_of_postgresql_after_a_full_vacuum():
+    import psycopg
+
+    server = postgres_server.shared_server()
+    url = server.new_database()
+
+    def in_tables(word):
+        with psycopg.connect(url, autocommit=True) as db:
+            db.execute("CHECKPOINT")
+            (folder,) = db.execute("SELECT oid::text FROM pg_database WHERE datname = current_database()").fetchone()
+        return any(word.encode() in file.read_bytes() for file in (server.data / "base" / folder).iterdir())
+
+    with Ranker(url, warm=False) as ranker:
+        fill(ranker)
+        assert in_tables(ERASED)
+        assert in_tables(KEPT)
+        ranker.delete_item(ERASED)
+        until = time.monotonic() + 60
+        while in_tables(ERASED):
+            assert time.monotonic() < until
+            with psycopg.connect(url, autocommit=True) as db:
+                db.execute("VACUUM FULL")
+        assert in_tables(KEPT)
 
 
 def test_query_texts_and_secrets_are_not_stored(tmp_path):
