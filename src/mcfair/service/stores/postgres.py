@@ -257,7 +257,7 @@ class PostgresStore(PostgresRows):
         finally:
             if self.in_read_transaction:
                 self.in_read_transaction = False
-                self.attempt(lambda: self.execute("ROLLBACK"))
+                self.attempt(lambda: self.execute("COMMIT"))  # psycopg drops prepared statements at a ROLLBACK
 
     def rollback(self) -> None:
         """See `Store`."""
