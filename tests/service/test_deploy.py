@@ -16,7 +16,7 @@ import typer.main
 import yaml
 from nginx_proxy import DEPLOY, INSTANCES
 from psycopg.conninfo import conninfo_to_dict
-from service_process import ServerProcess
+from service_process import ServerProcess, mcfair
 
 from mcfair.cli.app import app
 from mcfair.service.ranker import Ranker
@@ -31,11 +31,19 @@ UNIT = (DEPLOY / "mcfair@.service").read_text()
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 
 
+def parse_command(words):
+    """Parse arguments of `mcfair`; return the values of the options."""
+    command = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        name, *words = words
+        command = command.commands[name]
+    return command.make_context(name, words).params
+
+
 def parse_serve(words):
     """Parse arguments of `mcfair`, which must be those of `serve`; return the values of its options."""
-    name, *options = words
-    assert name == "serve"
-    return typer.main.get_command(app).commands[name].make_context(name, options).params
+    assert words[0] == "serve"
+    return parse_command(words)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -49,6 +57,18 @@ def test_no_file_names_a_download_or_a_secret(path):
 def test_secrets_are_ignored_by_git():
     ignored = subprocess.run(["git", "check-ignore", "-q", "deploy/secrets/postgres_password"], cwd=ROOT, check=False)
     assert ignored.returncode == 0
+
+
+@pytest.mark.parametrize("name", ["deploying", "runbook", "upgrading"])
+def test_commands_on_the_pages_for_operators_are_allowed(name):
+    text = (ROOT / "docs" / f"{name}.md").read_text()
+    code = re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL) + re.findall(r"`([^`\n]+)`", text)
+    commands = "serve|keys add|keys list|keys revoke|backup|verify|replay|restore"
+    given = [line for part in code for line in re.findall(rf"\bmcfair(?:-1)? ((?:{commands})\b[^\n|&#]*)", part)]
+    assert given
+    for line in given:
+        if not re.fullmatch(r"[\w ]+", line):  # the bare name of a command
+            parse_command(shlex.split(line))
 
 
 # --- the image -------------------------------------------------------------------------------------------------------
@@ -174,7 +194,12 @@ def test_store_of_compose_is_found_through_a_service_file(tmp_path, monkeypatch)
     assert SERVICES["mcfair-1"]["environment"] == {"PGSERVICEFILE": "/run/secrets/pg_service"}
     monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "pg_service.conf"))
     url = parse_serve(SERVICES["mcfair-1"]["command"])["store"]
+    added = mcfair(
+        "keys", "add", "shop", "--scope", "rank", "--store", url
+    )  # creates the tables, as in the first start
+    assert added.stdout.startswith("mcfair_"), added.stderr
     with Ranker(url, warm=False) as ranker:
+        assert ranker.has_keys
         assert ranker.rank("q", ["a"], k=1).items[0].id == "a"
 
 
