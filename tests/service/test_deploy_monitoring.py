@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import httpx
+import msgspec
 import pytest
 import yaml
 from nginx_proxy import DEPLOY
@@ -15,7 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from service_process import free_port
 from serving import serving
 
+from mcfair.service.engine import Engine
 from mcfair.service.ranker import Ranker
+from mcfair.service.stores import SQLiteStore
+from mcfair.service.wire import RawRankRequest
 
 FOLDER = DEPLOY / "prometheus"
 RULES = yaml.safe_load((FOLDER / "rules.yml").read_text())["groups"][0]["rules"]
@@ -72,6 +76,38 @@ def test_metrics_and_labels_of_a_query_are_exported(service, query):
     known = set().union(*(series[name] for name in names))
     for labels in re.findall(r"\bby \(([^)]*)\)", query):
         assert set(re.split(r",\s*", labels)) <= known
+
+
+class LedStore(SQLiteStore):
+    """A store in memory of which another instance may take the lead."""
+
+    leading = True
+
+    def leads(self):
+        return self.leading
+
+
+def test_compaction_is_timed_from_the_begin_of_a_pass_to_its_end():
+    times = [0]
+    engine = Engine(LedStore(None), clock=lambda: times[0], compaction_step=1)
+    raw = msgspec.Raw(b'[{"id": "a"}, {"id": "b"}]')
+    for i in range(5):
+        engine.rank(RawRankRequest(query=f"q{i}", items=raw, k=1))
+    engine.compact_expired()
+    assert engine.compaction_seconds() == 0.0
+    times[0] += 8 * 86_400_000
+    engine.compact_expired(0.0)
+    times[0] += 5_000
+    engine.compact_expired(0.0)
+    assert engine.compaction_seconds() == 5.0
+    engine.store.leading = False
+    engine.compact_expired(0.0)
+    assert engine.compaction_seconds() == 0.0  # the pass is another instance's
+    engine.store.leading = True
+    engine.compact_expired(0.0)
+    engine.compact_expired()
+    assert engine.compaction_seconds() == 0.0
+    engine.store.close()
 
 
 def test_every_metric_of_the_service_is_on_the_dashboard(service):

@@ -662,6 +662,7 @@ class Engine:
         """
         self.refresh()
         if not self.store.leads():
+            self.compaction_began = None  # another instance continues
             return 0
         now, end = self.now(), time.monotonic() + seconds
         self.continue_deletions(end)
