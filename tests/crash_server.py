@@ -35,8 +35,8 @@ class CrashingStore(sqlite.SQLiteStore):
     point, _, after = os.environ.get("MCFAIR_CRASH", "").partition(":")
     rows = 0
 
-    def append(self, number, entry):
-        super().append(number, entry)
+    def append(self, number, entry, base=None):
+        super().append(number, entry, base)
         self.rows += 1
         self.reach("between-rows")
 
@@ -44,8 +44,9 @@ class CrashingStore(sqlite.SQLiteStore):
         self.reach("before-commit")
         self.reach("in-commit", 0.004 * random.random())
         self.reach("in-checkpoint", 0.01 * random.random())
-        super().commit()
+        lost = super().commit()
         self.reach("after-commit")
+        return lost
 
     def compact(self, number, seq, before, limit):
         dropped = super().compact(number, seq, before, limit)
@@ -70,8 +71,8 @@ class EarlyAcknowledgingStore(CrashingStore):
     batch = ()
     has_feedback = False
 
-    def append(self, number, entry):
-        super().append(number, entry)
+    def append(self, number, entry, base=None):
+        super().append(number, entry, base)
         self.has_feedback |= entry.kind == KIND_FEEDBACK
 
     def commit(self):
@@ -81,7 +82,7 @@ class EarlyAcknowledgingStore(CrashingStore):
                 time.sleep(1.0)  # time for the responses to be sent
                 self.reach("before-commit")
         self.has_feedback = False
-        super().commit()
+        return super().commit()
 
     def reach(self, point, seconds=0.0):
         """Crash only where feedback is at stake: a batch without it would prove nothing."""
@@ -108,23 +109,23 @@ class EarlyAcknowledgingRanker(ranker_module.Ranker):
 class StoreWithoutTransactions(CrashingStore):
     """Makes every row durable on its own, as if there were no transactions."""
 
-    def begin(self):
+    def begin(self, **options):
         if not FAULTY:
-            super().begin()
+            super().begin(**options)
 
     def commit(self):
         if not FAULTY:
-            super().commit()
-            return
+            return super().commit()
         self.reach("before-commit")
         self.reach("after-commit")
+        return ()
 
 
 class EngineWithoutIdempotency(engine_module.Engine):
     """Does not recognise a repeated request."""
 
-    def earlier_ranking(self, name, digest, explain):
-        earlier = super().earlier_ranking(name, digest, explain)
+    def earlier_ranking(self, number, name, digest, explain):
+        earlier = super().earlier_ranking(number, name, digest, explain)
         return None if FAULTY else earlier
 
 

@@ -2,77 +2,29 @@
 
 import json
 import logging
-import os
-import shutil
-import signal
 import socket
 import subprocess
+import threading
 import time
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 
 import httpx
 import pytest
+from nginx_proxy import NGINX, configure, nginx, proxied
 from service_process import free_port
 from serving import serving
 
 from mcfair.service.ranker import Ranker
 from mcfair.service.wire import MAX_BODY
 
-CONFIGURATION = Path(__file__).parents[2] / "deploy" / "nginx.conf"
-NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 RANK = {"query": "red shoes", "items": [{"id": "a"}, {"id": "b"}], "k": 1}
 
 pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
 
 
-def adapted(folder, port, upstream, **changes):
-    """Return the configuration for a test: other ports and folders, and values to be changed."""
-    text = CONFIGURATION.read_text()
-    temporary = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    paths = "".join(f"    {name}_temp_path {folder}/{name};\n" for name in temporary)
-    replacements = {
-        "listen 80;": f"listen 127.0.0.1:{port};",
-        "127.0.0.1:8000": f"127.0.0.1:{upstream}",
-        "/var/log/nginx/mcfair.log": f"{folder}/access.log",
-        "http {\n": "http {\n" + paths,
-    } | changes
-    for old, new in replacements.items():
-        assert text.count(old) == 1, old
-        text = text.replace(old, new)
-    return text
-
-
-def nginx(folder, *options):
-    path = folder / "nginx.conf"
-    directives = f"pid {folder}/nginx.pid; error_log {folder}/error.log; daemon off;"
-    if os.geteuid() == 0:
-        directives += " user root;"  # the folders of tests are closed to other users
-    return [NGINX, "-p", str(folder), "-c", str(path), "-g", directives, *options]
-
-
-@contextmanager
-def proxied(folder, upstream, **changes):
-    """Run nginx while the block runs; yield its URL."""
-    port = free_port()
-    (folder / "nginx.conf").write_text(adapted(folder, port, upstream, **changes))
-    with subprocess.Popen(nginx(folder), stderr=subprocess.PIPE, text=True) as process:
-        try:
-            until = time.monotonic() + 10
-            while True:
-                with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                    break
-                assert process.poll() is None, process.stderr.read()
-                assert time.monotonic() < until
-                time.sleep(0.01)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(10)
-
-
-def test_configuration_is_valid(tmp_path):
-    (tmp_path / "nginx.conf").write_text(adapted(tmp_path, free_port(), free_port()))
+@pytest.mark.parametrize("instances", [1, 2])
+def test_configuration_is_valid(tmp_path, instances):
+    configure(tmp_path, free_port(), [free_port() for _ in range(instances)])
     ran = subprocess.run(nginx(tmp_path, "-t"), capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "warn" not in ran.stderr
@@ -154,3 +106,42 @@ def test_connections_per_address_and_slow_heads_are_bounded(keyed, tmp_path):
             assert time.monotonic() < until
         for each in busy:
             each.close()
+
+
+def test_overload_of_all_instances_is_503_with_retry_after(tmp_path):
+    with Ranker("memory:") as one, Ranker("memory:") as other:
+        for ranker in (one, other):
+            ranker.add_key("any", ["admin"])
+        full = {"max_in_flight": 0, "admin_token": "t"}
+        with (
+            serving(one, **full) as first,
+            serving(other, **full) as second,
+            proxied(tmp_path, first.base_url.port, second.base_url.port) as url,
+        ):
+            headers = {"Authorization": "Bearer t", "Idempotency-Key": "k"}
+            answers = [httpx.post(f"{url}/v1/rank", json=RANK, headers=headers) for _ in range(20)]
+            assert {(answer.status_code, answer.headers.get("retry-after")) for answer in answers} == {(503, "1")}
+            assert httpx.get(f"{url}/livez").status_code == 200
+
+
+@pytest.mark.parametrize(("extra", "status"), [({}, 502), ({"Idempotency-Key": "k"}, 200)], ids=["bare", "keyed"])
+def test_proxy_repeats_a_ranking_only_if_it_has_a_key(keyed, tmp_path, extra, status):
+    """The other instance reads the request and closes the connection: it may have executed it."""
+    read = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=close_after_reading, args=(listener, read), daemon=True).start()
+        headers = {"Authorization": f"Bearer {keyed.key}"} | extra
+        with proxied(tmp_path, listener.getsockname()[1], keyed.base_url.port) as url:
+            while not read:  # until a request goes to the other instance first
+                answer = httpx.post(f"{url}/v1/rank", json=RANK, headers=headers, timeout=20)
+                assert read or answer.status_code == 200
+            assert answer.status_code == status
+
+
+def close_after_reading(listener, read):
+    """Read the request of every connection, then close it."""
+    with suppress(OSError):
+        while True:
+            accepted, _ = listener.accept()
+            with accepted:
+                read.append(accepted.recv(1 << 16))

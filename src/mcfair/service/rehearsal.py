@@ -23,7 +23,7 @@ from .ranker import Ranker
 from .reports import observed_state
 from .repository import LedgerRepository
 from .rules import Rules, examination_probabilities
-from .stores import open_reader
+from .stores import describe, open_reader
 
 __all__ = ["GroupOutcome", "Outcome", "Rehearsal", "read_queries"]
 
@@ -300,7 +300,7 @@ def read_queries(store: str, seed: int = 0) -> tuple[Dataset, FloatArray, Rules]
                 prior = np.where(np.isnan(ledger.priors[rows]), version.rules.prior_mean is not None, True)
                 found.append((ledger, rows, np.minimum(R, 1.0), posterior(E, R, prior * version.rules.prior_strength)))
     if not found:
-        raise StoreError(f"{store} has no queries that were ranked: rehearse on a table with --data")
+        raise StoreError(f"{describe(store)} has no queries that were ranked: rehearse on a table with --data")
     estimates, shapes = (np.concatenate(each, axis=-1) for each in list(zip(*found, strict=True))[2:])
     R = betaincinv(*shapes, uniforms(draws(seed, DATA), estimates.size))
     groups = [ledger.groups[row] for ledger, rows, *_ in found for row in rows.tolist()]
@@ -312,7 +312,7 @@ def read_queries(store: str, seed: int = 0) -> tuple[Dataset, FloatArray, Rules]
         scores=estimates,
         groups=groups if any(groups) else None,
         query_ids=[ledger.key.hex() for ledger, *_ in found],
-        name=str(store),
+        name=describe(store),
     )
     return data, np.array([float(ledger.visits) for ledger, *_ in found]), version.rules
 

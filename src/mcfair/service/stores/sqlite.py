@@ -12,7 +12,8 @@ import ctypes
 import re
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, pairwise, repeat
 from pathlib import Path
 
@@ -36,14 +37,15 @@ from .store import LogEntry, StoredCounts, StoredDeletion, StoredKey
 __all__ = ["SCHEMA_VERSION", "SQLiteStore", "open_reader", "open_store"]
 
 APPLICATION = 0x6D634661  # "mcFa": identifies our files to us and to `file`
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE versions (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE keys (id TEXT PRIMARY KEY, digest BLOB NOT NULL, name TEXT NOT NULL, scopes TEXT NOT NULL,
                    created INTEGER NOT NULL, revoked INTEGER) WITHOUT ROWID;
-CREATE TABLE queries (number INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB NOT NULL UNIQUE);
+CREATE TABLE queries (number INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB NOT NULL UNIQUE,
+                      base INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE orphans (low INTEGER PRIMARY KEY, high INTEGER NOT NULL);
 CREATE TABLE items (query INTEGER NOT NULL, row INTEGER NOT NULL, id TEXT, grp TEXT, erased INTEGER,
                     PRIMARY KEY (query, row)) WITHOUT ROWID;
@@ -59,14 +61,13 @@ CREATE TABLE candidates (query INTEGER NOT NULL, number INTEGER NOT NULL, n INTE
                          PRIMARY KEY (query, number)) WITHOUT ROWID;
 CREATE TABLE snapshots (query INTEGER NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL, body BLOB NOT NULL,
                         PRIMARY KEY (query, seq)) WITHOUT ROWID;
-CREATE TABLE bases (query INTEGER PRIMARY KEY, seq INTEGER NOT NULL);
-CREATE TABLE requests (number INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, digest BLOB NOT NULL,
-                       query INTEGER NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL);
+CREATE TABLE requests (number INTEGER PRIMARY KEY, query INTEGER NOT NULL, key BLOB NOT NULL, digest BLOB NOT NULL,
+                       seq INTEGER NOT NULL, time INTEGER NOT NULL, UNIQUE (query, key));
 """
 
 QUERY_TABLES = {
     "log": ("query, seq", 1), "candidates": ("query, number", 16), "snapshots": ("query, seq", 16),
-    "items": ("query, row", 1), "bases": ("query", 1), "queries": ("number", 1),
+    "items": ("query, row", 1), "queries": ("number", 1),
 }  # fmt: skip
 """Tables with rows of queries, in the order in which they are purged: their primary keys, and how large their rows are.
 Idempotency keys are digests; those of a deleted query expire like all others."""
@@ -89,6 +90,8 @@ INSERT_ITEMS = {
 
 CHECKPOINT_ROWS = 2_000  # rows written since the last checkpoint that make `maintain` checkpoint again
 CHECKPOINT_AT_LATEST = 8_000  # pages in the write-ahead log at which a commit checkpoints, even under load
+TRUNCATE_SECONDS = 60.0  # interval at which `maintain` empties the write-ahead log, which still has what was erased
+BUSY_MILLISECONDS = 5_000
 PAGE = 2_048  # bytes; commits write whole pages, and each changes a few small rows in as many pages
 
 FIRST_PAGE, LOG_PAGE, SNAPSHOT_PAGE = 8, 256, 8
@@ -119,18 +122,22 @@ class SQLiteStore:
     """A `Store` in an SQLite file, or in memory if there is no path.
 
     With `reading` the file is opened read-only while another process may write. A store in memory can start as a copy
-    of the database `source`. A commit checkpoints once there are `checkpoint_pages` in the write-ahead log. A file that
-    was created here and never committed to is removed at the end.
+    of the database `source`. A commit checkpoints once there are `checkpoint_pages` in the write-ahead log; `maintain`
+    empties it every `truncate_seconds`. A file that was created here and never committed to is removed at the end.
     """
+
+    shared = False
 
     def __init__(
         self, path: Path | None, *, reading: bool = False, source: SQLiteConnection | None = None,
-        checkpoint_pages: int | None = None,
+        checkpoint_pages: int | None = None, truncate_seconds: float = TRUNCATE_SECONDS,
     ) -> None:  # fmt: skip
         self.checkpoint_pages = CHECKPOINT_AT_LATEST if checkpoint_pages is None else checkpoint_pages
+        self.truncate_seconds, self.truncated_at, self.truncated = truncate_seconds, time.monotonic(), 0
         self.path, self.reading = None if path is None else locate(path), reading
-        self.lock: StoreLock | None = None
+        self.file_lock: StoreLock | None = None
         self.inode: Inode | None = None
+        self.size = 0
         self.files: dict[str, Inode | None] = {}
         self.checkpointed = 0
         self.used = False
@@ -160,8 +167,8 @@ class SQLiteStore:
             return
         if not self.reading:
             refuse_network(path)
-            self.lock = StoreLock(path)
-            self.files[str(path)] = self.inode = self.lock.inode
+            self.file_lock = StoreLock(path)
+            self.files[str(path)] = self.inode = self.file_lock.inode
             return
         try:
             check_regular(path, path.stat())
@@ -218,6 +225,7 @@ class SQLiteStore:
             if mode != "wal":
                 raise StoreError(f"{self.path} cannot be written safely: journal mode is {mode!r}, expected 'wal'")
             self.db.execute("PRAGMA synchronous = FULL")
+            self.db.execute("PRAGMA secure_delete = ON")  # deleted rows are overwritten, not only unlinked
             self.db.execute(f"PRAGMA wal_autocheckpoint = {self.checkpoint_pages}")
         self.db.execute("BEGIN IMMEDIATE")
         if empty:
@@ -259,7 +267,7 @@ class SQLiteStore:
 
     def release(self) -> None:
         """Release the locks, and remove a file that was created here but never used."""
-        lock, self.lock = self.lock, None
+        lock, self.file_lock = self.file_lock, None
         if lock is not None:
             lock.write_note(b"")
             if lock.created and not self.used and inode_of(lock.path) == lock.inode:
@@ -269,8 +277,8 @@ class SQLiteStore:
 
     def write_lock_note(self, note: bytes) -> None:
         """See `Store`. Only the owner of the file can read the note."""
-        if self.lock is not None:
-            self.lock.write_note(note)
+        if self.file_lock is not None:
+            self.file_lock.write_note(note)
 
     def one(self, sql: str, *values: object) -> object:
         """Return the first value of the first row, None if there is no row."""
@@ -283,13 +291,13 @@ class SQLiteStore:
 
     # --- transactions ------------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def begin(self, *, exclusive: bool = False, lock: Collection[int] = ()) -> None:
         """See `Store`."""
         if self.path is None:
             self.transaction_lock.acquire()
         self.db.execute("BEGIN IMMEDIATE")
 
-    def commit(self) -> None:
+    def commit(self) -> Collection[int]:
         """See `Store`. Rows that were written to files without a name are lost, so they are not committed."""
         self.check_attached()
         self.db.execute("COMMIT")
@@ -297,6 +305,19 @@ class SQLiteStore:
         if self.path is None:
             self.transaction_lock.release()
         self.check_attached()
+        return ()
+
+    def lock(self, number: int) -> bool:
+        """See `Store`."""
+        return True
+
+    def leads(self) -> bool:
+        """See `Store`."""
+        return True
+
+    def changed_elsewhere(self) -> bool:
+        """See `Store`."""
+        return False
 
     def rollback(self) -> None:
         """See `Store`."""
@@ -332,10 +353,29 @@ class SQLiteStore:
         return self.db.total_changes
 
     def maintain(self) -> None:
-        """Checkpoint the write-ahead log into the database if it has grown."""
-        if self.path is not None and self.changes - self.checkpointed > CHECKPOINT_ROWS:
+        """Checkpoint the write-ahead log into the database if it has grown, and empty it from time to time.
+
+        A log that is only checkpointed keeps its content, erased data included, until it is overwritten.
+        """
+        if self.path is None:
+            return
+        self.size = sum(each.stat().st_size for suffix in ("", "-wal") if (each := beside(self.path, suffix)).exists())
+        if self.changes > self.truncated and time.monotonic() - self.truncated_at >= self.truncate_seconds:
+            self.truncate_log()
+        elif self.changes - self.checkpointed > CHECKPOINT_ROWS:
             self.db.execute("PRAGMA wal_checkpoint(PASSIVE)")
             self.checkpointed = self.changes
+
+    def truncate_log(self) -> None:
+        """Checkpoint and empty the write-ahead log; only checkpoint while somebody reads, and do not wait for that."""
+        self.db.execute("PRAGMA busy_timeout = 0")
+        try:
+            busy = self.number("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            self.db.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
+        self.checkpointed = self.changes
+        if not busy:
+            self.truncated, self.truncated_at = self.changes, time.monotonic()
 
     def close(self) -> None:
         """See `Store`."""
@@ -424,6 +464,12 @@ class SQLiteStore:
         sql = f"SELECT key FROM queries WHERE number = ? AND number > {NEWEST_DELETED}"
         return self.one(sql, number)  # type: ignore[return-value]
 
+    def head(self, number: int) -> tuple[int, int] | None:
+        """See `Store`."""
+        sql = f"""SELECT base, max(base, ifnull((SELECT max(seq) FROM log WHERE query = ?1), 0))
+                  FROM queries WHERE number = ?1 AND number > {NEWEST_DELETED}"""
+        return self.db.execute(sql, (number,)).fetchone()  # type: ignore[no-any-return]
+
     def add_query(self, key: bytes) -> int:
         """See `Store`."""
         self.db.execute(f"DELETE FROM queries WHERE key = ? AND number <= {NEWEST_DELETED}", (key,))
@@ -498,6 +544,10 @@ class SQLiteStore:
         """See `Store`."""
         self.db.execute("UPDATE deletions SET cursor = ? WHERE number = ?", (cursor, deletion))
 
+    def is_exempt(self, deletion: int, number: int) -> bool:
+        """See `Store`."""
+        return bool(self.one("SELECT 1 FROM exemptions WHERE deletion = ? AND query = ?", deletion, number))
+
     def exempt(self, deletion: int, number: int) -> None:
         """See `Store`."""
         self.db.execute("INSERT OR IGNORE INTO exemptions VALUES (?, ?)", (deletion, number))
@@ -519,7 +569,7 @@ class SQLiteStore:
 
     # --- log, candidates, snapshots ----------------------------------------------------------------------------------
 
-    def append(self, number: int, entry: LogEntry) -> None:
+    def append(self, number: int, entry: LogEntry, base: int | None = None) -> None:
         """See `Store`."""
         self.db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (number, *entry))
 
@@ -532,6 +582,9 @@ class SQLiteStore:
         sql = "SELECT seq, time, kind, version, candidates, body, bits FROM log WHERE query = ? AND seq = ?"
         row = self.db.execute(sql, (number, seq)).fetchone()
         return None if row is None else LogEntry._make(row)
+
+    def prefetch(self, places: Sequence[tuple[int, int]]) -> None:
+        """See `Store`."""
 
     def log(self, number: int, after: int, until: int | None = None) -> Iterator[LogEntry]:
         """See `Store`."""
@@ -591,11 +644,11 @@ class SQLiteStore:
 
     def base(self, number: int) -> int:
         """See `Store`."""
-        return self.number("SELECT seq FROM bases WHERE query = ?", number)
+        return self.number("SELECT base FROM queries WHERE number = ?", number)
 
     def compact(self, number: int, seq: int, before: int, limit: int) -> int:
         """See `Store`."""
-        self.db.execute("INSERT OR REPLACE INTO bases VALUES (?, ?)", (number, seq))
+        self.db.execute("UPDATE queries SET base = ? WHERE number = ?", (seq, number))
         self.db.execute("DELETE FROM snapshots WHERE query = ? AND seq < ?", (number, seq))
         oldest = "SELECT seq, time FROM log WHERE query = ?1 AND seq <= ?2 ORDER BY seq LIMIT ?4"
         last = self.number(f"SELECT max(seq) FROM ({oldest}) WHERE time <= ?3", number, seq, before, limit)
@@ -624,16 +677,16 @@ class SQLiteStore:
         """See `Store`."""
         self.db.execute("UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL", (time, id))
 
-    def find_request(self, key: bytes) -> tuple[bytes, int, int] | None:
+    def find_request(self, number: int, key: bytes) -> tuple[bytes, int] | None:
         """See `Store`."""
-        sql = "SELECT digest, query, seq FROM requests WHERE key = ?"
-        return self.db.execute(sql, (key,)).fetchone()  # type: ignore[no-any-return]
+        sql = "SELECT digest, seq FROM requests WHERE query = ? AND key = ?"
+        return self.db.execute(sql, (number, key)).fetchone()  # type: ignore[no-any-return]
 
-    def add_request(self, key: bytes, digest: bytes, number: int, seq: int, time: int) -> None:
+    def add_request(self, number: int, key: bytes, digest: bytes, seq: int, time: int) -> None:
         """See `Store`."""
         self.db.execute(
-            "INSERT OR REPLACE INTO requests (key, digest, query, seq, time) VALUES (?, ?, ?, ?, ?)",
-            (key, digest, number, seq, time),
+            "INSERT OR REPLACE INTO requests (query, key, digest, seq, time) VALUES (?, ?, ?, ?, ?)",
+            (number, key, digest, seq, time),
         )
 
     def expire_requests(self, before: int) -> int | None:

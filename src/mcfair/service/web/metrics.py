@@ -60,6 +60,20 @@ class Metrics:
             "mcfair_store_writable", "1 if the last write to the store succeeded, else 0.", registry=registry
         )
         writable.set_function(lambda: ranker.executor.store_error is None)
+        ready = Gauge("mcfair_ready", "1 if the service is ready, as /readyz reports it, else 0.", registry=registry)
+        ready.set_function(lambda: lifecycle.phase == "serving" and ranker.executor.store_error is None)
+        size = Gauge("mcfair_store_bytes", "Size of the store, as of its last maintenance.", registry=registry)
+        size.set_function(lambda: ranker.executor.store.size)
+        compaction = Gauge(
+            "mcfair_compaction_pass_seconds",
+            "How long the present pass of compaction over all queries has run; 0 if there is none.",
+            registry=registry,
+        )
+        compaction.set_function(lambda: ranker.executor.engine.compaction_seconds())
+        conflicts = Counter(
+            "mcfair_conflicts", "Queries decided again because another instance wrote first.", registry=registry
+        )
+        ranker.executor.conflict_listeners.append(conflicts.inc)
         ProcessCollector(registry=registry)
         self.series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
