@@ -146,7 +146,7 @@ class RankingApp:
             yield
         finally:
             self.lifecycle.phase = "stopped"
-            await self.ranker.executor.detach_loop()
+            self.ranker.executor.detach_loop()
             if self.owns_ranker:
                 await asyncio.to_thread(self.ranker.close)
 
