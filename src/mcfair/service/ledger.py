@@ -163,9 +163,10 @@ class Ledger:
 
     def newcomer_rate(self, candidates: Candidates, version: Version, now: int) -> float:
         """Compute the starting exposure of newcomers among the candidates, per unit of relevance."""
+        if version.rules.newcomer_exposure != "fair" or not self.visits or candidates.rows_needed <= self.rows:
+            return 0.0
         old = candidates.rows < self.rows
-        fair = version.rules.newcomer_exposure == "fair"
-        if not fair or not self.visits or candidates.rows_needed <= self.rows or not old.any():
+        if not old.any():
             return 0.0
         q = self.view(Candidates.of(candidates.rows[old], candidates.priors[old]), version, now, 1)
         er, rr = dots(q.E, q.R)
