@@ -55,7 +55,7 @@ def test_probes_and_refusals_are_answered_while_the_disk_hangs(tmp_path, hangs):
             while client.server.app.lifecycle.requests.in_flight < 2:
                 assert client.get("/livez", timeout=10).status_code == 200
             assert client.post("/v1/rank", json=RANK, timeout=10).status_code == 503
-            assert not first.done() and not second.done()  # neither is acknowledged before it is durable
+            assert not any(each.done() for each in (first, second))  # nothing is acknowledged before it is durable
         finally:
             store.released.set()
         assert [first.result().status_code, second.result().status_code] == [200, 200]

@@ -48,7 +48,7 @@ logger = logging.getLogger("mcfair.service")
 
 
 class Phase(Enum):
-    """What the writer is doing; only the writer changes it."""
+    """The state of the writer, which alone changes it."""
 
     WAITING = auto()
     EXECUTING = auto()

@@ -1,4 +1,4 @@
-"""How operations travel between threads: queued for the writer with the futures of their results, and back."""
+"""Operations on their way between threads: queued for the writer, and returned with their results."""
 
 from __future__ import annotations
 
