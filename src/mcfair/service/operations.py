@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .group_commit import GroupCommit
     from .stores import Store
 
-__all__ = ["JSON", "NDJSON", "OPERATIONS", "Operation", "operation"]
+__all__ = ["JSON", "NDJSON", "OPERATIONS", "Operation", "operation", "submission"]
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -93,12 +93,27 @@ def operation(
         types = function.__annotations__
         found: dict[str, Any] = {"request": types.get("body"), "decode_as": types.get("body")}
         found["response"] = None if "media_type" in options else types["return"]
+        function.reading = method == "GET" or scope == "read"  # type: ignore[attr-defined]
         table[function.__name__] = Operation(
             function=function, method=method, path=path, tag=tag, scope=scope, **found | options
         )
         return function
 
     return declare
+
+
+def submission(operation: Operation, arguments: dict[str, Any]) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
+    """Return what an executor is to call, and its arguments after the engine, by position and by name.
+
+    Rankings and feedback are methods of the engine itself, by which the executor recognises them.
+    """
+    from .engine import Engine
+
+    if operation.name == "rank":
+        return Engine.rank, [arguments["body"], arguments["key"], arguments.get("caller")], {}
+    if operation.name in ("feedback", "retract"):
+        return Engine.feedback, [arguments["body"].events, operation.name == "retract"], {}
+    return operation.function, [], arguments
 
 
 @contextmanager
@@ -199,9 +214,10 @@ def fairness(executor: "GroupCommit") -> wire.Fairness:
 
     It takes a scan over all queries, so the result is reused for some seconds; `as_of` is the time of the scan.
     """
+    from .engine import Engine
     from .reports import fairness
 
-    now = executor.submit(lambda engine: engine.now()).result()
+    now = executor.submit(Engine.now).result()
     with reading(executor) as store:
         return fairness(store, now)
 
@@ -255,11 +271,12 @@ def delete_item(engine: "Engine", body: wire.ItemDeletion) -> wire.DeletionCount
 @operation("POST", "/v1/reset", "Data", "admin", repeatable=False, threaded=True, example={"confirm": "reset"})
 def reset(executor: "GroupCommit", body: wire.ResetRequest) -> wire.DeletionCount:
     """Delete every query, item and impression; API keys and rules stay."""
+    from .engine import Engine
     from .reports import count_queries
 
     with reading(executor) as store:
         queries = count_queries(store)
-    executor.submit(lambda engine: engine.reset()).result()
+    executor.submit(Engine.reset).result()
     return wire.DeletionCount(queries)
 
 

@@ -19,7 +19,7 @@ from .clock import Clock
 from .engine import CACHE, KEY_PREFIX, MAX_ITEMS, Engine, hash_secret
 from .group_commit import QUEUE, GroupCommit
 from .methods import Methods
-from .operations import OPERATIONS
+from .operations import OPERATIONS, submission
 from .rules import change_rules
 from .shared_commit import SharedGroupCommit
 from .stores import Store, open_store
@@ -135,7 +135,8 @@ class Ranker(Methods):
             return FeedbackResults([])
         if operation.threaded:
             return operation.function(executor, **call.arguments)
-        future = executor.submit(operation.function, **call.arguments)
+        work, args, kwargs = submission(operation, call.arguments)
+        future = executor.submit(work, *args, **kwargs)
         left = None if call.deadline is None else max(0.0, call.begun + call.deadline - time.monotonic())
         try:
             return future.result(left)

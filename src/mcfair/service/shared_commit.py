@@ -8,19 +8,22 @@ other instances wait.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
 
 from ..errors import MCFairError, StoreError, UnavailableError
 from .engine import Engine
-from .group_commit import GroupCommit, WorkItem, is_store_failure
+from .group_commit import GroupCommit, Phase, is_store_failure
+from .handover import WorkItem
 from .stores import StoreConflictError
 from .wire import FeedbackResults
 
 __all__ = ["SharedGroupCommit"]
 
 OPTIMISTIC = {Engine.rank, Engine.feedback}
-READING = {Engine.query_state, Engine.explain, Engine.active_policy, Engine.keys, Engine.now}
-"""Operations that are executed in batches, and those that keep no other instance waiting."""
+READING = {Engine.now}
+"""Operations that are executed in batches, and those that keep no other instance waiting, besides those that are
+declared to read."""
 
 ATTEMPTS = 10
 """Maximum number of attempts to execute an operation. The second one can lose only if a query is created or deleted at
@@ -28,23 +31,22 @@ the same time."""
 
 
 class SharedGroupCommit(GroupCommit):
-    """Execute operations of an engine serially, and commit them in batches, beside other instances.
+    """Execute operations of an engine serially, and commit them in batches, beside other instances."""
 
-    Every operation runs on the writer thread: even a small one may wait for the network.
-    """
-
-    def is_small(self, item: WorkItem) -> bool:
-        """Return whether the thread of the loop may execute an operation."""
-        return False
-
-    def execute_and_commit(self, items: list[WorkItem]) -> None:
+    def run_batch(self, taken: Iterator[WorkItem], items: list[WorkItem]) -> None:
         """Execute and commit operations in order: rankings and feedback in batches, everything else alone."""
+        self.phase = Phase.EXECUTING
+        for _ in taken:
+            pass
+        if self.attached is not None:  # every operation may wait for the network
+            self.attached.end_wait([])
         for optimistic, some in groupby(items, key=lambda each: each.work in OPTIMISTIC):
             if optimistic:
                 self.execute_optimistically(list(some))
             else:
                 for each in some:
-                    self.execute_alone(each, exclusive=each.work not in READING)
+                    reading = each.work in READING or getattr(each.work, "reading", False)
+                    self.execute_alone(each, exclusive=not reading)
 
     def execute_optimistically(self, items: list[WorkItem]) -> None:
         """Execute and commit a batch; execute the operations on queries that have lost again, and only those."""
