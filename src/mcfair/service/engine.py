@@ -422,7 +422,9 @@ class Engine:
                 pinned[number] = ledger
         return pinned
 
-    def kept_results(self, events: list[Event], results: FeedbackResults, lost: Collection[int]) -> dict[int, EventResult]:
+    def kept_results(
+        self, events: list[Event], results: FeedbackResults, lost: Collection[int]
+    ) -> dict[int, EventResult]:
         """Return the results of the events, by their places, that do not belong to queries that have lost."""
         positions = [self.ids.position(event.impression) for event in events]
         return {
