@@ -48,6 +48,7 @@ class NaiveQuery:
         self.priors = {}
         self.groups = {}
         self.entered = {}
+        self.used = {}  # incarnation -> when it was last a candidate
 
     def known(self):
         return list(self.items)
@@ -141,6 +142,7 @@ class NaiveService:
                 data.items[item] = Incarnation()
                 data.entered[data.items[item]] = Newcomer(exposure_rate, now)
             data.priors[item] = prior
+            data.used[data.items[item]] = now
         return data
 
     def show(self, query, shown, p, examination, now, deferred):
@@ -171,6 +173,15 @@ class NaiveService:
         """Return the rank of an item in an impression; None if it is another incarnation."""
         incarnation = self.queries[query].items.get(item) if query in self.queries else None
         return impression.items.index(incarnation) if incarnation in impression.items else None
+
+    def is_idle(self, query, item, now):
+        """Return whether an item may be deleted: never shown or clicked, and no candidate of a live impression."""
+        used = self.queries[query].used[self.queries[query].items[item]]
+        return self.counts(query, item, now, matured=False) == (0.0, 0.0) and used + self.retention <= now
+
+    def delete_idle(self, query, item):
+        del self.queries[query].items[item]
+        del self.queries[query].priors[item]
 
     def delete_item(self, item):
         queries = [data for data in self.queries.values() if item in data.items]

@@ -38,17 +38,17 @@ def test_a_deleted_item_is_gone_at_once_and_erased_in_steps(engine):
     changes = engine.store.changes
     assert engine.delete_item("a") == len(QUERIES)
     assert engine.store.changes == changes + 1  # nothing but the deletion itself
-    assert engine.deletions_under_way() == {"a": len(QUERIES)}
+    assert engine.store.usage().deleting == len(QUERIES)
     last = QUERIES[-1]
     assert set(shown(engine, last)) == {"b"}
     assert [item.id for item in engine.rank(request(QUERIES[-2]), QUERIES[-2]).items] == ["b"]
     assert [item.id for item in engine.explain(answers[QUERIES[-3]].impression).items] == [None, "b"]
     click = Event(impression=answers[QUERIES[-4]].impression, item="a")
     assert engine.feedback([click]).results[0].status == "not_in_impression"
-    left = [engine.deletions_under_way()["a"]]
+    left = [engine.store.usage().deleting]
     while engine.deletions:
         engine.compact_expired(0.0)
-        left.append(engine.deletions_under_way().get("a", 0))
+        left.append(engine.store.usage().deleting)
     assert all(0 <= before - after <= DELETION_STEP for before, after in itertools.pairwise(left))
     assert left[-1] == 0
     assert all(set(shown(engine, query)) == {"b"} for query in QUERIES)
@@ -83,10 +83,10 @@ def test_a_deletion_continues_after_a_restart_and_a_rollback(engine):
     engine.compact_expired(0.0)
     engine.store.rollback()
     engine.drop_cache()
-    assert engine.deletions_under_way() == {"a": len(QUERIES) - DELETION_STEP}
+    assert engine.store.usage().deleting == len(QUERIES) - DELETION_STEP
     again = Engine(engine.store)
     assert set(shown(again, QUERIES[-1])) == {"b"}
     again.compact_expired()
-    assert again.deletions_under_way() == {}
+    assert again.store.usage().deleting == 0
     assert again.store.count_item("a") == 0
     assert consistent(again)

@@ -153,7 +153,7 @@ def test_counters_never_become_negative(steps):
     for step in steps:
         perform(engine, names, step)
         for ledger in engine.ledgers.values():
-            blocks = ledger.blocks.values()
+            blocks = ledger.counts.blocks.values()
             for counts in (each for b in blocks for each in (b.F, b.C, b.pending_F, b.pending_C)):
                 assert counts.size == 0 or counts.min() >= 0
             assert all((b.pending_F <= b.F).all() for b in blocks if b.pending_C.size)

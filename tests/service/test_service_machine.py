@@ -221,6 +221,11 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def compact(self):
         self.do(Engine.compact_expired)
+        for query, data in self.model.queries.items():
+            found = {item.id for item in self.do(Engine.query_state, query).items}
+            for item in set(data.known()) - found:
+                assert self.model.is_idle(query, item, self.clock), f"{item} of query {query!r} was deleted"
+                self.model.delete_idle(query, item)
 
     @rule(severity=st.sampled_from([1.0, 0.5, 0.0]))
     def change_examination(self, severity):

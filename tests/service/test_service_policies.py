@@ -62,7 +62,7 @@ def test_odd_policies_are_refused_and_leave_nothing_behind(engine, text):
         assert refusal.value.field == "policy"
     assert engine.ledgers[1] is ledger
     assert engine.query_state("q") == before
-    assert engine.usage().queries == 1
+    assert engine.store.usage().queries == 1
     assert engine.store.number("SELECT count(*) FROM items") == 3
     assert not engine.repository.named_policies
     with pytest.raises(RequestError):
@@ -90,8 +90,8 @@ def test_a_policy_that_fails_leaves_the_cached_ledger_as_it_was(engine, registri
     assert engine.ledgers[1] is ledger
     assert engine.query_state("q") == before
     assert msgspec.msgpack.encode(ledger.snapshot()) == snapshot
-    assert not np.any(ledger.newcomer_weighted)
-    assert engine.usage().queries == 1
+    assert not np.any(ledger.newcomers.weighted)
+    assert engine.store.usage().queries == 1
     engine.rank(request(items="abcd"))
     assert verify(engine.store) == []
     assert replay(engine.store)[2] == []

@@ -388,13 +388,13 @@ class KeysAssumedNew(PostgresStore):
         return super().claim(pending)
 
 
-class BaseIgnored(PostgresStore):
+class RevisionIgnored(PostgresStore):
     """Appends to a query although it was compacted since it was loaded."""
 
     faulty = True
 
-    def append(self, number, entry, base=None):
-        super().append(number, entry, None if self.faulty else base)
+    def append(self, number, entry, revision=None):
+        super().append(number, entry, None if self.faulty else revision)
 
 
 def hammer(store_class):
@@ -457,7 +457,7 @@ def instances(store_class, **settings):
 FAULTS = {
     ClaimsIgnored: (hammer, "^lost: "),
     KeysAssumedNew: (repeat_elsewhere, "^doubled: "),
-    BaseIgnored: (compact_elsewhere, "^lost: .*candidate set 1 is missing"),
+    RevisionIgnored: (compact_elsewhere, "^lost: .*candidate set 1 is missing"),
 }
 """Each fault with the check that catches it, and why."""
 

@@ -254,9 +254,9 @@ def test_exposure_by_rank_over_several_examinations(open_ranker):
     ranker.rank("q", ["a", "b"], k=2)
     ledger = ranker.executor.engine.find_ledger("q", None)
     rows = np.arange(2)
-    p, F = ledger.by_rank(rows, 2)
-    expected = sum(block.F[rows] * block.p * block.weight for block in ledger.blocks.values())
-    assert len(ledger.blocks) == 2
+    p, F = ledger.counts.by_rank(rows, 2)
+    expected = sum(block.F[rows] * block.p * block.weight for block in ledger.counts.blocks.values())
+    assert len(ledger.counts.blocks) == 2
     np.testing.assert_allclose(F * p, expected, rtol=1e-8)
 
 
@@ -830,13 +830,15 @@ def test_repeated_items_are_not_decoded_again(open_ranker, monkeypatch):
     assert check_consistency(ranker) == 7
 
 
-def test_maximum_number_of_items_of_a_query(open_ranker, monkeypatch):
-    monkeypatch.setattr(engine_module, "MAX_ROWS", 3)
-    ranker = open_ranker()
+def test_maximum_number_of_items_of_a_query_counts_those_that_exist(open_ranker):
+    ranker = open_ranker(max_items=3)
     ranker.rank("q", ["a", "b"], k=1)
-    with pytest.raises(RequestError, match="more than 3 distinct items"):
+    with pytest.raises(RequestError, match="has 2 items, and 2 more are too many: at most 3 are allowed; delete items"):
         ranker.rank("q", ["c", "d"], k=1)
     assert set(known(ranker)) == {"a", "b"}
+    ranker.delete_item("a")
+    ranker.rank("q", ["c", "d"], k=1)
+    assert set(known(ranker)) == {"b", "c", "d"}
 
 
 def test_unexpected_error_fails_only_its_own_operation(open_ranker):
@@ -951,7 +953,7 @@ def engine_with_lists(clock):
             "do not reproduce the snapshot",
         ),
         ("DELETE FROM candidates", "candidate set 1 is missing"),
-        ("DELETE FROM items WHERE row = 4", "5 rows, but 4 items"),
+        ("DELETE FROM items WHERE row = 4", "row 4 has an item in the log"),
     ],
     ids=["bits", "gap", "feedback", "counters", "candidates", "items"],
 )

@@ -186,8 +186,8 @@ class PendingForgotten(LedgerRepository):
 
         def restore(snapshot):
             Ledger.restore(ledger, msgspec.structs.replace(snapshot, first_pending=0, pending_since=None))
-            for block in ledger.blocks.values():
-                block.reset_pending(ledger.capacity if ledger.maturation else 0)
+            for block in ledger.counts.blocks.values():
+                block.reset_pending(ledger.capacity if snapshot.maturation else 0)
 
         ledger.restore = restore
         return ledger

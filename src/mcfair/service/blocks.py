@@ -79,11 +79,11 @@ class CountBlock:
                 self.pending_F[row, rank] += sign * is_exposed(bits)
                 self.pending_C[row] += sign * counted_click(bits, self.p[rank])
 
-    def clear(self, row: int) -> None:
-        """Clear the counts of a row."""
-        self.F[row] = self.C[row] = 0
+    def clear(self, rows: IntArray) -> None:
+        """Clear the counts of some rows."""
+        self.F[rows] = self.C[rows] = 0
         if self.pending_C.size:
-            self.pending_F[row] = self.pending_C[row] = 0
+            self.pending_F[rows] = self.pending_C[rows] = 0
 
 
 # The kernels below all sum in one fixed order: block by block, and within a block rank by rank. Floating-point sums

@@ -62,7 +62,6 @@ from .wire import (
     Ranking,
     RawRankRequest,
     Scope,
-    Usage,
     check_cells,
     check_rank_request,
     check_text,
@@ -83,15 +82,15 @@ CANDIDATES_REUSED = 1024
 """Log entries for which a stored candidate set is used again. It is numbered by the entry that used it first, so
 compaction can tell from the number alone that no entry refers to it any more."""
 
-DELETION_STEP = 16
-"""Maximum number of queries from which an item is deleted in one step."""
+DELETION_STEP, PURGE_STEP = 16, 256
+"""Maximum number of queries from which an item is deleted in one step, and of rows of deleted queries."""
 
-COMPACTION_STEP = 128
-"""Maximum number of log entries that are compacted in one step."""
+COMPACTION_STEP, IDLE_STEP = 128, 512
+"""Maximum numbers of log entries that are compacted, and of idle items that are deleted, in one step."""
 
 MAX_VERSIONS = 10_000
-MAX_ROWS = 100_000
-"""Maximum number of distinct items of one query."""
+MAX_ITEMS = 100_000
+"""Default of the maximum number of items of one query."""
 
 CACHE = 256 << 20
 KEY_PREFIX = "mcfair"
@@ -117,17 +116,19 @@ class Engine:
         Log entries between snapshots of a ledger, and between those that are kept when they are old.
     compaction_step
         Maximum number of log entries that are compacted in one step.
+    max_items
+        Maximum number of items of one query at a time.
     """
 
     def __init__(
         self, store: Store, rules: Callable[[Rules], Rules] | None = None, *,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000, cache: int = CACHE,
         snapshot_interval: int = SNAPSHOT_INTERVAL, snapshot_spacing: int = SNAPSHOT_SPACING,
-        compaction_step: int = COMPACTION_STEP,
+        compaction_step: int = COMPACTION_STEP, max_items: int = MAX_ITEMS,
     ) -> None:  # fmt: skip
         self.store, self.clock, self.cache_limit = store, clock, cache
         self.snapshot_interval, self.snapshot_spacing = snapshot_interval, snapshot_spacing
-        self.compaction_step = compaction_step
+        self.compaction_step, self.max_items = compaction_step, max_items
         self.ids = IdSigner(store.secret)
         self.epoch = secrets.randbits(32)
         self.latest = 0
@@ -161,6 +162,7 @@ class Engine:
             self.version = self.repository.in_force
         self.api_keys = {key.id: key for key in self.store.all_keys()}
         self.deletions = {each.number: each for each in self.store.deletions()}
+        self.purging = True  # whether rows of deleted queries may be stored
         self.reset_expiry_schedule()
 
     def now(self) -> int:
@@ -193,7 +195,7 @@ class Engine:
         ledger = self.ledgers.get(number)
         if ledger is None or not self.store.shared or self.optimistic:
             return ledger
-        if self.store.head(number) == (ledger.base, ledger.seq):
+        if self.store.head(number) == (ledger.base, ledger.revision, ledger.seq):
             return ledger
         self.evict(number)
         return None
@@ -255,12 +257,13 @@ class Engine:
         impression = Impression(
             encode_positions(positions), encode_positions(decision.pi) if request.shadow else None,
             request.defer_exposure, self.epoch, None if request.policy is None else version.rules.policy, chosen.rate,
+            chosen.reused,
         )  # fmt: skip
         self.store_candidates(ledger, chosen, items)
         self.store.append(
             ledger.number,
             LogEntry(seq, chosen.time, KIND_IMPRESSION, version.number, chosen.number, encode(impression), None),
-            ledger.base,
+            ledger.revision,
         )
         if key is not None:
             self.store.add_request(ledger.number, name, digest, seq, chosen.time)
@@ -279,40 +282,45 @@ class Engine:
         n = len(read) if known is None else ledger.candidates[known].rows.size
         k = min(request.k, n)
         check_cells(n, k)
-        first, fresh = len(ledger.ids), not ledger.number
+        admitted, fresh = ledger.rows, not ledger.number
         now = max(self.now(), ledger.time)
         newcomers = [(item.id, item.group) for item in read if item.id not in ledger.index]
-        if len(ledger.ids) + len(newcomers) > MAX_ROWS:
-            raise RequestError(f"this query would have more than {MAX_ROWS:,} distinct items", "items")
-        if newcomers:
-            ledger.add_items(newcomers)
+        if (live := len(ledger.index)) + len(newcomers) > self.max_items:
+            raise RequestError(
+                f"this query has {live:,} items, and {len(newcomers):,} more are too many: at most {self.max_items:,} "
+                "are allowed; delete items that are no longer offered",
+                "items",
+            )
+        taken = ledger.add_items(newcomers)
+        reused = [row for row in taken if row < admitted]
         moved = regrouped(ledger, read)
         if fresh:
             ledger.number = self.store.add_query(ledger.key)
             self.touched.add(ledger.number)
         try:
             candidates = ledger.candidates[known] if known is not None else resolve(ledger, read)
-            rate = ledger.newcomer_rate(candidates, version, now)
-            ledger.admit(candidates, rate, version, now)
+            rate = ledger.newcomer_rate(candidates, taken, version, now)
+            ledger.admit(candidates, reused, rate, version, now)
             decision = self.repository.decide(ledger, candidates, version, now, k)
         except BaseException:
-            ledger.withdraw_items(first)
+            ledger.withdraw_items(taken, admitted)
             for row, before, _ in moved:
                 ledger.groups[row] = before
             if fresh:
-                self.store.delete_query(ledger.number)
+                self.remove_query(ledger.number)
             raise
         reusable = known is not None and ledger.seq + 1 - known < CANDIDATES_REUSED
         number = known if known is not None and reusable else ledger.seq + 1
         positions = np.arange(k) if request.shadow else decision.pi
-        return ChosenList(now, number, candidates, rate, decision, positions, first, newcomers, moved)
+        items_added = [(row, *newcomer) for row, newcomer in zip(taken, newcomers, strict=True)]
+        return ChosenList(now, number, candidates, rate, decision, positions, items_added, reused, moved)
 
     def store_candidates(self, ledger: Ledger, chosen: ChosenList, items: bytes) -> None:
         """Write what is new of the candidates of a request: items, groups, and the set itself."""
         if chosen.newcomers:
-            self.store.add_items(ledger.number, chosen.first, chosen.newcomers)
+            self.store.add_items(ledger.number, chosen.newcomers)
             for deletion in self.deletions.values():
-                if any(item == deletion.item for item, _ in chosen.newcomers):
+                if any(item == deletion.item for _, item, _ in chosen.newcomers):
                     self.store.exempt(deletion.number, ledger.number)  # it is a new item, not the deleted one
         for row, _, group in chosen.moved:
             self.store.set_group(ledger.number, row, group)
@@ -346,7 +354,7 @@ class Engine:
         earlier, seq = found
         entry = self.store.entry(number, seq)
         if entry is None or self.now() >= entry.time + self.idempotency_window(self.repository.versions[entry.version]):
-            return None  # the key has expired, or the query was deleted together with the response
+            return None  # the key has expired
         if not hmac.compare_digest(earlier, digest):
             raise ConflictError("this Idempotency-Key was used for another request: use a new one for each request")
         if self.deletions:
@@ -458,14 +466,20 @@ class Engine:
 
     def find_impression(self, position: Position) -> LogEntry | None:
         """Return the log entry of an impression; None if there is none, or if the entry has another epoch."""
-        entry = None if self.is_compacted(position) else self.store.entry(position.number, position.seq)
+        entry = self.store.entry(position.number, position.seq)
         if entry is None or entry.kind != KIND_IMPRESSION or decode_impression(entry.body).epoch != position.epoch:
             return None
-        return entry
+        return entry if self.exists(position.number) and not self.is_compacted(position) else None
 
     def is_compacted(self, position: Position | None) -> bool:
         """Return whether a position belongs to the compacted part of a log."""
-        return position is not None and position.seq <= self.store.base(position.number)
+        if position is None or not self.exists(position.number):
+            return False
+        return position.seq <= self.store.base(position.number)
+
+    def exists(self, number: int) -> bool:
+        """Return whether a query exists; rows of one that was deleted may still be stored."""
+        return self.cached(number) is not None or self.store.key_of(number) is not None
 
     def write_feedback(self, each: OpenImpression, now: int) -> None:
         """Append the effect of events on one impression to the log and record it in the ledger."""
@@ -483,7 +497,7 @@ class Engine:
         self.store.append(
             ledger.number,
             LogEntry(seq, when, KIND_FEEDBACK, self.version.number, None, encode(changes), None),
-            ledger.base,
+            ledger.revision,
         )
         self.store.set_bits(ledger.number, entry.seq, encode(history + changes.history(seq)))
         ledger.record_feedback(seq, when, changes, self.version)
@@ -535,6 +549,12 @@ class Engine:
 
     def find_ledger(self, query: str | None, query_id: str | None) -> Ledger:
         """Return the ledger of an existing query; raise NotFoundError if there is none."""
+        ledger = self.ledger(self.find_number(query, query_id))
+        assert ledger is not None
+        return ledger
+
+    def find_number(self, query: str | None, query_id: str | None) -> int:
+        """Return the number of an existing query, given by its text or its id; raise NotFoundError if there is none."""
         key = b""
         if query is not None:
             key = self.ids.query(query)
@@ -543,14 +563,10 @@ class Engine:
                 key = bytes.fromhex(query_id)
             except ValueError:
                 key = b""
-        ledger = self.ledger_of(key) if len(key) == 16 else None
-        if ledger is None:
+        number = self.by_key.get(key) or self.store.find_query(key)
+        if number is None:
             raise NotFoundError("there is no such query")
-        return ledger
-
-    def usage(self) -> Usage:
-        """Count what is stored."""
-        return Usage(**self.store.usage()._asdict())
+        return number
 
     # --- rules -------------------------------------------------------------------------------------------------------
 
@@ -583,17 +599,33 @@ class Engine:
     # --- deleting ----------------------------------------------------------------------------------------------------
 
     def delete_query(self, query: str | None = None, query_id: str | None = None) -> None:
-        """Delete a query and its data."""
-        number = self.find_ledger(query, query_id).number
-        self.store.delete_query(number)
+        """Delete a query. It is gone at once, and `purge` deletes its rows in the background, also after a restart."""
+        number = self.find_number(query, query_id)
+        self.remove_query(number)
         self.evict(number)
-        self.reset_expiry_schedule()
+
+    def remove_query(self, number: int) -> None:
+        """Delete a query from the store."""
+        self.store.delete_query(number)
+        self.purging = True
+
+    def reset(self) -> None:
+        """Delete every query as `delete_query` does; rules and API keys stay."""
+        self.store.reset()
+        self.drop_cache()
+
+    def purge(self, end: float) -> None:
+        """Delete rows of deleted queries until the monotonic time `end`, in small steps."""
+        while self.purging:
+            self.purging = self.store.purge(PURGE_STEP) > 0
+            if time.monotonic() > end:
+                return
 
     def delete_item(self, item: str) -> int:
         """Delete an item from every query; return the number of queries that have it.
 
         The item is gone at once: every operation on a query deletes it there first. The other queries follow in the
-        background, see `continue_deletions`, also after a restart; `deletions_under_way` reports the progress.
+        background, see `continue_deletions`, also after a restart; `usage` reports the progress.
         """
         queries = self.store.count_item(item)
         if queries:
@@ -602,10 +634,6 @@ class Engine:
             if queries <= DELETION_STEP:
                 self.continue_deletion(self.deletions[number])
         return queries
-
-    def deletions_under_way(self) -> dict[str, int]:
-        """Return the items whose deletion is under way, with the number of queries that still store them."""
-        return {each.item: self.store.count_item(each.item) for each in self.deletions.values()}
 
     def continue_deletions(self, end: float) -> None:
         """Continue the deletions of items until the monotonic time `end`, in steps of a few queries."""
@@ -620,7 +648,7 @@ class Engine:
         rows = self.store.rows_of_item(item, cursor, DELETION_STEP, number)
         for query, row in rows:
             if self.store.lock(query):
-                self.delete_row(self.cached(query) or self.repository.ledger(query), row)
+                self.delete_rows(self.cached(query) or self.repository.ledger(query), [row])
             cursor = query
         if len(rows) < DELETION_STEP:
             self.store.finish_deletion(number)
@@ -634,21 +662,16 @@ class Engine:
         """Delete the items whose deletion is under way from one query."""
         for number, item, _ in self.deletions.values():
             if item in ledger.index and not self.store.is_exempt(number, ledger.number):
-                self.delete_row(ledger, ledger.index[item])
+                self.delete_rows(ledger, [ledger.index[item]])
 
-    def delete_row(self, ledger: Ledger, row: int) -> None:
-        """Delete the item of one row: append the deletion to the log and erase the item's id."""
+    def delete_rows(self, ledger: Ledger, rows: list[int]) -> None:
+        """Delete the items of some rows: append the deletion to the log and erase the ids."""
         seq, when, version = ledger.seq + 1, max(self.now(), ledger.time), self.version
-        entry = LogEntry(seq, when, KIND_DELETION, version.number, None, encode(row), None)
-        self.store.append(ledger.number, entry, ledger.base)
-        self.store.erase_item(ledger.number, row)
-        ledger.record_deletion(seq, when, row, version)
-
-    def reset(self) -> int:
-        """Delete every query; rules and API keys stay. Return the number of queries deleted."""
-        queries = self.store.reset()
-        self.drop_cache()
-        return queries
+        entry = LogEntry(seq, when, KIND_DELETION, version.number, None, encode(rows), None)
+        self.store.append(ledger.number, entry, ledger.revision)
+        for row in rows:
+            self.store.erase_item(ledger.number, row, seq)
+        ledger.record_deletion(seq, when, rows, version)
 
     # --- compaction --------------------------------------------------------------------------------------------------
 
@@ -663,6 +686,7 @@ class Engine:
             return 0
         now, end = self.now(), time.monotonic() + seconds
         self.continue_deletions(end)
+        self.purge(end)
         if now >= self.requests_due:
             self.expire_requests(now)
         return self.compact_queries(now, end) if now >= self.queries_due else 0
@@ -712,21 +736,36 @@ class Engine:
             return 0
         if not self.store.lock(number):
             return 0
+        loaded = self.cached(number)
         ledger = self.repository.ledger(number, from_base=True)
         for entry in expired:
             self.repository.apply(ledger, entry)
         until = now if live is None else live.time
-        ledger.mature(ledger.maturation, until)
+        ledger.mature(ledger.maturation.age, until)
         if live is None and ledger.time + longest > now:
             self.next_expiry = min(self.next_expiry, ledger.time + longest)
         self.store.add_snapshot(number, ledger.seq, ledger.time, encode(ledger.snapshot()))
         last = self.store.compact(number, ledger.seq, until - longest, 4 * self.compaction_step)
         unused = last if live is None and last == ledger.seq else last - CANDIDATES_REUSED
-        dropped = self.store.delete_candidates(number, unused)
-        if (loaded := self.cached(number)) is not None:
+        dropped, freed = self.store.delete_candidates(number, unused), self.store.free_rows(number, last)
+        if loaded is not None:
             loaded.evict_candidates(dropped)
-            loaded.base = ledger.seq
+            loaded.free_rows(freed)
+            loaded.base, loaded.revision, _ = self.store.head(number) or (0, 0, 0)
+        self.delete_idle_items(ledger, loaded, now)
         return len(expired)
+
+    def delete_idle_items(self, base: Ledger, loaded: Ledger | None, now: int) -> None:
+        """Delete items that need no row: never shown or clicked, and no candidates of any impression after the base.
+
+        If such an item comes again, it is a newcomer. The current ledger is loaded only if the base has such items.
+        """
+        base.refresh(self.version, max(now, base.time))
+        if base.idle_rows(base.seq):
+            ledger = loaded or self.repository.ledger(base.number)
+            ledger.refresh(self.version, max(now, ledger.time))
+            if rows := ledger.idle_rows(base.seq)[:IDLE_STEP]:
+                self.delete_rows(ledger, rows)
 
     def expiry(self, entry: LogEntry) -> int:
         """Return when an entry can be compacted, in ms: an impression after its retention, others at once."""
@@ -770,8 +809,9 @@ class Engine:
 class ChosenList(NamedTuple):
     """The list chosen for a request, and what is new about its candidates.
 
-    `newcomers` are the items that take the rows from `first` on, `rate` their starting exposure, and `moved` are the
-    rows of items that changed their group, with the group before and after.
+    `newcomers` are the rows, ids and groups of new items, `rate` their starting exposure and `reused` those of their
+    rows that another item had before. `moved` are the rows of items that changed their group, with the group before and
+    after.
     """
 
     time: int
@@ -780,8 +820,8 @@ class ChosenList(NamedTuple):
     rate: float
     decision: Decision
     positions: IntArray
-    first: int
-    newcomers: list[tuple[str, str | None]]
+    newcomers: list[tuple[int, str, str | None]]
+    reused: list[int]
     moved: list[tuple[int, str | None, str]]
 
 

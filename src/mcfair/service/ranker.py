@@ -17,12 +17,12 @@ from ..policies.base import Policy
 from ..service import methods, reports
 from .calls import Call, declared_by
 from .clock import Clock
-from .engine import CACHE, KEY_PREFIX, Engine, hash_secret
+from .engine import CACHE, KEY_PREFIX, MAX_ITEMS, Engine, hash_secret
 from .group_commit import QUEUE, GroupCommit
 from .rules import change_rules
 from .shared_commit import SharedGroupCommit
 from .stores import Store, open_store
-from .wire import Event, EventResult, Fairness, Item, Ranking, RankRequest, RawRankRequest, Scope, with_raw_items
+from .wire import Event, EventResult, Fairness, Item, Ranking, RankRequest, RawRankRequest, Scope, Usage, with_raw_items
 
 __all__ = ["Ranker", "export_lines"]
 
@@ -56,6 +56,8 @@ class Ranker:
         Maximum number of queued operations; further ones are refused with UnavailableError.
     cache
         Memory for cached queries, in bytes; queries that do not fit are evicted and loaded again when needed.
+    max_items
+        Maximum number of items of one query at a time; a request that would exceed it is refused with RequestError.
     warm
         Whether to compile or load all kernels now instead of during the first request.
     clock
@@ -95,6 +97,7 @@ class Ranker:
         policy: Policy | str | None = None,
         max_queued: int = QUEUE,
         cache: int = CACHE,
+        max_items: int = MAX_ITEMS,
         warm: bool = True,
         clock: Callable[[], int] | None = None,
         executor_class: type[GroupCommit] | None = None,
@@ -104,7 +107,8 @@ class Ranker:
         opened = open_store(store) if isinstance(store, str | Path) else store
         try:
             opened.begin(exclusive=True)
-            engine = Engine(opened, lambda stored: change_rules(stored, policy, settings), clock=clock, cache=cache)
+            rules = partial(change_rules, policy=policy, settings=settings)
+            engine = Engine(opened, rules, clock=clock, cache=cache, max_items=max_items)
             opened.commit()
             if warm:
                 warm_up(engine)
@@ -212,6 +216,20 @@ def fairness(executor: GroupCommit) -> Fairness:
         return reports.fairness(store, now)
 
 
+def usage(executor: GroupCommit) -> Usage:
+    """Count what is stored. It reads every row, concurrently with other operations."""
+    with readable(executor), executor.store.reader() as store:
+        return Usage(**store.usage()._asdict())
+
+
+def reset(executor: GroupCommit) -> int:
+    """Delete every query; return how many there were, counted beforehand and concurrently with other operations."""
+    with readable(executor), executor.store.reader() as store:
+        queries = reports.count_queries(store)
+    executor.submit(Engine.reset).result()
+    return queries
+
+
 def export(executor: GroupCommit) -> Iterator[dict[str, Any]]:
     """Iterate over the entries of an export."""
     with closing(export_lines(executor)) as lines:
@@ -238,12 +256,12 @@ EXECUTION: dict[str, Callable[..., Any]] = {
     "ready": lambda executor: executor.store_error is None and not executor.closing,
     "explain": on_engine(Engine.explain),
     "query_state": on_engine(Engine.query_state),
-    "usage": on_engine(Engine.usage),
+    "usage": usage,
     "policy": on_engine(Engine.active_policy),
     "change_policy": on_engine(Engine.change),
     "delete_query": on_engine(Engine.delete_query),
     "delete_item": on_engine(Engine.delete_item),
-    "reset": on_engine(Engine.reset),
+    "reset": reset,
     "keys": on_engine(Engine.keys),
     "add_key": on_engine(Engine.add_key),
     "revoke_key": on_engine(Engine.revoke_key),

@@ -54,7 +54,8 @@ class Impression(msgspec.Struct, array_like=True):
 
     `epoch` is that of the engine that ranked it, see `mcfair.service.ids.Position`; `policy` is the policy if the
     request named one. `newcomer_exposure` is the starting exposure of the newcomers among the candidates: it depends
-    on everything observed until then, so it is recorded and never computed again.
+    on everything observed until then, so it is recorded and never computed again. `reused` are the rows of deleted
+    items that newcomers took: which rows are free depends on how far the log was compacted.
     """
 
     shown: bytes
@@ -63,6 +64,7 @@ class Impression(msgspec.Struct, array_like=True):
     epoch: int
     policy: str | None = None
     newcomer_exposure: float = 0.0
+    reused: list[int] = []
 
     @property
     def ranks(self) -> int:
@@ -149,7 +151,8 @@ class Snapshot(msgspec.Struct, array_like=True):
     """The state of a ledger after a log entry.
 
     Blocks are (examination, bucket, since, ranks, F, C, pending F, pending C). `first_pending` is the first impression
-    that has not matured and `pending_since` its time, under the maturation in force (in ms).
+    that has not matured and `pending_since` its time, under the maturation in force (in ms). `used` is the last
+    impression that had each row among its candidates.
     """
 
     seq: int
@@ -158,6 +161,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     rows: int
     deleted: list[int]
     priors: bytes
+    used: bytes
     newcomer_exposure: bytes
     newcomer_times: bytes
     maturation: int
@@ -170,7 +174,7 @@ decode_impression = msgspec.msgpack.Decoder(Impression).decode
 decode_flips = msgspec.msgpack.Decoder(BitChanges).decode
 decode_snapshot = msgspec.msgpack.Decoder(Snapshot).decode
 decode_feedback = msgspec.msgpack.Decoder(FeedbackHistory).decode
-decode_row = msgspec.msgpack.Decoder(int).decode
+decode_rows = msgspec.msgpack.Decoder(list[int]).decode
 
 
 def encode_positions(places: IntArray) -> bytes:

@@ -21,7 +21,7 @@ from .rules import Version
 from .stores import KIND_IMPRESSION, LogEntry, Store
 from .wire import Fairness, GroupFairness, ItemState, QueryState
 
-__all__ = ["export", "fairness", "query_state", "to_datetime"]
+__all__ = ["count_queries", "export", "fairness", "query_state", "to_datetime"]
 
 
 def to_datetime(time: int) -> datetime.datetime:
@@ -41,7 +41,7 @@ def observed_state(ledger: Ledger, version: Version, now: int) -> tuple[IntArray
     if not rows.size:
         return rows, np.zeros(0), np.zeros(0)
     q = ledger.view(Candidates.of(rows, ledger.priors[rows]), version, now, 1)
-    return rows, ledger.E[rows] * ledger.scale, q.R
+    return rows, ledger.counts.E[rows] * ledger.counts.scale, q.R
 
 
 def least_unfairness(ledger: Ledger, rows: IntArray, E: FloatArray, R: FloatArray) -> float:
@@ -53,9 +53,10 @@ def least_unfairness(ledger: Ledger, rows: IntArray, E: FloatArray, R: FloatArra
     """
     if rows.size < 2 or not E.any():
         return 0.0
-    by_rank = np.zeros(max(block.ranks for block in ledger.blocks.values()))
-    for block in ledger.blocks.values():
-        by_rank[: block.ranks] += block.F[rows].sum(axis=0) * (block.p * block.weight * ledger.scale)
+    counts = ledger.counts
+    by_rank = np.zeros(max(block.ranks for block in counts.blocks.values()))
+    for block in counts.blocks.values():
+        by_rank[: block.ranks] += block.F[rows].sum(axis=0) * (block.p * block.weight * counts.scale)
     scale = max(1.0, float(R.max()))
     data = Dataset(offsets=[0, rows.size], y=np.zeros(rows.size), R=R / scale)
     floor = fairness_floor(data, [1], np.sort(by_rank)[::-1][: rows.size])
@@ -116,6 +117,14 @@ def fairness(store: Store, now: int) -> Fairness:
     )  # fmt: skip
 
 
+def count_queries(store: Store) -> int:
+    """Count the queries, page by page."""
+    queries = last = 0
+    while numbers := store.numbers(last, 10_000):
+        queries, last = queries + len(numbers), numbers[-1]
+    return queries
+
+
 def export(store: Store) -> Iterator[bytes]:
     """Export everything as JSON lines: rules, then for each query its counts and the impressions still in its log."""
     repository = LedgerRepository(store)
@@ -127,6 +136,8 @@ def export(store: Store) -> Iterator[bytes]:
         after = store.base(ledger.number)
         while after < ledger.seq:
             with store.read_transaction():
+                if store.key_of(ledger.number) is None:
+                    break  # deleted meanwhile
                 page = list(islice(store.log(ledger.number, after, ledger.seq), PAGE_SIZE))
                 lines = [line(exported_impression(repository, ledger, entry)) + b"\n"
                          for entry in page if entry.kind == KIND_IMPRESSION]  # fmt: skip
@@ -153,7 +164,7 @@ def exported_items(ledger: Ledger) -> list[dict[str, Any]]:
             "counts": [
                 {"examination": block.examination, "since": block.bucket, "ranks": block.F[row].tolist(),
                  "clicks": int(block.C[row])}
-                for block in ledger.blocks.values()
+                for block in ledger.counts.blocks.values()
             ],
         }
         for row in range(ledger.rows) if row not in ledger.deleted

@@ -20,7 +20,7 @@ from .records import (
     decode_flips,
     decode_impression,
     decode_positions,
-    decode_row,
+    decode_rows,
     decode_snapshot,
 )
 from .rules import Rules, Version
@@ -135,8 +135,8 @@ class LedgerRepository:
         if key is None:
             raise StoreCorruptError(f"query {number} does not exist")
         ledger = self.empty(number, key)
-        ledger.base = self.store.base(number)
-        ledger.add_items(self.store.items(number))
+        ledger.base, ledger.revision, _ = self.store.head(number) or (0, 0, 0)
+        ledger.load_items(self.store.items(number))
         until = ledger.base if from_base else before.seq - 1 if before else None
         found = self.store.snapshot(number, until)
         if found is not None:
@@ -157,13 +157,13 @@ class LedgerRepository:
         version = self.versions[entry.version]
         if entry.kind == KIND_IMPRESSION:
             impression, candidates, version = self.impression(ledger, entry)
-            ledger.admit(candidates, impression.newcomer_exposure, version, entry.time)
+            ledger.admit(candidates, impression.reused, impression.newcomer_exposure, version, entry.time)
             rows = candidates.rows[decode_positions(impression.shown)]
             ledger.record_impression(entry.seq, entry.time, candidates, rows, impression.initial_bits(), version)
         elif entry.kind == KIND_FEEDBACK:
             ledger.record_feedback(entry.seq, entry.time, decode_flips(entry.body), version)
         else:
-            ledger.record_deletion(entry.seq, entry.time, decode_row(entry.body), version)
+            ledger.record_deletion(entry.seq, entry.time, decode_rows(entry.body), version)
 
     def impression(self, ledger: Ledger, entry: LogEntry) -> tuple[Impression, Candidates, Version]:
         """Decode an impression, its candidates and its version of the rules."""
@@ -204,7 +204,7 @@ class LedgerRepository:
     def repeat_decision(self, ledger: Ledger, entry: LogEntry) -> tuple[Decision, Candidates, Version]:
         """Repeat the decision of an impression on the ledger as it was before it."""
         impression, candidates, version = self.impression(ledger, entry)
-        ledger.admit(candidates, impression.newcomer_exposure, version, entry.time)
+        ledger.admit(candidates, impression.reused, impression.newcomer_exposure, version, entry.time)
         return self.decide(ledger, candidates, version, entry.time, impression.ranks), candidates, version
 
     def decide(self, ledger: Ledger, candidates: Candidates, version: Version, now: int, k: int) -> Decision:

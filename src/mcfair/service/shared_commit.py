@@ -19,7 +19,7 @@ from .wire import FeedbackResults
 __all__ = ["SharedGroupCommit"]
 
 OPTIMISTIC = {Engine.rank, Engine.feedback}
-READING = {Engine.query_state, Engine.explain, Engine.usage, Engine.active_policy, Engine.keys, Engine.now}
+READING = {Engine.query_state, Engine.explain, Engine.active_policy, Engine.keys, Engine.now}
 """Operations that are executed in batches, and those that keep no other instance waiting."""
 
 ATTEMPTS = 10

@@ -36,10 +36,11 @@ def verify(store: Store, progress: Progress = lambda done: None) -> list[str]:
     repository = LedgerRepository(store)
     for number in repository.numbers():
         try:
-            faults += [f"query {number}: {fault}" for fault in QueryVerification(repository, number).faults()]
+            found = QueryVerification(repository, number).faults()
         except (StoreError, *UNREADABLE) as error:
-            if store.key_of(number) is not None:  # otherwise it was deleted meanwhile
-                faults.append(f"query {number}: {error}")
+            found = [str(error)]
+        if found and store.key_of(number) is not None:  # otherwise it was deleted meanwhile
+            faults += [f"query {number}: {fault}" for fault in found]
         progress(number)
     return faults
 
@@ -118,10 +119,11 @@ class QueryVerification:
         outside += [seq for seq, _ in self.store.snapshots(self.number, -1, base - 1)]
         if outside:
             self.found.append(f"the snapshot at entry {outside[0]} is outside the log")
-        if any((block.F < 0).any() or (block.C < 0).any() for block in ledger.blocks.values()):
+        if any((block.F < 0).any() or (block.C < 0).any() for block in ledger.counts.blocks.values()):
             self.found.append("a counter is negative")
-        if ledger.rows > len(ledger.ids):
-            self.found.append(f"the ledger has {ledger.rows} rows, but {len(ledger.ids)} items are stored")
+        rows = {row for row, item, _ in self.store.items(self.number) if item is not None}
+        if wrong := rows ^ (set(range(ledger.rows)) - ledger.deleted):
+            self.found.append(f"row {min(wrong)} has an item in the log, or in the table of items, but not in both")
 
 
 def differ(a: Snapshot, b: Snapshot) -> bool:
@@ -143,7 +145,8 @@ def replay(store: Store, progress: Progress = lambda done: None) -> tuple[int, i
         except StoreError:
             if store.key_of(number) is not None:
                 raise
-        else:  # otherwise it was deleted meanwhile
+            continue
+        if not found or store.key_of(number) is not None:  # otherwise it was deleted meanwhile
             lists += more
             faults += [f"query {number}: {fault}" for fault in found]
             queries += 1

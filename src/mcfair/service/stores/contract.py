@@ -62,7 +62,7 @@ def check_transactions(store: Store) -> None:
     store.add_query(b"two")
     store.append(first, entry(2))
     store.set_bits(first, 1, b"bits")
-    store.add_items(first, 0, [("a", None)])
+    store.add_items(first, [(0, "a", None)])
     assert store.changes > before, "`changes` does not count rows that were written"
     assert store.find_query(b"two") is not None, "the writer does not read its own uncommitted rows"
     store.rollback()
@@ -93,7 +93,7 @@ def check_readers(store: Store) -> None:
             assert len(reader.numbers(0, 9)) == 1, "the state changes within a read transaction"
     with store.reader() as reader:
         assert len(reader.numbers(0, 9)) == 2, "a new reader does not see a committed row"
-    assert store.head(store.numbers(0, 1)[0]) == (0, 0), "a query without a log has another end"
+    assert store.head(store.numbers(0, 1)[0]) == (0, 0, 0), "a query without a log has another end"
     store.begin()
     with store.read_transaction():
         number = store.add_query(b"three")
@@ -111,38 +111,88 @@ def check_queries(store: Store) -> None:
     assert pages == [numbers[:3], numbers[3:], []], "paging through queries skips or repeats some"
     for number in numbers:
         store.append(number, entry(1))
-        store.add_items(number, 0, [("a", None)])
+        store.add_items(number, [(0, "a", None)])
     store.delete_query(numbers[3])
-    assert store.find_query(b"3") is None, "a deleted query is found"
-    left = [store.key_of(numbers[3]), store.entry(numbers[3], 1), store.items(numbers[3])]
-    assert left == [None, None, []], "deleting a query leaves some of its rows"
+    assert [store.find_query(b"3"), store.key_of(numbers[3])] == [None, None], "a deleted query is found"
+    assert store.rows_of_item("a", 0, 9)[-1][0] == numbers[2], "an item of a deleted query is found"
+    assert store.count_item("a") == 3, "an item of a deleted query is counted"
     assert store.find_query(b"2") == numbers[2], "deleting a query deletes another one"
-    assert store.add_query(b"3") > numbers[3], "the number of a deleted query is reused"
-    assert store.reset() == 4, "reset does not count the queries"
-    assert store.numbers(0, 9) == [], "reset leaves queries"
-    assert store.add_query(b"new") > numbers[3] + 1, "reset reuses numbers"
+    again = store.add_query(b"3")
+    assert again > numbers[3], "the number of a deleted query is reused"
+    store.reset()
+    gone = [store.numbers(0, 9), store.find_query(b"2"), store.key_of(again), store.rows_of_item("a", 0, 9)]
+    assert gone == [[], None, None, []], "reset leaves queries"
+    new = store.add_query(b"2")
+    assert new > again, "reset reuses numbers"
+    assert [store.find_query(b"2"), store.numbers(0, 9)] == [new, [new]], "a query added after a reset is not found"
     store.commit()
-    refused(store, lambda: store.add_query(b"new"), "a query id that exists")
+    refused(store, lambda: store.add_query(b"2"), "a query id that exists")
+
+
+def check_purge(store: Store) -> None:
+    """Check that the rows of deleted queries, and no others, are deleted in bounded steps."""
+    store.begin()
+    numbers = [store.add_query(b"%d" % i) for i in range(5)]
+    for number in numbers:
+        for seq in range(1, MANY):
+            store.append(number, entry(seq))
+        store.add_items(number, [(0, "a", None), (1, "b", None)])
+        store.add_candidates(number, 1, 2, b"")
+        store.add_snapshot(number, 1, 0, b"")
+        store.compact(number, 1, 0, 0)
+    store.delete_query(numbers[3])
+    store.delete_query(numbers[0])
+    store.commit()
+    store.begin()
+    purge_all(store)
+    for number in numbers:
+        deleted = number in (numbers[0], numbers[3])
+        rows = [len(list(store.log(number, 0))), len(store.items(number)), store.base(number)]
+        assert rows == ([0, 0, 0] if deleted else [MANY - 1, 2, 1]), "purge leaves rows, or deletes those of others"
+    store.reset()
+    new = store.add_query(b"0")
+    store.append(new, entry(1))
+    before = store.usage()
+    assert before[:4] == (1, 0, 1, 0), "rows of deleted queries are counted as those of others"
+    assert before.deleting == 0 or before.deleting > 3 * MANY, "rows of deleted queries are not counted"
+    purge_all(store)
+    assert [store.find_query(b"0"), store.usage().deleting] == [new, 0], "purge after a reset deletes the wrong rows"
+    assert store.entry(new, 1) == entry(1), "purge after a reset deletes the wrong rows"
+    store.commit()
+
+
+def purge_all(store: Store) -> None:
+    """Purge until nothing is left; check that no step exceeds its limit."""
+    deleted = 1
+    while deleted:
+        before = store.changes
+        deleted = store.purge(100)
+        assert max(deleted, store.changes - before) <= 100, "purge deletes more rows than its limit"
 
 
 def check_items(store: Store) -> None:
     """Check the items of queries, their groups and their erasure."""
-    items = [(f"item {i}", "G" if i % 3 else None) for i in range(MANY)]
+    items = [(i, f"item {i}", "G" if i % 3 else None) for i in range(MANY)]
     store.begin()
     p, q = store.add_query(b"p"), store.add_query(b"q")
-    store.add_items(p, 0, items)
-    store.add_items(q, 0, [("item 7", None)])
-    store.add_items(p, MANY, [("last", None)])
-    assert store.items(p) == [*items, ("last", None)], "items are not returned in the order of their rows"
+    store.add_items(p, [(MANY, "last", None)])
+    store.add_items(p, items)
+    store.add_items(q, [(0, "item 7", None)])
+    assert store.items(p) == [*items, (MANY, "last", None)], "items are not returned in the order of their rows"
     assert store.rows_of_item("item 7", 0, 9) == [(p, 7), (q, 0)], "the rows of an item are not found"
     pages = [store.rows_of_item("item 7", 0, 1), store.rows_of_item("item 7", p, 1)]
     assert pages == [[(p, 7)], [(q, 0)]], "paging through the rows of an item skips or repeats some"
     assert [store.count_item("item 7"), store.count_item("stranger")] == [2, 0], "the rows of an item are not counted"
     store.set_group(p, 7, "H")
-    assert store.items(p)[7] == ("item 7", "H"), "the group of an item is not set"
-    store.erase_item(p, 7)
-    assert store.items(p)[7] == (None, None), "an erased item keeps its id or group"
+    assert store.items(p)[7] == (7, "item 7", "H"), "the group of an item is not set"
+    store.erase_item(p, 7, 3)
+    store.erase_item(p, 5, 4)
+    assert store.items(p)[7] == (7, None, None), "an erased item keeps its id or group"
     assert store.rows_of_item("item 7", 0, 9) == [(q, 0)], "an erased item is found"
+    assert [store.free_rows(p, 2), store.free_rows(p, 3)] == [[], [7]], "a row is freed too early, or not at all"
+    assert [row for row, _, _ in store.items(p)[4:8]] == [4, 5, 6, 8], "a free row is returned"
+    store.add_items(p, [(7, "new", None)])
+    assert [store.free_rows(p, 9), store.items(p)[6]] == [[5], (7, "new", None)], "a free row cannot be used again"
     store.commit()
 
 
@@ -151,7 +201,7 @@ def check_deletions(store: Store) -> None:
     store.begin()
     p, q = store.add_query(b"p"), store.add_query(b"q")
     for number in (p, q):
-        store.add_items(number, 0, [("a", None)])
+        store.add_items(number, [(0, "a", None)])
     first, second = store.add_deletion("a"), store.add_deletion("b")
     store.advance_deletion(first, p)
     assert store.deletions() == [(first, "a", p), (second, "b", 0)], "the progress of a deletion is not kept"
@@ -209,7 +259,8 @@ def check_compaction(store: Store) -> None:
     young = entry(1).time - 1
     assert store.compact(number, 4, young, 9) == 0, "compaction deletes entries that are too young"
     assert store.base(number) == 4, "compaction does not set the base"
-    assert store.head(number) == (4, 6), "the end of a log is not as written"
+    head = store.head(number)
+    assert head is not None and (head[0], head[2]) == (4, 6), "the end of a log is not as written"
     steps = [store.compact(number, 4, young + 1_000_000, 3) for _ in range(2)]
     assert steps == [3, 4], "compaction does not delete the log in bounded steps"
     assert [each.seq for each in store.log(number, 0)] == [5, 6], "compaction does not delete the log up to the base"
@@ -267,8 +318,8 @@ def check_usage(store: Store) -> None:
     """Check the counts of what is stored."""
     store.begin()
     number = store.add_query(b"q")
-    store.add_items(number, 0, [("a", None), ("b", None)])
-    store.erase_item(number, 0)
+    store.add_items(number, [(0, "a", None), (1, "b", None)])
+    store.erase_item(number, 0, 1)
     for seq, kind in enumerate((KIND_IMPRESSION, KIND_FEEDBACK, KIND_IMPRESSION), start=1):
         store.append(number, entry(seq, kind))
     store.add_snapshot(number, 2, 0, b"")
@@ -292,5 +343,5 @@ def refused(store: Store, write: Callable[[], object], what: str) -> None:
 
 CHECKS = (
     check_transactions, check_readers, check_queries, check_items, check_deletions, check_log, check_compaction,
-    check_requests, check_settings, check_usage,
+    check_requests, check_settings, check_usage, check_purge,
 )  # fmt: skip

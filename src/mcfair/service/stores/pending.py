@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .store import LogEntry
@@ -15,17 +15,17 @@ Row = tuple[Any, ...]
 class PendingWrites:
     """The uncommitted writes to one query.
 
-    `key` is the id of a query that is new. `base` is the base that the appended entries rely on, and `assumed_new` are
-    the idempotency keys that they assume to be unused: both are checked when the first entry is written. A snapshot
-    that is None is deleted.
+    `key` is the id of a query that is new. `revision` is the one that the appended entries rely on, and `assumed_new`
+    are the idempotency keys that they assume to be unused: both are checked when the first entry is written. Items are
+    (id, group, entry that erased them). A snapshot that is None is deleted.
     """
 
     def __init__(self, number: int, key: bytes | None = None) -> None:
         self.number, self.key = number, key
-        self.base: int | None = None
+        self.revision: int | None = None
         self.entries: list[LogEntry] = []
         self.bits: dict[int, bytes] = {}
-        self.items: dict[int, tuple[bytes | None, bytes | None]] = {}
+        self.items: dict[int, tuple[bytes | None, bytes | None, int | None]] = {}
         self.groups: dict[int, bytes | None] = {}
         self.candidates: dict[int, tuple[int, bytes]] = {}
         self.snapshots: dict[int, tuple[int, bytes] | None] = {}
@@ -45,13 +45,13 @@ class PendingWrites:
     def set_group(self, row: int, group: bytes | None) -> None:
         """Set the group of an item, stored or pending."""
         if row in self.items:
-            self.items[row] = self.items[row][0], group
+            self.items[row] = self.items[row][0], group, None
         else:
             self.groups[row] = group
 
-    def set_item(self, row: int, id: bytes | None, group: bytes | None) -> None:
+    def set_item(self, row: int, id: bytes | None, group: bytes | None, erased: int | None = None) -> None:
         """Set the id and the group of a row."""
-        self.items[row] = id, group
+        self.items[row] = id, group, erased
         self.groups.pop(row, None)
 
     # --- reading -----------------------------------------------------------------------------------------------------
@@ -70,19 +70,19 @@ class PendingWrites:
         bits = self.bits.get(entry.seq)
         return entry if bits is None else entry._replace(bits=bits)
 
-    def current_items(self, stored: Sequence[tuple[bytes | None, bytes | None]]) -> list[Row]:
-        """Return the stored rows of items with the pending changes."""
-        rows: dict[int, Row] = dict(enumerate(stored))
+    def current_items(self, stored: Iterable[Row]) -> list[Row]:
+        """Return the stored rows of items, (row, id, group), with the pending changes."""
+        rows = {row: (id, group) for row, id, group in stored}
         rows.update({row: (rows[row][0], group) for row, group in self.groups.items()})
-        rows.update(self.items)
-        return [rows[row] for row in sorted(rows)]
+        rows.update({row: (id, group) for row, (id, group, _) in self.items.items()})
+        return [(row, *rows[row]) for row in sorted(rows)]
 
     # --- rows to write, each with the query's number first -----------------------------------------------------------
 
     def claim(self) -> Iterator[Row]:
-        """Iterate over the first entry, with the base that it relies on (-1 for any)."""
+        """Iterate over the first entry, with the revision that it relies on (-1 for any)."""
         for entry in self.entries[:1]:
-            yield (self.number, *entry, -1 if self.base is None else self.base)
+            yield (self.number, *entry, -1 if self.revision is None else self.revision)
 
     def rest(self) -> Iterable[Row]:
         """Iterate over the entries after the first."""

@@ -52,8 +52,8 @@ WITH used AS (
 INSERT INTO log
 SELECT c.query, c.seq, c.time, c.kind, c.version, c.candidates, c.body, c.bits
 FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::smallint[], %s::bigint[], %s::bigint[], %s::bytea[],
-            %s::bytea[], %s::bigint[]) AS c (query, seq, time, kind, version, candidates, body, bits, base)
-JOIN queries q ON q.number = c.query AND (c.base = -1 OR q.base = c.base)
+            %s::bytea[], %s::bigint[]) AS c (query, seq, time, kind, version, candidates, body, bits, revision)
+JOIN queries q ON q.number = c.query AND (c.revision = -1 OR q.revision = c.revision)
 WHERE (SELECT number FROM generation) = %s AND c.query NOT IN (SELECT query FROM used)
 AND (c.seq = q.base + 1 OR EXISTS (SELECT 1 FROM log p WHERE p.query = c.query AND p.seq = c.seq - 1))
 ORDER BY c.query FOR KEY SHARE OF q
@@ -65,8 +65,10 @@ INSERT INTO log SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %
                                      %s::bigint[], %s::bytea[], %s::bytea[])"""
 
 TABLES = {
-    "items": """INSERT INTO items SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[], %s::bytea[])
-                ON CONFLICT (query, row) DO UPDATE SET id = EXCLUDED.id, grp = EXCLUDED.grp""",
+    "items": """INSERT INTO items SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[], %s::bytea[],
+                                                       %s::bigint[])
+                ON CONFLICT (query, row) DO UPDATE
+                SET id = EXCLUDED.id, grp = EXCLUDED.grp, erased = EXCLUDED.erased""",
     "groups": """UPDATE items SET grp = new.grp FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[])
                  AS new (query, row, grp) WHERE items.query = new.query AND items.row = new.row""",
     "bits": """UPDATE log SET bits = new.bits FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[])
@@ -421,11 +423,11 @@ class PostgresStore(PostgresRows):
         self.changes += 1
         return number
 
-    def append(self, number: int, entry: LogEntry, base: int | None = None) -> None:
+    def append(self, number: int, entry: LogEntry, revision: int | None = None) -> None:
         """See `Store`."""
         pending = self.pending_of(number)
         if not pending.entries:
-            pending.base = base
+            pending.revision = revision
         pending.entries.append(entry)
         self.changes += 1
 
@@ -434,10 +436,10 @@ class PostgresStore(PostgresRows):
         self.pending_of(number).set_bits(seq, bits)
         self.changes += 1
 
-    def add_items(self, number: int, first: int, items: Sequence[tuple[str, str | None]]) -> None:
+    def add_items(self, number: int, items: Sequence[tuple[int, str, str | None]]) -> None:
         """See `Store`."""
         pending = self.pending_of(number)
-        for row, (id, group) in enumerate(items, first):
+        for row, id, group in items:
             pending.set_item(row, id.encode(), None if group is None else group.encode())
         self.changes += len(items)
 
@@ -446,9 +448,9 @@ class PostgresStore(PostgresRows):
         self.pending_of(number).set_group(row, None if group is None else group.encode())
         self.changes += 1
 
-    def erase_item(self, number: int, row: int) -> None:
+    def erase_item(self, number: int, row: int, seq: int) -> None:
         """See `Store`."""
-        self.pending_of(number).set_item(row, None, None)
+        self.pending_of(number).set_item(row, None, None, seq)
         self.changes += 1
 
     def exempt(self, deletion: int, number: int) -> None:

@@ -13,7 +13,7 @@ import re
 import secrets
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,11 @@ CREATE TABLE keys (id TEXT PRIMARY KEY, digest BLOB NOT NULL, name TEXT NOT NULL
                    created INTEGER NOT NULL, revoked INTEGER) WITHOUT ROWID;
 CREATE TABLE queries (number INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB NOT NULL UNIQUE,
                       base INTEGER NOT NULL DEFAULT 0);
-CREATE TABLE items (query INTEGER NOT NULL, row INTEGER NOT NULL, id TEXT, grp TEXT, PRIMARY KEY (query, row))
-    WITHOUT ROWID;
+CREATE TABLE orphans (low INTEGER PRIMARY KEY, high INTEGER NOT NULL);
+CREATE TABLE items (query INTEGER NOT NULL, row INTEGER NOT NULL, id TEXT, grp TEXT, erased INTEGER,
+                    PRIMARY KEY (query, row)) WITHOUT ROWID;
 CREATE INDEX items_by_id ON items (id) WHERE id IS NOT NULL;
+CREATE INDEX items_by_erasure ON items (query, erased) WHERE erased IS NOT NULL;
 CREATE TABLE deletions (number INTEGER PRIMARY KEY AUTOINCREMENT, item TEXT NOT NULL, cursor INTEGER NOT NULL);
 CREATE TABLE exemptions (deletion INTEGER NOT NULL, query INTEGER NOT NULL, PRIMARY KEY (deletion, query))
     WITHOUT ROWID;
@@ -64,13 +66,25 @@ CREATE TABLE requests (number INTEGER PRIMARY KEY, query INTEGER NOT NULL, key B
                        seq INTEGER NOT NULL, time INTEGER NOT NULL, UNIQUE (query, key));
 """
 
-QUERY_TABLES = ("items", "log", "candidates", "snapshots", "requests")
+QUERY_TABLES = {
+    "log": ("query, seq", 1), "candidates": ("query, number", 16), "snapshots": ("query, seq", 16),
+    "items": ("query, row", 1), "queries": ("number", 1),
+}  # fmt: skip
+"""Tables with rows of queries, in the order in which they are purged: their primary keys, and how large their rows are.
+Idempotency keys are digests; those of a deleted query expire like all others."""
+
+NEWEST_DELETED = "coalesce((SELECT high FROM orphans WHERE low = 0), 0)"
+"""The last number that a reset deleted: queries up to it do not exist, even if their rows are still stored."""
+
+COUNTED_ROWS = 10_000
+"""Rows that one statement counts."""
 
 MIGRATIONS: dict[int, str] = {}
 """SQL that migrates each schema version to the next."""
 
 INSERT_ITEMS = {
-    rows: "INSERT INTO items VALUES " + ", ".join(f"(?1, ?2 + {i}, ?{2 * i + 3}, ?{2 * i + 4})" for i in range(rows))
+    rows: "INSERT INTO items VALUES "
+    + ", ".join(f"(?1, ?{i}, ?{i + 1}, ?{i + 2}, NULL)" for i in range(2, 3 * rows, 3))
     for rows in (50, 10, 1)
 }
 """INSERT statements by number of rows: executing a statement costs more than a row, so rows are inserted in bulk."""
@@ -423,57 +437,101 @@ class SQLiteStore:
 
     def usage(self) -> StoredCounts:
         """See `Store`."""
-        count = "SELECT count(*) FROM "
+        live, last = [], 0
+        for low, high in self.db.execute("SELECT low, high FROM orphans ORDER BY low").fetchall():
+            live.append((last, max(last, low)))
+            last = max(last, high)
+        live.append((last, 2**62))
+        deleted = [(before[1], after[0]) for before, after in pairwise(live)]
+        impressions, entries = self.count("log", live, "sum(kind = 0)", "count(*)")
+        under_deletion = sum(self.count_item(each.item) for each in self.deletions())
         return StoredCounts(
-            queries=self.number(count + "queries"),
-            items=self.number(count + "items WHERE id IS NOT NULL"),
-            impressions=self.number(count + "log WHERE kind = 0"),
-            events=self.number(count + "log WHERE kind = 1"),
-            snapshots=self.number(count + "snapshots"),
+            queries=self.count("queries", live)[0],
+            items=self.count("items", live, "count(id)")[0],
+            impressions=impressions,
+            events=entries - impressions,
+            snapshots=self.count("snapshots", live)[0],
+            deleting=under_deletion + sum(self.count(table, deleted)[0] for table in QUERY_TABLES),
             bytes=self.number("PRAGMA page_count") * self.number("PRAGMA page_size")
             + (wal.stat().st_size if self.path and (wal := beside(self.path, "-wal")).exists() else 0),
         )
+
+    def count(self, table: str, ranges: list[tuple[int, int]], *what: str) -> list[int]:
+        """Sum aggregates, by default the number of rows, over the rows of queries with `low < number <= high`."""
+        columns, _ = QUERY_TABLES[table]
+        key = "(?, ?)" if "," in columns else "(?)"
+        after = f"FROM {table} WHERE ({columns}) > {key}"
+        page_end = f"SELECT {columns} {after} ORDER BY {columns} LIMIT 1 OFFSET {COUNTED_ROWS - 1}"
+        totals = f"SELECT {', '.join(what or ['count(*)'])} {after} AND ({columns}) <= {key}"
+        sums = [0] * max(1, len(what))
+        for low, high in ranges:
+            start, last = ((number, 2**62)[: key.count("?")] for number in (low, high))
+            while start < last:
+                end = min(self.db.execute(page_end, start).fetchone() or last, last)
+                page = self.db.execute(totals, (*start, *end)).fetchone()
+                sums = [total + (more or 0) for total, more in zip(sums, page, strict=True)]
+                start = end
+        return sums
 
     # --- queries and items -------------------------------------------------------------------------------------------
 
     def find_query(self, key: bytes) -> int | None:
         """See `Store`."""
-        return self.number("SELECT number FROM queries WHERE key = ?", key) or None
+        return self.number(f"SELECT number FROM queries WHERE key = ? AND number > {NEWEST_DELETED}", key) or None
 
     def key_of(self, number: int) -> bytes | None:
         """See `Store`."""
-        return self.one("SELECT key FROM queries WHERE number = ?", number)  # type: ignore[return-value]
+        sql = f"SELECT key FROM queries WHERE number = ? AND number > {NEWEST_DELETED}"
+        return self.one(sql, number)  # type: ignore[return-value]
 
-    def head(self, number: int) -> tuple[int, int] | None:
+    def head(self, number: int) -> tuple[int, int, int] | None:
         """See `Store`."""
-        sql = "SELECT base, max(base, ifnull((SELECT max(seq) FROM log WHERE query = ?1), 0)) FROM queries WHERE number = ?1"
+        last = "ifnull((SELECT max(seq) FROM log WHERE query = ?1), 0)"
+        sql = f"SELECT base, 0, max(base, {last}) FROM queries WHERE number = ?1 AND number > {NEWEST_DELETED}"
         return self.db.execute(sql, (number,)).fetchone()  # type: ignore[no-any-return]
 
     def add_query(self, key: bytes) -> int:
         """See `Store`."""
+        self.db.execute(f"DELETE FROM queries WHERE key = ? AND number <= {NEWEST_DELETED}", (key,))
         return int(self.db.execute("INSERT INTO queries (key) VALUES (?)", (key,)).lastrowid or 0)
 
     def numbers(self, after: int, limit: int) -> list[int]:
         """See `Store`."""
-        sql = "SELECT number FROM queries WHERE number > ? ORDER BY number LIMIT ?"
+        sql = f"SELECT number FROM queries WHERE number > max(?, {NEWEST_DELETED}) ORDER BY number LIMIT ?"
         return [row[0] for row in self.db.execute(sql, (after, limit))]
 
     def delete_query(self, number: int) -> None:
         """See `Store`."""
-        for table in QUERY_TABLES:
-            self.db.execute(f"DELETE FROM {table} WHERE query = ?", (number,))
         self.db.execute("DELETE FROM queries WHERE number = ?", (number,))
+        self.db.execute("INSERT OR IGNORE INTO orphans VALUES (?, ?)", (number - 1, number))
 
-    def items(self, number: int) -> list[tuple[str | None, str | None]]:
+    def reset(self) -> None:
         """See `Store`."""
-        return self.db.execute("SELECT id, grp FROM items WHERE query = ? ORDER BY row", (number,)).fetchall()
+        self.db.execute("INSERT OR REPLACE INTO orphans SELECT 0, max(number) FROM queries HAVING max(number) > 0")
 
-    def add_items(self, number: int, first: int, items: Sequence[tuple[str, str | None]]) -> None:
+    def purge(self, limit: int) -> int:
+        """See `Store`. Long rows count more: deleting one touches every page of it."""
+        found = self.db.execute("SELECT low, high FROM orphans LIMIT 1").fetchone()
+        if found is None:
+            return 0
+        for table, (columns, size) in QUERY_TABLES.items():
+            number = columns.split(",")[0]
+            first = f"SELECT {columns} FROM {table} WHERE {number} > ? AND {number} <= ? ORDER BY {columns} LIMIT ?"
+            sql = f"DELETE FROM {table} WHERE ({columns}) IN ({first})"
+            if deleted := self.db.execute(sql, (*found, max(1, limit // size))).rowcount:
+                return deleted
+        return self.db.execute("DELETE FROM orphans WHERE low = ?", (found[0],)).rowcount
+
+    def items(self, number: int) -> list[tuple[int, str | None, str | None]]:
+        """See `Store`."""
+        return self.db.execute("SELECT row, id, grp FROM items WHERE query = ? ORDER BY row", (number,)).fetchall()
+
+    def add_items(self, number: int, items: Sequence[tuple[int, str, str | None]]) -> None:
         """See `Store`."""
         done = 0
         for rows, sql in INSERT_ITEMS.items():
             while len(items) - done >= rows:
-                self.db.execute(sql, (number, first + done, *chain.from_iterable(items[done : done + rows])))
+                self.db.execute(sql, (number, *chain.from_iterable(items[done : done + rows])))
                 done += rows
 
     def set_group(self, number: int, row: int, group: str | None) -> None:
@@ -482,14 +540,17 @@ class SQLiteStore:
 
     def rows_of_item(self, item: str, after: int, limit: int, deletion: int = 0) -> list[tuple[int, int]]:
         """See `Store`."""
-        sql = """SELECT query, row FROM items WHERE id = ?1 AND query > ?2 AND NOT EXISTS (
-                     SELECT 1 FROM exemptions WHERE deletion = ?4 AND exemptions.query = items.query)
-                 ORDER BY query LIMIT ?3"""
+        sql = f"""SELECT query, row FROM items WHERE id = ?1 AND query > max(?2, {NEWEST_DELETED})
+                      AND EXISTS (SELECT 1 FROM queries WHERE number = items.query) AND NOT EXISTS (
+                          SELECT 1 FROM exemptions WHERE deletion = ?4 AND exemptions.query = items.query)
+                  ORDER BY query LIMIT ?3"""
         return self.db.execute(sql, (item, after, limit, deletion)).fetchall()
 
     def count_item(self, item: str) -> int:
         """See `Store`."""
-        return self.number("SELECT count(*) FROM items WHERE id = ?", item)
+        sql = f"""SELECT count(*) FROM items WHERE id = ? AND query > {NEWEST_DELETED}
+                  AND EXISTS (SELECT 1 FROM queries WHERE number = items.query)"""
+        return self.number(sql, item)
 
     def deletions(self) -> list[StoredDeletion]:
         """See `Store`."""
@@ -516,13 +577,19 @@ class SQLiteStore:
         self.db.execute("DELETE FROM deletions WHERE number = ?", (deletion,))
         self.db.execute("DELETE FROM exemptions WHERE deletion = ?", (deletion,))
 
-    def erase_item(self, number: int, row: int) -> None:
+    def erase_item(self, number: int, row: int, seq: int) -> None:
         """See `Store`."""
-        self.db.execute("UPDATE items SET id = NULL, grp = NULL WHERE query = ? AND row = ?", (number, row))
+        sql = "UPDATE items SET id = NULL, grp = NULL, erased = ? WHERE query = ? AND row = ?"
+        self.db.execute(sql, (seq, number, row))
+
+    def free_rows(self, number: int, until: int) -> list[int]:
+        """See `Store`."""
+        sql = "DELETE FROM items WHERE query = ? AND erased <= ? RETURNING row"
+        return [row[0] for row in self.db.execute(sql, (number, until)).fetchall()]
 
     # --- log, candidates, snapshots ----------------------------------------------------------------------------------
 
-    def append(self, number: int, entry: LogEntry, base: int | None = None) -> None:
+    def append(self, number: int, entry: LogEntry, revision: int | None = None) -> None:
         """See `Store`."""
         self.db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (number, *entry))
 
@@ -647,10 +714,3 @@ class SQLiteStore:
         first = "FROM requests ORDER BY number LIMIT 2000"
         self.db.execute(f"DELETE FROM requests WHERE time < ? AND number IN (SELECT number {first})", (before,))
         return self.one(f"SELECT min(time) FROM (SELECT time {first})")  # type: ignore[return-value]
-
-    def reset(self) -> int:
-        """See `Store`."""
-        queries = self.number("SELECT count(*) FROM queries")
-        for table in (*QUERY_TABLES, "queries"):
-            self.db.execute(f"DELETE FROM {table}")
-        return queries

@@ -57,13 +57,18 @@ class StoredDeletion(NamedTuple):
 
 
 class StoredCounts(NamedTuple):
-    """Numbers of stored rows, and the size of the storage in bytes."""
+    """Numbers of stored rows, and the size of the storage in bytes.
+
+    `deleting` counts the rows that deletions under way have yet to delete; the other numbers are those of queries that
+    exist.
+    """
 
     queries: int
     items: int
     impressions: int
     events: int
     snapshots: int
+    deleting: int
     bytes: int
 
 
@@ -151,9 +156,10 @@ class Store(Protocol):
         """Check the integrity of the storage itself; return the faults found."""
 
     def usage(self) -> StoredCounts:
-        """Count what is stored."""
+        """Count what is stored, page by page: no transaction lasts longer than a page."""
 
-    # Queries and their items.
+    # Queries and their items. A query is deleted in constant time, and `purge` deletes its rows later. Until then reads
+    # by its number may return them; find_query, key_of, numbers, rows_of_item and count_item treat it as gone.
 
     def find_query(self, key: bytes) -> int | None:
         """Return the number of a query id."""
@@ -161,8 +167,11 @@ class Store(Protocol):
     def key_of(self, number: int) -> bytes | None:
         """Return the id of a query number."""
 
-    def head(self, number: int) -> tuple[int, int] | None:
-        """Return the base of a query and the last sequence number of its log; None if there is no such query."""
+    def head(self, number: int) -> tuple[int, int, int] | None:
+        """Return the base of a query, its revision and the last sequence number of its log; None if it does not exist.
+
+        The revision of a query in a shared store changes with every compaction.
+        """
 
     def add_query(self, key: bytes) -> int:
         """Add a query; return its number, which is never reused."""
@@ -171,13 +180,23 @@ class Store(Protocol):
         """Return up to `limit` query numbers above `after`, ascending."""
 
     def delete_query(self, number: int) -> None:
-        """Delete a query and its data."""
+        """Delete a query, so that its id is free; `purge` deletes its rows."""
 
-    def items(self, number: int) -> list[tuple[str | None, str | None]]:
-        """Return id and group of each row of a query; both are None for a deleted item."""
+    def reset(self) -> None:
+        """Delete every query that exists now; `purge` deletes their rows."""
 
-    def add_items(self, number: int, first: int, items: Sequence[tuple[str, str | None]]) -> None:
-        """Add ids and groups of a query's rows from `first` on."""
+    def purge(self, limit: int) -> int:
+        """Delete up to `limit` rows of deleted queries; return the number of rows deleted, 0 if none was left.
+
+        The log of a query is deleted before anything that its entries refer to. The work does not depend on the number
+        of rows that are left.
+        """
+
+    def items(self, number: int) -> list[tuple[int, str | None, str | None]]:
+        """Return the rows of a query in order, with id and group; both are None for an erased item."""
+
+    def add_items(self, number: int, items: Sequence[tuple[int, str, str | None]]) -> None:
+        """Add rows of a query, with id and group."""
 
     def set_group(self, number: int, row: int, group: str | None) -> None:
         """Set the group of an item."""
@@ -191,8 +210,14 @@ class Store(Protocol):
     def count_item(self, item: str) -> int:
         """Return the number of queries that have an item."""
 
-    def erase_item(self, number: int, row: int) -> None:
-        """Erase the id and the group of a row."""
+    def erase_item(self, number: int, row: int, seq: int) -> None:
+        """Erase the id and the group of a row, because of the log entry `seq`."""
+
+    def free_rows(self, number: int, until: int) -> list[int]:
+        """Delete the rows of a query that were erased because of log entries up to `until`; return them.
+
+        The work does not depend on the number of other rows.
+        """
 
     # Deletions of items that are under way.
 
@@ -216,11 +241,11 @@ class Store(Protocol):
 
     # The log of a query, its candidate sets and its snapshots.
 
-    def append(self, number: int, entry: LogEntry, base: int | None = None) -> None:
+    def append(self, number: int, entry: LogEntry, revision: int | None = None) -> None:
         """Append an entry to the log of a query.
 
-        In a shared store, the query loses if its base is not the given one: the candidate sets that the entry refers to
-        may have been deleted.
+        In a shared store, the query loses if its revision is not the given one: the candidate sets that the entry
+        refers to may have been deleted.
         """
 
     def set_bits(self, number: int, seq: int, bits: bytes) -> None:
@@ -300,6 +325,3 @@ class Store(Protocol):
 
     def expire_requests(self, before: int) -> int | None:
         """Delete a bounded number of the oldest requests; return the time of the oldest one left, if any."""
-
-    def reset(self) -> int:
-        """Delete every query; return how many there were."""

@@ -189,7 +189,7 @@ class Operations:
     @route("GET", "/v1/usage", "Reading", "read", response=wire.Usage)
     async def usage(self) -> wire.Usage:
         """Return the amount of stored data."""
-        return await self.ranker.executor.submit_async(Engine.usage)
+        return await asyncio.to_thread(self.ranker.usage)
 
     # rules
 
@@ -262,7 +262,7 @@ class Operations:
     )
     async def reset(self, body: wire.ResetRequest) -> wire.DeletionCount:
         """Delete every query, item and impression; API keys and rules stay."""
-        return wire.DeletionCount(await self.ranker.executor.submit_async(Engine.reset))
+        return wire.DeletionCount(await asyncio.to_thread(self.ranker.reset))
 
     # keys
 

@@ -205,6 +205,7 @@ class Usage(ResponseBody, kw_only=True):
     impressions: Annotated[int, about("number of impressions that have not expired")]
     events: Annotated[int, about("number of other log entries")]
     snapshots: Annotated[int, about("number of snapshots of queries")]
+    deleting: Annotated[int, about("number of rows that deletions under way have yet to delete")]
     bytes: Annotated[int, about("size of the store, in bytes")]
 
 
