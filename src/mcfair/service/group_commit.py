@@ -4,10 +4,10 @@ Any thread may submit operations. One thread, the writer, uses the engine and th
 executes what is queued as one batch in one transaction, and resolves the futures after the commit: nothing is
 acknowledged before it is durable.
 
-An event loop that is attached hands over the operations of one iteration together, and waits for the writer. That
-seems wasteful, but both threads compete for Python's global interpreter lock, and a writer that competes with a busy
-loop for it takes several times as long. The wait is bounded: if a disk hangs, the loop goes on, and the writer calls
-back later. While commits are slow, the loop waits for the execution of a batch only.
+An event loop that is attached hands over the operations of one iteration together, and waits for the writer: while
+both threads compute, they compete for Python's global interpreter lock, and everything takes longer. The wait is
+bounded: if a disk hangs, the loop goes on, and the writer calls back later. While commits are slow, the loop waits for
+the execution of a batch only.
 """
 
 from __future__ import annotations
