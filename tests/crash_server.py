@@ -14,8 +14,8 @@ import time
 
 from mcfair.cli import app as cli
 from mcfair.service import engine as engine_module
-from mcfair.service import group_commit as commit_module
 from mcfair.service import ranker as ranker_module
+from mcfair.service.group_commit import GroupCommit
 from mcfair.service.stores import KIND_FEEDBACK, sqlite
 
 POINTS = ("before-commit", "after-commit", "between-rows", "in-commit", "in-checkpoint", "in-compaction")
@@ -100,7 +100,8 @@ class EarlyAcknowledgingStore(CrashingStore):
 
     def commit(self):
         if FAULTY:
-            commit_module.resolve_all(self.batch)
+            for each in self.batch:
+                each.loop.loop.call_soon_threadsafe(each.resolve)
             if self.has_feedback and self.appended >= int(self.after or "0"):
                 time.sleep(1.0)  # time for the responses to be sent
                 self.reach("before-commit")
@@ -113,11 +114,14 @@ class EarlyAcknowledgingStore(CrashingStore):
             super().reach(point, seconds)
 
 
-class EarlyAcknowledgingExecutor(commit_module.GroupCommit):
-    """Passes each batch to its store before the commit."""
+class EarlyAcknowledgingExecutor(GroupCommit):
+    """Passes each batch to its store before the commit, for which the loop does not wait, so that it can respond."""
+
+    def __init__(self, *args):
+        super().__init__(*args, fast_commit=-1.0)
 
     def commit_batch(self, items, error):
-        self.store.batch = items
+        self.store.batch = [each for each in items if each.loop is not None]
         super().commit_batch(items, error)
         self.store.batch = ()
 
@@ -155,7 +159,6 @@ class EngineWithoutIdempotency(engine_module.Engine):
 def acknowledge_before_commit():
     sqlite.SQLiteStore = EarlyAcknowledgingStore
     ranker_module.Ranker = EarlyAcknowledgingRanker
-    commit_module.FAST_COMMIT = -1.0  # the loop does not wait for the commit, so that it can respond meanwhile
 
 
 def no_transactions():

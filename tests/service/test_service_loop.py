@@ -1,23 +1,23 @@
-"""A ranker with an attached event loop: the same guarantees, although two threads share the engine."""
+"""A ranker with an attached event loop: the same guarantees, and a loop that never waits for long."""
 
 import asyncio
-import itertools
 import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from deliberate_faults import caught_by
 
 from mcfair.errors import RequestError, UnavailableError
-from mcfair.service import group_commit as commit_module
 from mcfair.service.engine import Engine
 from mcfair.service.group_commit import GroupCommit
+from mcfair.service.handover import resolve_all
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import SQLiteStore, StoreConflictError, StoreCorruptError, StoreUnavailableError
 from mcfair.service.verification import replay, verify
-from mcfair.service.wire import Event, Item, RankRequest, with_raw_items
+from mcfair.service.wire import Item, RankRequest, with_raw_items
 
 
 def ranking(query="q", n=5):
@@ -56,22 +56,21 @@ class FailingStore(SQLiteStore):
 
 
 @pytest.fixture(params=["fast disk", "slow disk"])
-def in_loop(tmp_path, request, monkeypatch):
+def in_loop(tmp_path, request):
     """Run a coroutine function with a ranker attached to its loop; check the store afterwards."""
+    disk = {"fast_commit": -1.0} if request.param == "slow disk" else {}
 
-    if request.param == "slow disk":
-        monkeypatch.setattr(commit_module, "FAST_COMMIT", -1.0)
-
-    def run(work, **options):
+    def run(work, executor=None, **options):
         store = FailingStore(tmp_path / "store.db")
-        with Ranker(store, warm=False, **options) as ranker:
+        executor_class = partial(GroupCommit, **disk, **(executor or {}))
+        with Ranker(store, warm=False, executor_class=executor_class, **options) as ranker:
 
             async def main():
                 ranker.executor.attach_loop()
                 try:
                     return await work(ranker, store)
                 finally:
-                    await ranker.executor.detach_loop()
+                    ranker.executor.detach_loop()
 
             result = asyncio.run(main())
             with ranker.executor.store.reader() as reader:
@@ -100,30 +99,22 @@ def test_concurrent_operations_share_a_batch(in_loop):
     assert len(sizes) < 50
 
 
-def test_loop_executes_small_operations_and_writer_large_ones_in_order(in_loop, monkeypatch):
+def test_writer_executes_everything_in_the_order_of_submission(in_loop):
     where = []
 
-    def noted(self, method=Engine.now):
+    def visits(engine):
         where.append(threading.current_thread().name)
-        return method(self)
-
-    monkeypatch.setattr(Engine, "now", noted)
+        return engine.query_state("q").visits
 
     async def work(ranker, store):
-        first = ranker.executor.submit_async(Engine.rank, ranking())
-        state = ranker.executor.submit_async(Engine.query_state, "q")
-        second = ranker.executor.submit_async(Engine.rank, ranking())
-        assert [(await state).visits, (await first).items == (await second).items] == [1, False]
-        events = [Event(impression=(await first).impression, item=str(i)) for i in range(5)]
-        where.clear()
-        await ranker.executor.submit_async(Engine.feedback, events)
-        await ranker.executor.submit_async(Engine.feedback, events * 100)
-        await ranker.executor.submit_async(Engine.rank, ranking(n=100))
-        await ranker.executor.submit_async(Engine.rank, ranking(n=5_000))
-        return where
+        submit = ranker.executor.submit_async
+        first, before = submit(Engine.rank, ranking()), submit(visits)
+        second, after = submit(Engine.rank, ranking(n=5_000)), submit(visits)
+        await together(first, second)
+        return await together(before, after)
 
-    # maintenance, which the writer does every few seconds, may add to the writer's own
-    assert [name for name, _ in itertools.groupby(in_loop(work))] == ["MainThread", "mcfair-writer"] * 2
+    assert in_loop(work) == [1, 2]
+    assert where == ["mcfair-writer"] * 2
 
 
 def test_other_threads_can_submit_while_a_loop_is_attached(in_loop):
@@ -176,15 +167,15 @@ def test_unexpected_error_fails_only_its_own_operation(in_loop):
     assert in_loop(work) == [1, 9]
 
 
-def test_long_work_is_split_into_batches(in_loop, monkeypatch):
-    monkeypatch.setattr(commit_module, "BATCH_SECONDS", 0.0)
+@pytest.mark.parametrize("limit", [{"batch_seconds": 0.0}, {"max_batch": 1}], ids=str)
+def test_long_work_is_split_into_batches(in_loop, limit):
     sizes = []
 
     async def work(ranker, store):
         ranker.executor.batch_listeners.append(lambda operations, seconds: sizes.append(operations))
         await together(*(ranker.executor.submit_async(Engine.rank, ranking()) for _ in range(10)))
 
-    in_loop(work)
+    in_loop(work, limit)
     assert sizes == [1] * 10
 
 
@@ -218,7 +209,7 @@ def test_loop_goes_on_while_a_commit_hangs(tmp_path):
         store.released.set()
         answers = await together(*waiting, later)
         assert len({answer.impression for answer in answers}) == 4
-        await ranker.executor.detach_loop()
+        ranker.executor.detach_loop()
 
     store = HangingStore(tmp_path / "store.db")
     with Ranker(store, warm=False) as ranker:
@@ -297,8 +288,8 @@ def test_full_queue_refuses_operations(in_loop):
 def test_writer_executes_pending_operations_after_detaching(in_loop):
     async def work(ranker, store):
         asked = [ranker.executor.submit_async(Engine.rank, ranking()) for _ in range(20)]
-        await ranker.executor.detach_loop()
-        assert ranker.executor.loop is None
+        ranker.executor.detach_loop()
+        assert ranker.executor.attached is None
         answers = await together(*asked, ranker.executor.submit_async(Engine.rank, ranking()))
         assert len({answer.impression for answer in answers}) == 21
         ranker.executor.attach_loop()
@@ -334,16 +325,14 @@ def test_closing_after_the_loop_ended_without_detaching(tmp_path):
     assert not ranker.executor.writer.is_alive()
 
 
-def test_compaction_runs_while_idle(in_loop, monkeypatch):
-    monkeypatch.setattr(commit_module, "COMPACTION_INTERVAL", 0.02)
-
+def test_compaction_runs_while_idle(in_loop):
     async def work(ranker, store):
         for _ in range(5):
             await ranker.executor.submit_async(Engine.rank, ranking())
         await asyncio.sleep(1.5)
         return (await ranker.executor.submit_async(Engine.usage)).impressions
 
-    assert in_loop(work, retention=1.0) == 0
+    assert in_loop(work, {"compaction_interval": 0.02}, retention=1.0) == 0
 
 
 # --- deliberate faults -----------------------------------------------------------------------------------------------
@@ -371,7 +360,7 @@ class AcknowledgedBeforeCommit(GroupCommit):
     def commit_batch(self, items, error):
         type(self).calls += 1
         if self.faulty:
-            commit_module.resolve_all(items)
+            resolve_all(items)
         super().commit_batch(items, error)
 
 
@@ -382,13 +371,12 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_deliberate_fault_of_the_group_commit_is_caught(fault, tmp_path, monkeypatch):
-    monkeypatch.setattr(commit_module, "COMPACTION_INTERVAL", 3600.0)  # a compaction could consume the failure
-
+def test_deliberate_fault_of_the_group_commit_is_caught(fault, tmp_path):
     def check(faulty):
         store = FailingStore(tmp_path / f"{faulty}.db")
         executor_class = type(fault.__name__, (fault,), {"faulty": faulty, "calls": 0})
-        with Ranker(store, warm=False, executor_class=executor_class) as ranker:
+        executor = partial(executor_class, compaction_interval=3600.0)  # a compaction could consume the failure
+        with Ranker(store, warm=False, executor_class=executor) as ranker:
             ranker.rank("q", ["a", "b"])
             store.commit_fails = 1
             try:

@@ -88,7 +88,7 @@ def test_mounted_without_a_lifespan(ranker, program, path):
             await run_async(client)
 
     asyncio.run(run())
-    assert ranker.executor.loop is None  # nobody would detach it
+    assert ranker.executor.attached is None  # nobody would detach it
 
 
 @contextmanager
@@ -115,9 +115,9 @@ def running(app):
 def test_mounted_with_the_lifespan_of_the_service(ranker, program, path):
     app = create_app(ranker)
     with running(program(app, lifespan=app.lifespan)) as url, httpx.Client(base_url=f"{url}{path}") as client:
-        assert ranker.executor.loop is not None
+        assert ranker.executor.attached is not None
         run_sync(client)
-    assert ranker.executor.loop is None
+    assert ranker.executor.attached is None
     assert ranker.rank("red shoes", ["a"]).items[0].id == "a"  # it is not closed
 
 

@@ -103,7 +103,7 @@ def test_a_log_with_a_gap_is_refused(url):
 
 
 def test_passwords_are_never_shown(url):
-    secret = "hunter2"  # noqa: S105
+    secret = "hunter2"
     with_password = url.replace("mcfair@", f"mcfair:{secret}@")
     with closing(open_store(with_password)) as store:
         assert secret not in f"{store} {store!r}"

@@ -4,18 +4,15 @@ from concurrent.futures import Future
 
 import psycopg
 import pytest
-from deliberate_faults import caught_by
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 from postgres_server import missing, shared_server
-from test_service_machine import QUERIES, Machine
+from test_service_machine import Machine
 
-from mcfair.service.engine import Engine
-from mcfair.service.group_commit import WorkItem
+from mcfair.service.handover import WorkItem
 from mcfair.service.shared_commit import SharedGroupCommit
 from mcfair.service.stores.postgres import PostgresStore
-from mcfair.service.verification import replay, verify
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
@@ -90,7 +87,7 @@ class TwoInstances(PostgresMachine):
         """Execute one operation as the writer thread does."""
         item = WorkItem(work, args, kwargs, Future(), None)
         executor = self.instances[self.active][1]
-        executor.execute_and_commit([item])
+        executor.run_batch(iter([item]), [item])
         assert executor.write_error is None, executor.write_error
         if item.error is not None:
             raise item.error

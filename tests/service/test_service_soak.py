@@ -3,6 +3,7 @@
 import sys
 import time
 from collections import deque
+from functools import partial
 
 import pytest
 from crash_loop import proof_faults
@@ -10,8 +11,8 @@ from service_process import CRASH_SERVER, ServerProcess
 from shoppers import LoadRun, Shopper
 from soak import Soak
 
-from mcfair.service import group_commit as commit_module
 from mcfair.service.engine import Engine
+from mcfair.service.group_commit import GroupCommit
 from mcfair.service.ranker import Ranker
 from mcfair.service.rules import change_rules
 from mcfair.service.stores import SQLiteStore
@@ -70,9 +71,9 @@ def test_idempotency_keys_expire_as_fast_as_they_arrive():
     assert left <= 2 * rate * retention
 
 
-def test_compaction_runs_under_constant_load(monkeypatch):
-    monkeypatch.setattr(commit_module, "COMPACTION_INTERVAL", 0.1)
-    with Ranker("memory:", warm=False, retention=1.0) as ranker:
+def test_compaction_runs_under_constant_load():
+    executor = partial(GroupCommit, compaction_interval=0.1)
+    with Ranker("memory:", warm=False, executor_class=executor, retention=1.0) as ranker:
         waiting = deque(ranker.executor.submit(Engine.rank, REQUEST) for _ in range(600))
         total, end = 600, time.monotonic() + 3
         while time.monotonic() < end:

@@ -12,7 +12,7 @@ import math
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -430,6 +430,13 @@ class Engine:
                 pinned[number] = ledger
         return pinned
 
+    def prefetch(self, batches: Iterable[list[Event]]) -> None:
+        """Read the impressions of batches of events at once, those of queries whose ledgers are cached."""
+        found = (self.ids.position(event.impression) for events in batches for event in events)
+        places = {(each.number, each.seq) for each in found if each is not None and each.number in self.ledgers}
+        if places:
+            self.store.prefetch(list(places))
+
     def kept_results(
         self, events: list[Event], results: FeedbackResults, lost: Collection[int]
     ) -> dict[int, EventResult]:
@@ -473,9 +480,11 @@ class Engine:
 
     def is_compacted(self, position: Position | None) -> bool:
         """Return whether a position belongs to the compacted part of a log."""
-        if position is None or not self.exists(position.number):
+        if position is None:
             return False
-        return position.seq <= self.store.base(position.number)
+        ledger = self.cached(position.number)
+        base = self.store.base(position.number) if ledger is None else ledger.base
+        return position.seq <= base and self.exists(position.number)
 
     def exists(self, number: int) -> bool:
         """Return whether a query exists; rows of one that was deleted may still be stored."""

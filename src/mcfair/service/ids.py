@@ -71,7 +71,7 @@ class IdSigner:
     def encrypt(self, tag: bytes, position: bytes) -> bytes:
         """Encrypt or decrypt a position with the key stream of its tag."""
         stream = self.keyed_hash(tag, POSITION_BYTES, b"position")
-        return bytes(a ^ b for a, b in zip(position, stream, strict=True))
+        return (int.from_bytes(position, "big") ^ int.from_bytes(stream, "big")).to_bytes(POSITION_BYTES, "big")
 
     def keyed_hash(self, content: bytes, size: int, purpose: bytes) -> bytes:
         """Return a hash that only the holder of the secret can compute, a different one for each purpose."""

@@ -8,11 +8,13 @@ other instances wait.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
 
 from ..errors import MCFairError, StoreError, UnavailableError
 from .engine import Engine
-from .group_commit import GroupCommit, WorkItem, is_store_failure
+from .group_commit import GroupCommit, Phase, is_store_failure
+from .handover import WorkItem
 from .stores import StoreConflictError
 from .wire import FeedbackResults
 
@@ -30,15 +32,16 @@ the same time."""
 class SharedGroupCommit(GroupCommit):
     """Execute operations of an engine serially, and commit them in batches, beside other instances.
 
-    Every operation runs on the writer thread: even a small one may wait for the network.
+    An attached event loop does not wait for them: the writer waits for the network itself.
     """
 
-    def is_small(self, item: WorkItem) -> bool:
-        """Return whether the thread of the loop may execute an operation."""
-        return False
-
-    def execute_and_commit(self, items: list[WorkItem]) -> None:
+    def run_batch(self, queued: Iterator[WorkItem], items: list[WorkItem]) -> None:
         """Execute and commit operations in order: rankings and feedback in batches, everything else alone."""
+        self.phase = Phase.EXECUTING
+        if self.attached is not None:
+            self.attached.end_wait([])
+        for _ in queued:
+            pass
         for optimistic, some in groupby(items, key=lambda each: each.work in OPTIMISTIC):
             if optimistic:
                 self.execute_optimistically(list(some))
@@ -53,6 +56,8 @@ class SharedGroupCommit(GroupCommit):
             try:
                 self.store.begin(lock=lost)
                 self.prepare_engine(optimistic=not lost)
+                if not lost:
+                    self.engine.prefetch(each.args[0] for each in items if each.work is Engine.feedback)
                 touched = [self.execute_one(each, lost) for each in items]
                 changes = self.store.changes
                 lost = frozenset(self.store.commit())

@@ -36,7 +36,10 @@ class SQLiteConnection(sqlite3.Connection):
 
     def execute(self, sql: str, parameters: Any = ()) -> SQLiteCursor:
         """Execute a statement with a new cursor."""
-        return self.cursor(SQLiteCursor).execute(sql, parameters)
+        try:
+            return self.cursor(SQLiteCursor).execute(sql, parameters)
+        except sqlite3.Error as error:
+            raise store_error(error) from error
 
     def backup(self, target: sqlite3.Connection, **options: Any) -> None:
         """Copy the database into another one."""
@@ -44,14 +47,7 @@ class SQLiteConnection(sqlite3.Connection):
 
 
 class SQLiteCursor(sqlite3.Cursor):
-    """A cursor that raises the errors of a store, also for rows that are read after the first one."""
-
-    def execute(self, sql: str, parameters: Any = ()) -> SQLiteCursor:
-        """Execute a statement."""
-        try:
-            return super().execute(sql, parameters)
-        except sqlite3.Error as error:
-            raise store_error(error) from error
+    """A cursor that raises the errors of a store for rows that are read after the first one."""
 
     def fetchone(self) -> Any:
         """Return the next row, None at the end."""

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...errors import StoreError
-from .errors import UNFINISHED, StoreConflictError, StoreUncertainError, StoreUnavailableError
+from .errors import UNFINISHED, StoreConflictError, StoreUnavailableError, StoreUncertainError
 from .pending import PendingWrites, Row
 from .postgres_connection import Connection, connect, described, translated
 from .postgres_rows import PostgresRows, decoded

@@ -47,7 +47,7 @@ class Metrics:
         in_flight.set_function(lambda: lifecycle.in_flight)
         durations = Histogram(
             "mcfair_commit_duration_seconds",
-            "Time to commit a batch; includes executing it where the writer thread does that.",
+            "Time to execute and commit a batch.",
             buckets=LATENCY_BUCKETS,
             registry=registry,
         )
