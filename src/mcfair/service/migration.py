@@ -53,7 +53,7 @@ def migrate(source: str, target: str, progress: Callable[[int], None] = lambda r
     Parameters
     ----------
     source
-        The store to read; no server may use it. It is not changed.
+        The store to read; no server may use it. Nothing in it is changed, except that deletions are completed.
     target
         The store to write: a new or empty one, or the target of an interrupted migration of the same source.
     progress
@@ -74,6 +74,7 @@ def migrate(source: str, target: str, progress: Callable[[int], None] = lambda r
             raise StoreError(f"{describe(source)} is itself the target of an unfinished migration")
         identity = hashlib.sha256(old.secret).digest()
         begin(old, new, identity, describe(target))
+        purge(old)
         for table in TABLES:
             copy(old, new, table, progress)
         rows = compare(old, new, describe(target), progress)
@@ -109,6 +110,15 @@ def begin(old: MovableStore, new: MovableStore, identity: bytes, name: str) -> N
         new.write_meta(MARKER, identity)
         new.write_meta("secret", old.secret)
         new.commit()
+
+
+def purge(store: MovableStore) -> None:
+    """Delete the rows of deleted queries, which are not moved."""
+    left = 1
+    while left:
+        store.begin()
+        left = store.purge(1_000)
+        store.commit()
 
 
 def copy(old: MovableStore, new: MovableStore, table: Table, progress: Callable[[int], None]) -> None:

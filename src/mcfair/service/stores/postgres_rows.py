@@ -96,7 +96,7 @@ class PostgresRows:
             del self.pending[number], self.numbers_by_key[pending.key]
             return
         self.write("DELETE FROM queries WHERE number = %s", number)
-        self.write("INSERT INTO orphans VALUES (%s, %s) ON CONFLICT DO NOTHING", number - 1, number)
+        self.write("INSERT INTO orphans VALUES (%s) ON CONFLICT DO NOTHING", number)
         self.announce()
 
     def reset(self) -> None:
@@ -107,16 +107,15 @@ class PostgresRows:
 
     def purge(self, limit: int) -> int:
         """See `Store`. Long rows count more: deleting one touches every page of it."""
-        found = self.rows("SELECT low, high FROM orphans ORDER BY low LIMIT 1")
-        if not found:
+        number = self.one("SELECT query FROM orphans ORDER BY query LIMIT 1")
+        if number is None:
             return 0
-        low, high = found[0]
         for table, size in QUERY_TABLES.items():
-            first = f"SELECT ctid FROM {table} WHERE query > %s AND query <= %s LIMIT %s"
+            first = f"SELECT ctid FROM {table} WHERE query = %s LIMIT %s"
             sql = f"DELETE FROM {table} WHERE ctid = ANY(ARRAY({first})) RETURNING 1"
-            if deleted := self.write(sql, low, high, max(1, limit // size)):
+            if deleted := self.write(sql, number, max(1, limit // size)):
                 return len(deleted)
-        return len(self.write("DELETE FROM orphans WHERE low = %s RETURNING 1", low))
+        return len(self.write("DELETE FROM orphans WHERE query = %s RETURNING 1", number))
 
     def items(self, number: int) -> list[tuple[int, str | None, str | None]]:
         """See `Store`."""

@@ -26,7 +26,7 @@ CREATE TABLE keys (id text PRIMARY KEY, digest bytea NOT NULL, name bytea NOT NU
 CREATE SEQUENCE query_numbers AS bigint INCREMENT BY 100 START WITH 1;
 CREATE TABLE queries (number bigint PRIMARY KEY, key bytea NOT NULL UNIQUE, base bigint NOT NULL DEFAULT 0,
                       revision bigint NOT NULL DEFAULT 0) WITH (fillfactor = 80);
-CREATE TABLE orphans (low bigint PRIMARY KEY, high bigint NOT NULL);
+CREATE TABLE orphans (query bigint PRIMARY KEY);
 CREATE TABLE items (query bigint NOT NULL, row bigint NOT NULL, id bytea, grp bytea, erased bigint,
                     PRIMARY KEY (query, row));
 CREATE INDEX items_by_erasure ON items (query, erased) WHERE erased IS NOT NULL;

@@ -43,7 +43,6 @@ TABLES = (
     Table("versions", ("number", "body"), 1, 500),
     Table("keys", ("id", "digest", "name", "scopes", "created", "revoked"), 1, 500),
     Table("queries", ("number", "key", "base"), 1, 2_000),
-    Table("orphans", ("low", "high"), 1, 2_000),
     Table("items", ("query", "row", "id", "grp", "erased"), 2, 2_000),
     Table("deletions", ("number", "item", "cursor"), 1, 500),
     Table("exemptions", ("deletion", "query"), 2, 2_000),
