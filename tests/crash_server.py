@@ -8,6 +8,7 @@ itself off, so that the same overrides can be shown to be harmless without it.
 import os
 import random
 import signal
+import sys
 import threading
 import time
 
@@ -29,23 +30,24 @@ def kill_self():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class CrashingStore(sqlite.SQLiteStore):
-    """A store that may kill the process at named points."""
+class Crashing:
+    """The methods of a store that may kill the process at named points."""
 
     point, _, after = os.environ.get("MCFAIR_CRASH", "").partition(":")
-    rows = 0
+    appended = 0
 
-    def append(self, number, entry):
-        super().append(number, entry)
-        self.rows += 1
+    def append(self, number, entry, base=None):
+        super().append(number, entry, base)
+        self.appended += 1
         self.reach("between-rows")
 
     def commit(self):
         self.reach("before-commit")
         self.reach("in-commit", 0.004 * random.random())
         self.reach("in-checkpoint", 0.01 * random.random())
-        super().commit()
+        lost = super().commit()
         self.reach("after-commit")
+        return lost
 
     def compact(self, number, seq, before, limit):
         dropped = super().compact(number, seq, before, limit)
@@ -54,11 +56,33 @@ class CrashingStore(sqlite.SQLiteStore):
 
     def reach(self, point, seconds=0.0):
         """Kill the process if this is the point; with a delay, the process goes on until then."""
-        if point == self.point and self.rows >= int(self.after):
+        if point == self.point and self.appended >= int(self.after):
             if seconds:
                 threading.Timer(seconds, kill_self).start()
             else:
                 kill_self()
+
+
+class CrashingStore(Crashing, sqlite.SQLiteStore):
+    """A store in SQLite that may kill the process."""
+
+
+def crash_on_postgresql():
+    """Replace the store in PostgreSQL by one that may kill the process."""
+    from mcfair.service.stores import postgres
+
+    base_class = postgres.PostgresStore
+
+    class CrashingPostgresStore(Crashing, base_class):
+        def write_rows(self, won, commit):
+            self.reach("between-rows")
+            super().write_rows(won, commit)
+
+        def append(self, number, entry, base=None):
+            self.appended += 1
+            base_class.append(self, number, entry, base)
+
+    postgres.PostgresStore = CrashingPostgresStore
 
 
 # --- deliberate faults -----------------------------------------------------------------------------------------------
@@ -70,18 +94,18 @@ class EarlyAcknowledgingStore(CrashingStore):
     batch = ()
     has_feedback = False
 
-    def append(self, number, entry):
-        super().append(number, entry)
+    def append(self, number, entry, base=None):
+        super().append(number, entry, base)
         self.has_feedback |= entry.kind == KIND_FEEDBACK
 
     def commit(self):
         if FAULTY:
             commit_module.resolve_all(self.batch)
-            if self.has_feedback and self.rows >= int(self.after or "0"):
+            if self.has_feedback and self.appended >= int(self.after or "0"):
                 time.sleep(1.0)  # time for the responses to be sent
                 self.reach("before-commit")
         self.has_feedback = False
-        super().commit()
+        return super().commit()
 
     def reach(self, point, seconds=0.0):
         """Crash only where feedback is at stake: a batch without it would prove nothing."""
@@ -108,23 +132,23 @@ class EarlyAcknowledgingRanker(ranker_module.Ranker):
 class StoreWithoutTransactions(CrashingStore):
     """Makes every row durable on its own, as if there were no transactions."""
 
-    def begin(self):
+    def begin(self, **options):
         if not FAULTY:
-            super().begin()
+            super().begin(**options)
 
     def commit(self):
         if not FAULTY:
-            super().commit()
-            return
+            return super().commit()
         self.reach("before-commit")
         self.reach("after-commit")
+        return ()
 
 
 class EngineWithoutIdempotency(engine_module.Engine):
     """Does not recognise a repeated request."""
 
-    def earlier_ranking(self, name, digest, explain):
-        earlier = super().earlier_ranking(name, digest, explain)
+    def earlier_ranking(self, number, name, digest, explain):
+        earlier = super().earlier_ranking(number, name, digest, explain)
         return None if FAULTY else earlier
 
 
@@ -151,6 +175,8 @@ FAULTS = {
 
 def main():
     sqlite.SQLiteStore = CrashingStore
+    if any(word.startswith("postgresql://") for word in sys.argv):
+        crash_on_postgresql()
     if CrashingStore.point == "in-checkpoint":
         sqlite.CHECKPOINT_AT_LATEST = 8  # pages, so at almost every commit
     if fault := os.environ.get("MCFAIR_FAULT"):

@@ -58,7 +58,8 @@ class ServerProcess:
     """`mcfair serve` in a process group of its own, which the context manager kills at the end of its block."""
 
     def __init__(self, store, *options, port=0, command=SERVE, environment=None):
-        words = [*command, "serve", "--store", f"sqlite:///{store}", "--port", str(port), *map(str, options)]
+        where = store if "://" in str(store) else f"sqlite:///{store}"
+        words = [*command, "serve", "--store", where, "--port", str(port), *map(str, options)]
         self.begun = time.monotonic()
         self.child = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,

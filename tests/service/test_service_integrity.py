@@ -90,15 +90,15 @@ def test_a_retry_after_a_restart_returns_the_id_of_the_first_answer(tmp_path):
     again.store.close()
 
 
-def test_idempotency_keys_belong_to_a_caller():
+def test_idempotency_keys_belong_to_a_caller_and_a_query():
     engine = open_engine()
-    callers = {"p": None, "q": "a", "r": "b"}
-    answers = {query: engine.rank(request(query=query), "same", caller) for query, caller in callers.items()}
-    assert len({answer.query_id for answer in answers.values()}) == 3
-    for query, caller in callers.items():
-        assert engine.rank(request(query=query), "same", caller) == answers[query]
+    uses = [("p", None), ("p", "a"), ("q", "a"), ("q", "b")]
+    answers = {use: engine.rank(request(query=use[0]), "same", use[1]) for use in uses}
+    assert len({answer.impression for answer in answers.values()}) == 4
+    for (query, caller), answer in answers.items():
+        assert engine.rank(request(query=query), "same", caller) == answer
     with pytest.raises(ConflictError):
-        engine.rank(request(query="p"), "same", "a")
+        engine.rank(request(query="p", k=1), "same", "a")
 
 
 def test_a_store_of_the_first_schema_is_refused_with_a_line_that_says_so(tmp_path):

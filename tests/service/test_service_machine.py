@@ -80,11 +80,14 @@ class Machine(RuleBasedStateMachine):
         }  # fmt: skip
         self.exact = newcomer_exposure == "zero" and not half_life
         self.path = self.folder / "0.db" if self.in_file else None
-        self.start(SQLiteStore(self.path))
+        self.start(self.open_store())
+
+    def open_store(self):
+        return SQLiteStore(self.path)
 
     def start(self, store):
         self.stores.append(store)
-        store.begin()
+        store.begin(exclusive=True)
         self.engine = self.engine_class(
             store, lambda stored: change_rules(stored, POLICY, self.settings), clock=lambda: self.clock,
             snapshot_interval=3, snapshot_spacing=7, compaction_step=5,
@@ -93,11 +96,11 @@ class Machine(RuleBasedStateMachine):
 
     def do(self, work, *args, **kwargs):
         """Execute one operation in a transaction of its own, as the writer does."""
-        self.engine.store.begin()
+        self.engine.store.begin(exclusive=True)
         try:
             return work(self.engine, *args, **kwargs)
         finally:
-            self.engine.store.commit()
+            assert not self.engine.store.commit(), "the only writer has lost"
 
     # --- operations --------------------------------------------------------------------------------------------------
 
@@ -113,9 +116,10 @@ class Machine(RuleBasedStateMachine):
     def rank(self, query, items, priors, k, deferred, shadow, key):
         candidates = [Item(item, prior) for item, prior in zip(items, priors, strict=False)]
         request = RankRequest(query=query, items=candidates, k=k, defer_exposure=deferred, shadow=shadow)
-        if key in self.answers and self.is_remembered(self.answers[key][1]):
-            if self.answers[key][0] == request:
-                self.check_repeated(key)
+        scoped = query, key  # idempotency keys belong to a query
+        if scoped in self.answers and self.is_remembered(self.answers[scoped][1]):
+            if self.answers[scoped][0] == request:
+                self.check_repeated(scoped)
             else:
                 with pytest.raises(ConflictError):
                     self.do(Engine.rank, with_raw_items(request), key)
@@ -138,18 +142,19 @@ class Machine(RuleBasedStateMachine):
         made = self.model.show(query, shown, self.p[:k].tolist(), self.number, self.clock, deferred)
         self.impressions.append((answer.impression, query, made))
         if key is not None:
-            self.answers[key] = (request, answer.impression, answer)
+            self.answers[scoped] = (request, answer.impression, answer)
 
     @precondition(lambda self: self.answers)
     @rule(data=st.data())
     def repeat_request(self, data):
-        key = data.draw(st.sampled_from(sorted(self.answers)))
-        if self.is_remembered(self.answers[key][1]):
-            self.check_repeated(key)
+        scoped = data.draw(st.sampled_from(sorted(self.answers)))
+        if self.is_remembered(self.answers[scoped][1]):
+            self.check_repeated(scoped)
 
-    def check_repeated(self, key):
+    def check_repeated(self, scoped):
         """Repeat a request with its idempotency key: the response is the same, without items deleted since."""
-        request, name, answer = self.answers[key]
+        request, name, answer = self.answers[scoped]
+        key = scoped[1]
         again = self.do(Engine.rank, with_raw_items(request), key)
         (made,) = [made for other, _, made in self.impressions if other == name]
         left = [item for item in answer.items if self.model.rank_of(request.query, made, item.id) is not None]
@@ -170,6 +175,17 @@ class Machine(RuleBasedStateMachine):
             ranks = [len(made.items)] if rank is None else [rank]
             expected = self.model.apply_feedback(query, made, ranks, UNCLICKED if retract else CLICKED, self.clock)
             assert result.status == expected, f"status of a click is {result.status} instead of {expected}"
+
+    @precondition(lambda self: self.impressions)
+    @rule(data=st.data(), item=st.sampled_from(ITEMS))
+    def click_in_several_lists(self, data, item):
+        lists = data.draw(st.lists(st.sampled_from(self.impressions), min_size=2, max_size=5))
+        answer = self.do(Engine.feedback, [Event(impression=name, item=item) for name, _, _ in lists])
+        for (_, query, made), result in zip(lists, answer.results, strict=True):
+            rank = self.model.rank_of(query, made, item)
+            ranks = [len(made.items)] if rank is None else [rank]
+            expected = self.model.apply_feedback(query, made, ranks, CLICKED, self.clock)
+            assert result.status == expected, f"status of one of several clicks is {result.status}, not {expected}"
 
     @precondition(lambda self: self.impressions)
     @rule(data=st.data(), ranks=st.lists(st.integers(1, 7), min_size=1, unique=True) | st.none(), retract=st.booleans())
@@ -246,7 +262,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def crash(self):
         """Restart from the files as they are, without closing anything."""
-        if self.path is None:
+        if not self.in_file:
             self.engine.drop_cache()
             return
         new = self.folder / f"{next(self.copies) + 1}.db"
@@ -254,7 +270,7 @@ class Machine(RuleBasedStateMachine):
             if (old := self.path.with_name(self.path.name + suffix)).exists():
                 shutil.copy(old, new.with_name(new.name + suffix))
         self.path = new
-        self.start(SQLiteStore(new))
+        self.start(self.open_store())
 
     # --- invariants --------------------------------------------------------------------------------------------------
 
@@ -383,9 +399,9 @@ class IdempotencyKeysLost(Engine):
     faulty = True
     calls = 0
 
-    def earlier_ranking(self, name, digest, explain):
+    def earlier_ranking(self, number, name, digest, explain):
         type(self).calls += 1
-        earlier = super().earlier_ranking(name, digest, explain)
+        earlier = super().earlier_ranking(number, name, digest, explain)
         return None if self.faulty else earlier
 
 

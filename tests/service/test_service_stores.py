@@ -54,9 +54,9 @@ def test_store_keeps_the_contract(kind, tmp_path):
 
 
 class AcceptsDuplicates(SQLiteStore):
-    def append(self, number, entry):
+    def append(self, number, entry, base=None):
         if self.entry(number, entry.seq) is None:
-            super().append(number, entry)
+            super().append(number, entry, base)
 
 
 class KeepsRolledBackRows(SQLiteStore):
@@ -525,24 +525,26 @@ def test_older_files_are_migrated(tmp_path, monkeypatch):
     path = tmp_path / "s.db"
     with Ranker(path, warm=False) as ranker:
         ranker.rank("q", ["a"])
-    monkeypatch.setattr(sqlite_module, "SCHEMA_VERSION", 4)
+    now = sqlite_module.SCHEMA_VERSION
+    monkeypatch.setattr(sqlite_module, "SCHEMA_VERSION", now + 2)
     monkeypatch.setattr(
         sqlite_module,
         "MIGRATIONS",
-        {2: "CREATE TABLE extra (x); INSERT INTO extra VALUES (1)", 3: "ALTER TABLE extra ADD COLUMN y"},
+        {now: "CREATE TABLE extra (x); INSERT INTO extra VALUES (1)", now + 1: "ALTER TABLE extra ADD COLUMN y"},
     )
     with pytest.raises(StoreError, match="older mcfair"), open_reader(path):
         pass
     with Ranker(path, warm=False) as ranker:
         assert ranker.executor.store.one("SELECT x FROM extra") == 1
-        assert ranker.executor.store.one("PRAGMA user_version") == 4
+        assert ranker.executor.store.one("PRAGMA user_version") == now + 2
         assert ranker.query_state("q").visits == 1
 
 
 def test_failed_migration_changes_nothing(tmp_path, monkeypatch):
     path = create(tmp_path / "s.db")
-    monkeypatch.setattr(sqlite_module, "SCHEMA_VERSION", 3)
-    monkeypatch.setattr(sqlite_module, "MIGRATIONS", {2: "CREATE TABLE extra (x); ALTER TABLE absent ADD COLUMN y"})
+    now = sqlite_module.SCHEMA_VERSION
+    monkeypatch.setattr(sqlite_module, "SCHEMA_VERSION", now + 1)
+    monkeypatch.setattr(sqlite_module, "MIGRATIONS", {now: "CREATE TABLE extra (x); ALTER TABLE absent ADD COLUMN y"})
     with pytest.raises(StoreError, match="no such table: absent"):
         open_store(path)
     monkeypatch.undo()

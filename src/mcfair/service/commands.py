@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["add_commands"]
 
-STORE = Annotated[str, typer.Option(help="Store: sqlite:///PATH (three slashes relative, four absolute) or a path.")]
+STORE = Annotated[
+    str,
+    typer.Option(
+        help="Store: sqlite:///PATH (three slashes relative, four absolute), a path, or "
+        "postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
+    ),
+]
 PLUGIN = Annotated[list[str] | None, typer.Option(help="A .py file or module that registers policies; repeatable.")]
 DEFAULT_STORE = "sqlite:///mcfair.db"
 
@@ -106,25 +112,25 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
     @app.command()
     def verify(store: STORE = DEFAULT_STORE) -> None:
         """Verify that the counters of a store follow from its base snapshots and log; a server may be running."""
-        from .stores import open_reader
+        from .stores import describe, open_reader
         from .verification import verify as verify_store
 
         with readable(store), open_reader(store) as reader, progress(reader.usage().queries) as advance:
             stored, faults = reader.usage(), verify_store(reader, advance)
-        report(faults, f"{store} is inconsistent")
+        report(faults, f"{describe(store)} is inconsistent")
         print(f"{stored.queries:,} queries, {stored.impressions:,} impressions, {stored.events:,} events: consistent")
 
     @app.command()
     def replay(store: STORE = DEFAULT_STORE, plugin: PLUGIN = None) -> None:
         """Repeat every ranking in the log of a store, and compare lists and counters to the bit."""
-        from .stores import open_reader
+        from .stores import describe, open_reader
         from .verification import replay as replay_store
 
         for each in plugin or []:
             import_plugin(each)
         with readable(store), open_reader(store) as reader, progress(reader.usage().queries) as advance:
             queries, lists, faults = replay_store(reader, advance)
-        report(faults, f"{store} cannot be reproduced in {lists:,} lists and the counters")
+        report(faults, f"{describe(store)} cannot be reproduced in {lists:,} lists and the counters")
         print(f"{queries:,} queries, {lists:,} lists: all reproduced, counters included")
 
     @app.command()
@@ -132,9 +138,9 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
         to: Annotated[Path, typer.Argument(help="File to write, which must not exist.")], store: STORE = DEFAULT_STORE
     ) -> None:  # fmt: skip
         """Write a consistent copy of a store to a new file; a server may be running."""
-        from .stores import open_reader
+        from .stores import describe, open_reader
 
-        with readable(store), status(f"copying {store}"), open_reader(store) as reader:
+        with readable(store), status(f"copying {describe(store)}"), open_reader(store) as reader:
             reader.backup(to)
         print(f"{to}: {to.stat().st_size:,} bytes")
 
@@ -155,6 +161,22 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
         print(f"{locate(store)}: restored from {file}")
         if replaced is not None:
             print(f"{replaced}: the store that was replaced")
+
+    @app.command()
+    def migrate(
+        source: Annotated[str, typer.Argument(help="Store to read, as for --store; its server must be stopped.")],
+        target: Annotated[str, typer.Argument(help="New store to write: sqlite:///PATH or postgresql://….")],
+    ) -> None:
+        """Move a store to another database, verified to the bit; repeat the command if it was interrupted."""
+        from .migration import migrate as move
+        from .stores import describe, open_reader
+
+        with readable(source), open_reader(source) as reader:
+            stored = reader.usage()
+        total = 3 * (sum(stored) - stored.bytes)
+        with readable(target), progress(total, "rows") as advance:
+            rows = move(source, target, advance)
+        print(f"{describe(target)}: {rows:,} rows, equal to those of {describe(source)}")
 
     keys = typer.Typer(help="Manage the API keys of the service: add, list, revoke.", no_args_is_help=True)
     app.add_typer(keys, name="keys")
@@ -245,10 +267,10 @@ def greeting(url: str, rules: ActivePolicy, store: Store, has_keys: bool) -> str
 
 def check_address(store: str, host: str, port: int) -> None:
     """Refuse an address that cannot be used before the store is opened, which would create it."""
-    from .stores import locate
+    from .stores import exists
     from .web.server import bind, check_bind
 
-    if not locate(store).exists():
+    if not exists(store):
         check_bind(host, has_keys=False)
     bind(host, port).close()
 
@@ -263,26 +285,30 @@ def report(faults: list[str], failure: str) -> None:
 @contextlib.contextmanager
 def readable(store: str) -> Iterator[None]:
     """Convert every failure to read a store to one line: damaged data may lead to any error."""
+    from .stores import describe
+
     try:
         yield
     except MCFairError as error:
         if store.rpartition("/")[2] in str(error):
             raise
-        raise StoreError(f"{store} cannot be read: {error}") from error
+        raise StoreError(f"{describe(store)} cannot be read: {error}") from error
     except Exception as error:
-        raise StoreError(f"{store} is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error
+        raise StoreError(
+            f"{describe(store)} is damaged: {type(error).__name__}: {' '.join(str(error).split())}"
+        ) from error
 
 
 @contextlib.contextmanager
-def progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on stderr if it is a terminal."""
+def progress(total: int, what: str = "queries") -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on stderr if it is a terminal; it advances by a query, or by the given number of rows."""
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("queries", total=total)
-        yield lambda _: bar.advance(task)
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.advance(task, 1 if what == "queries" else done)
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------
@@ -291,14 +317,13 @@ def progress(total: int) -> Iterator[Callable[[int], None]]:
 @contextlib.contextmanager
 def open_admin(store: str) -> Iterator[Any]:
     """Open a store for changes: through the running server if there is one, else directly."""
-    from .stores import locate, read_lock_note
+    from .stores import is_shared, locate, read_lock_note
 
-    path = locate(store)
-    note = read_lock_note(path)
+    note = None if is_shared(store) else read_lock_note(locate(store))
     if note is None:
         from .ranker import Ranker
 
-        with Ranker(path, warm=False) as ranker:
+        with Ranker(store, warm=False) as ranker:
             yield ranker
         return
     from .client import Client
@@ -306,7 +331,7 @@ def open_admin(store: str) -> Iterator[Any]:
     try:
         known = msgspec.json.decode(note, type=dict[str, str])
     except msgspec.MsgspecError:
-        raise StoreError(f"{path} is in use by a process that is not `mcfair serve`: stop it first") from None
+        raise StoreError(f"{locate(store)} is in use by a process that is not `mcfair serve`: stop it first") from None
     with Client(known["url"], known["token"]) as client:
         yield client
 

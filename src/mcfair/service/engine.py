@@ -12,7 +12,7 @@ import math
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -133,6 +133,8 @@ class Engine:
         self.epoch = secrets.randbits(32)
         self.latest = 0
         self.compaction_cursor = 0
+        self.optimistic = False
+        self.touched: set[int] = set()
         self.drop_cache()
         stored = self.version.rules if self.repository.versions else Rules()
         wanted = stored if rules is None else rules(stored)
@@ -146,6 +148,16 @@ class Engine:
         self.cached_bytes = 0
         self.by_key: dict[bytes, int] = {}
         self.repository = LedgerRepository(self.store)
+        self.read_settings()
+
+    def refresh(self) -> None:
+        """Read rules, API keys and deletions again if another instance has changed them."""
+        if self.store.changed_elsewhere():
+            self.repository.read_versions()
+            self.read_settings()
+
+    def read_settings(self) -> None:
+        """Read the rules in force, the API keys and the deletions under way."""
         if self.repository.versions:
             self.version = self.repository.in_force
         self.api_keys = {key.id: key for key in self.store.all_keys()}
@@ -162,7 +174,7 @@ class Engine:
 
     def ledger(self, number: int) -> Ledger | None:
         """Return the ledger of a query number, from the cache or the store."""
-        ledger = self.ledgers.get(number)
+        ledger = self.cached(number)
         if ledger is None:
             if self.store.key_of(number) is None:
                 return None
@@ -172,6 +184,21 @@ class Engine:
         if self.deletions:
             self.delete_from(ledger)
         return ledger
+
+    def cached(self, number: int) -> Ledger | None:
+        """Return the ledger of a query number if it is cached.
+
+        Where several instances share the store, a cached ledger may be out of date. An optimistic operation appends to
+        the log, which fails then; any other operation must not use such a ledger.
+        """
+        self.touched.add(number)
+        ledger = self.ledgers.get(number)
+        if ledger is None or not self.store.shared or self.optimistic:
+            return ledger
+        if self.store.head(number) == (ledger.base, ledger.seq):
+            return ledger
+        self.evict(number)
+        return None
 
     def ledger_of(self, key: bytes) -> Ledger | None:
         """Return the ledger of a query id."""
@@ -197,6 +224,12 @@ class Engine:
             self.cached_bytes -= self.sizes.pop(number)
             del self.by_key[ledger.key]
 
+    def evict_all(self, numbers: Collection[int]) -> None:
+        """Evict ledgers that are out of date, with the candidate sets of their queries."""
+        for number in numbers:
+            self.evict(number)
+        self.repository.evict_candidates(numbers)
+
     # --- rank --------------------------------------------------------------------------------------------------------
 
     def rank(self, request: RawRankRequest, key: str | None = None, caller: str | None = None) -> Ranking:
@@ -207,15 +240,17 @@ class Engine:
         """
         check_rank_request(request)
         items = digest16(request.items)
+        query = self.ids.query(request.query)
+        ledger = self.ledger_of(query) or self.repository.empty(0, query)
         if key is not None:
             check_text("key", key, MAX_KEY)
             name = digest16(encode((caller, key)))
             digest = digest16(items + encode(fields_besides_items(request)))
-            if (earlier := self.earlier_ranking(name, digest, request.explain)) is not None:
+            # The key is looked up after the ledger was loaded: appending to it proves that nobody used the key since.
+            earlier = self.earlier_ranking(ledger.number, name, digest, request.explain) if ledger.number else None
+            if earlier is not None:
                 return earlier
         version = self.repository.with_policy(self.version, request.policy)
-        query = self.ids.query(request.query)
-        ledger = self.ledger_of(query) or self.repository.empty(0, query)
         chosen = self.choose(ledger, request, items, version)
         decision, positions = chosen.decision, chosen.positions
         seq, rows = ledger.seq + 1, chosen.candidates.rows[positions]
@@ -228,9 +263,10 @@ class Engine:
         self.store.append(
             ledger.number,
             LogEntry(seq, chosen.time, KIND_IMPRESSION, version.number, chosen.number, encode(impression), None),
+            ledger.base,
         )
         if key is not None:
-            self.store.add_request(name, digest, ledger.number, seq, chosen.time)
+            self.store.add_request(ledger.number, name, digest, seq, chosen.time)
         # Build the response before recording the impression: a score may depend on the visits, which that changes.
         place = Position(ledger.number, seq, self.epoch)
         answer = self.ranking(ledger, place, chosen.time, version, decision, positions, rows, request.explain)
@@ -260,6 +296,7 @@ class Engine:
         moved = regrouped(ledger, read)
         if fresh:
             ledger.number = self.store.add_query(ledger.key)
+            self.touched.add(ledger.number)
         try:
             candidates = ledger.candidates[known] if known is not None else resolve(ledger, read)
             rate = ledger.newcomer_rate(candidates, taken, version, now)
@@ -309,12 +346,12 @@ class Engine:
             expires_at=to_datetime(time + version.retention),
         )
 
-    def earlier_ranking(self, name: bytes, digest: bytes, explain: bool) -> Ranking | None:
+    def earlier_ranking(self, number: int, name: bytes, digest: bytes, explain: bool) -> Ranking | None:
         """Return the response to an earlier request with this idempotency key, rebuilt from the log; None if new."""
-        found = self.store.find_request(name)
+        found = self.store.find_request(number, name)
         if found is None:
             return None
-        earlier, number, seq = found
+        earlier, seq = found
         entry = self.store.entry(number, seq)
         if entry is None or self.store.key_of(number) is None:
             return None  # the query was deleted together with the response
@@ -344,20 +381,28 @@ class Engine:
             snapshot, last = ledger.snapshot(), ledger.seq - since
             self.store.add_snapshot(ledger.number, snapshot.seq, snapshot.time, encode(snapshot))
             same = last // self.snapshot_spacing == snapshot.seq // self.snapshot_spacing
-            if same and last != self.store.base(ledger.number):
+            if same and last != ledger.base:
                 self.store.delete_snapshot(ledger.number, last)
             ledger.since_snapshot = 0
 
     # --- feedback ----------------------------------------------------------------------------------------------------
 
-    def feedback(self, events: list[Event], retract: bool = False) -> FeedbackResults:
-        """Apply events, or retract them; return one result per event."""
-        now = self.now()
+    def feedback(
+        self, events: list[Event], retract: bool = False, kept: Mapping[int, EventResult] | None = None
+    ) -> FeedbackResults:
+        """Apply events, or retract them; return one result per event.
+
+        `kept` has the results of events, by their places, that were applied already and must not be applied again.
+        """
+        now, kept = self.now(), kept or {}
         opened: dict[Position | None, OpenImpression | EventResult] = {}
-        pinned: dict[int, Ledger] = {}
+        positions = [None if i in kept else self.ids.position(event.impression) for i, event in enumerate(events)]
+        pinned = self.pin_ledgers(positions)
         results = []
-        for event in events:
-            position = self.ids.position(event.impression)
+        for i, (event, position) in enumerate(zip(events, positions, strict=True)):
+            if i in kept:
+                results.append(kept[i])
+                continue
             each = opened.get(position)
             if each is None:
                 each = opened[position] = self.open_impression(position, now, pinned)
@@ -367,21 +412,53 @@ class Engine:
                 self.write_feedback(each, now)
         return FeedbackResults(results)
 
+    def pin_ledgers(self, positions: list[Position | None]) -> dict[int, Ledger]:
+        """Return the ledgers of a batch by query number, to be used until all of its events are written.
+
+        The cache may evict some of them before that, and a ledger loaded a second time would miss the unwritten events
+        of the first. A cached ledger that ends before an impression is loaded again: another instance has ranked since.
+        """
+        pinned: dict[int, Ledger] = {}
+        newest: dict[int, int] = {}
+        for position in positions:
+            if position is not None:
+                newest[position.number] = max(position.seq, newest.get(position.number, 0))
+        for number, seq in newest.items():
+            ledger = self.ledger(number)
+            if ledger is not None and ledger.seq < seq and self.store.shared:
+                self.evict(number)
+                ledger = self.ledger(number)
+            if ledger is not None:
+                pinned[number] = ledger
+        return pinned
+
+    def kept_results(
+        self, events: list[Event], results: FeedbackResults, lost: Collection[int]
+    ) -> dict[int, EventResult]:
+        """Return the results of the events, by their places, that do not belong to queries that have lost."""
+        positions = [self.ids.position(event.impression) for event in events]
+        return {
+            i: result
+            for i, (position, result) in enumerate(zip(positions, results.results, strict=True))
+            if position is None or position.number not in lost
+        }
+
     def open_impression(
         self, position: Position | None, now: int, pinned: dict[int, Ledger]
     ) -> OpenImpression | EventResult:
         """Open an impression for feedback; return the result of its events if it cannot be opened.
 
-        `pinned` pins the ledgers of the batch until all events are written. The cache may evict some of them before
-        that, and a ledger loaded a second time would miss the unwritten events of the first.
+        `pinned` has the ledgers of the batch, see `pin_ledgers`.
         """
-        entry = None if position is None else self.find_impression(position)
-        if position is None or entry is None:
-            return EventResult("expired" if self.is_compacted(position) else "unknown_impression")
-        ledger = pinned.get(position.number) or self.ledger(position.number)
+        if position is None:
+            return EventResult("unknown_impression")
+        # The entry is read after the ledger was loaded: appending to it proves that nobody changed the entry since.
+        ledger = pinned.get(position.number)
         if ledger is None:
             return EventResult("unknown_impression")
-        pinned[position.number] = ledger
+        entry = self.find_impression(position)
+        if entry is None:
+            return EventResult("expired" if self.is_compacted(position) else "unknown_impression")
         made, candidates, version = self.repository.impression(ledger, entry)
         if now >= entry.time + version.retention:
             return EventResult("expired")
@@ -404,7 +481,7 @@ class Engine:
 
     def exists(self, number: int) -> bool:
         """Return whether a query exists; rows of one that was deleted may still be stored."""
-        return number in self.ledgers or self.store.key_of(number) is not None
+        return self.cached(number) is not None or self.store.key_of(number) is not None
 
     def write_feedback(self, each: OpenImpression, now: int) -> None:
         """Append the effect of events on one impression to the log and record it in the ledger."""
@@ -420,7 +497,9 @@ class Engine:
         seq, when = ledger.seq + 1, max(now, ledger.time)
         history = [] if entry.bits is None else decode_feedback(entry.bits)
         self.store.append(
-            ledger.number, LogEntry(seq, when, KIND_FEEDBACK, self.version.number, None, encode(changes), None)
+            ledger.number,
+            LogEntry(seq, when, KIND_FEEDBACK, self.version.number, None, encode(changes), None),
+            ledger.base,
         )
         self.store.set_bits(ledger.number, entry.seq, encode(history + changes.history(seq)))
         ledger.record_feedback(seq, when, changes, self.version)
@@ -570,8 +649,8 @@ class Engine:
         number, item, cursor = deletion
         rows = self.store.rows_of_item(item, cursor, DELETION_STEP, number)
         for query, row in rows:
-            ledger = self.ledgers.get(query) or self.repository.ledger(query)
-            self.delete_rows(ledger, [row])
+            if self.store.lock(query):
+                self.delete_rows(self.cached(query) or self.repository.ledger(query), [row])
             cursor = query
         if len(rows) < DELETION_STEP:
             self.store.finish_deletion(number)
@@ -584,16 +663,14 @@ class Engine:
     def delete_from(self, ledger: Ledger) -> None:
         """Delete the items whose deletion is under way from one query."""
         for number, item, _ in self.deletions.values():
-            if item in ledger.index:
-                for query, row in self.store.rows_of_item(item, ledger.number - 1, 1, number):
-                    if query == ledger.number:
-                        self.delete_rows(ledger, [row])
+            if item in ledger.index and not self.store.is_exempt(number, ledger.number):
+                self.delete_rows(ledger, [ledger.index[item]])
 
     def delete_rows(self, ledger: Ledger, rows: list[int]) -> None:
         """Delete the items of some rows: append the deletion to the log and erase the ids."""
         seq, when, version = ledger.seq + 1, max(self.now(), ledger.time), self.version
         entry = LogEntry(seq, when, KIND_DELETION, version.number, None, encode(rows), None)
-        self.store.append(ledger.number, entry)
+        self.store.append(ledger.number, entry, ledger.base)
         for row in rows:
             self.store.erase_item(ledger.number, row, seq)
         ledger.record_deletion(seq, when, rows, version)
@@ -606,6 +683,9 @@ class Engine:
         A call stops after `seconds` and the next one continues there. The schedule (`requests_due`, `queries_due`)
         records the earliest time at which anything can expire; until then the store is not read at all.
         """
+        self.refresh()
+        if not self.store.leads():
+            return 0
         now, end = self.now(), time.monotonic() + seconds
         self.continue_deletions(end)
         self.purge(end)
@@ -656,6 +736,8 @@ class Engine:
             expired.append(entry)
         if not expired and not (live is None and longest and self.outlived_maturation(number, base, now)):
             return 0
+        if not self.store.lock(number):
+            return 0
         ledger = self.repository.ledger(number, from_base=True)
         for entry in expired:
             self.repository.apply(ledger, entry)
@@ -667,9 +749,10 @@ class Engine:
         last = self.store.compact(number, ledger.seq, until - longest, 4 * self.compaction_step)
         unused = last if live is None and last == ledger.seq else last - CANDIDATES_REUSED
         dropped, freed = self.store.delete_candidates(number, unused), self.store.free_rows(number, last)
-        if (loaded := self.ledgers.get(number)) is not None:
+        if (loaded := self.cached(number)) is not None:
             loaded.evict_candidates(dropped)
             loaded.free_rows(freed)
+            loaded.base = ledger.seq
         self.delete_idle_items(ledger, now)
         return len(expired)
 
@@ -680,7 +763,7 @@ class Engine:
         """
         base.refresh(self.version, max(now, base.time))
         if base.idle_rows(base.seq):
-            ledger = self.ledgers.get(base.number) or self.repository.ledger(base.number)
+            ledger = self.cached(base.number) or self.repository.ledger(base.number)
             ledger.refresh(self.version, max(now, ledger.time))
             if rows := ledger.idle_rows(base.seq)[:IDLE_STEP]:
                 self.delete_rows(ledger, rows)

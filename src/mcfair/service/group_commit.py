@@ -30,7 +30,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from ..errors import MCFairError, StoreError, UnavailableError
 from .engine import Engine
-from .stores import Store, StoreConflictError, StoreUnavailableError
+from .stores import Store, StoreConflictError, StoreUnavailableError, StoreUncertainError
 
 __all__ = ["QUEUE", "GroupCommit"]
 
@@ -63,6 +63,12 @@ COMMIT_WAIT = 0.02
 
 NOT_WRITABLE = "the store cannot be written"
 """The text for clients and probes. The cause may name paths, so it is logged instead."""
+
+UNCHANGED = f"{NOT_WRITABLE}, and nothing was changed"
+UNCERTAIN = (
+    "the connection to the store was lost: it is not known whether this was recorded; repeat it, a ranking with the "
+    "same Idempotency-Key"
+)
 
 MAX_LOGGED = 1_000
 """Maximum number of different causes that are logged for data that cannot be read."""
@@ -155,6 +161,7 @@ class GroupCommit:
     def __init__(self, store: Store, engine: Engine, max_queued: int = QUEUE) -> None:
         self.store, self.engine, self.max_queued = store, engine, max_queued
         self.batch_listeners: list[Callable[[int, float], None]] = []
+        self.conflict_listeners: list[Callable[[int], None]] = []
         self.write_error: str | None = None  # why the last write failed; None if it succeeded
         self.unreadable: set[str] = set()  # damage that was logged: it does not go away while the process runs
         self.closing = self.cache_stale = False
@@ -270,7 +277,7 @@ class GroupCommit:
             return
         self.engine_busy = self.active = True
         items: list[WorkItem] = []
-        if self.pending[0].small:
+        if self.is_small(self.pending[0]):
             error = self.execute_batch(self.take_small(items))
             if error is not None:  # the pending operations share its fate: see `commit_batch`
                 items.extend(self.pending)
@@ -280,14 +287,18 @@ class GroupCommit:
             else:
                 self.inbox.put(Batch(items, True, error))
         else:
-            while self.pending and len(items) < MAX_BATCH and not self.pending[0].small:
+            while self.pending and len(items) < MAX_BATCH and not self.is_small(self.pending[0]):
                 items.append(self.pending.popleft())
             self.inbox.put(Batch(items, False, None))
+
+    def is_small(self, item: WorkItem) -> bool:
+        """Return whether the thread of the loop may execute an operation."""
+        return item.small
 
     def take_small(self, items: list[WorkItem]) -> Iterator[WorkItem]:
         """Move small pending operations into a batch one by one, for a limited time."""
         end = time.perf_counter() + BATCH_SECONDS
-        while self.pending and len(items) < MAX_BATCH and self.pending[0].small:
+        while self.pending and len(items) < MAX_BATCH and self.is_small(self.pending[0]):
             items.append(self.pending.popleft())
             yield items[-1]
             if time.perf_counter() > end:
@@ -426,13 +437,17 @@ class GroupCommit:
         except Exception as error:
             self.roll_back(error)
             if is_store_failure(error):
-                for each in items:
-                    each.error = UnavailableError(f"{NOT_WRITABLE}, and nothing was changed")
+                self.refuse(items, error)
             elif len(items) > 1:  # isolate the operation that failed: repeat each in a transaction of its own
                 for each in items:
                     self.execute_and_commit([each])
             else:
                 items[0].error = error
+
+    def refuse(self, items: list[WorkItem], error: Exception) -> None:
+        """Fail operations because the store cannot be written."""
+        for each in items:
+            each.error = UnavailableError(UNCERTAIN if isinstance(error, StoreUncertainError) else UNCHANGED)
 
     def roll_back(self, error: Exception) -> None:
         """Roll back to the committed state; log the error if the store caused it."""

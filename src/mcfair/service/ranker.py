@@ -20,6 +20,7 @@ from .clock import Clock
 from .engine import CACHE, KEY_PREFIX, MAX_ITEMS, Engine, hash_secret
 from .group_commit import QUEUE, GroupCommit
 from .rules import change_rules
+from .shared_commit import SharedGroupCommit
 from .stores import Store, open_store
 from .wire import Event, EventResult, Fairness, Item, Ranking, RankRequest, RawRankRequest, Scope, Usage, with_raw_items
 
@@ -48,7 +49,7 @@ class Ranker:
     Parameters
     ----------
     store
-        `sqlite:///PATH`, a path, or `memory:`.
+        `sqlite:///PATH`, a path, `memory:`, or `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`.
     policy
         The ranking policy. If left out, the last policy of the store, or MCFair for a new store.
     max_queued
@@ -62,7 +63,7 @@ class Ranker:
     clock
         Returns the time in ms.
     executor_class
-        Class of the executor.
+        Class of the executor. If left out, it depends on whether several instances may share the store.
     **settings
         The other rules, such as `prior_strength=0, half_life=86_400`; see `mcfair.service.rules.Rules`.
 
@@ -99,13 +100,13 @@ class Ranker:
         max_items: int = MAX_ITEMS,
         warm: bool = True,
         clock: Callable[[], int] | None = None,
-        executor_class: type[GroupCommit] = GroupCommit,
+        executor_class: type[GroupCommit] | None = None,
         **settings: Any,
     ) -> None:
         clock = Clock() if clock is None else clock
         opened = open_store(store) if isinstance(store, str | Path) else store
         try:
-            opened.begin()
+            opened.begin(exclusive=True)
             rules = partial(change_rules, policy=policy, settings=settings)
             engine = Engine(opened, rules, clock=clock, cache=cache, max_items=max_items)
             opened.commit()
@@ -115,7 +116,8 @@ class Ranker:
             opened.rollback()
             opened.close()
             raise
-        self.executor = executor_class(opened, engine, max_queued)
+        default = SharedGroupCommit if opened.shared else GroupCommit
+        self.executor = (executor_class or default)(opened, engine, max_queued)
 
     def __enter__(self) -> Ranker:
         return self

@@ -21,7 +21,7 @@ from .ranker import Ranker
 from .reports import query_state
 from .repository import LedgerRepository
 from .rules import Rules, examination_probabilities
-from .stores import open_reader
+from .stores import describe, open_reader
 
 __all__ = ["GroupOutcome", "Outcome", "Rehearsal", "read_queries"]
 
@@ -290,7 +290,7 @@ def read_queries(store: str) -> tuple[Dataset, FloatArray, Rules]:
         states = [query_state(ledger, version, ledger.time) for ledger in ledgers if ledger.visits]
     states = [state for state in states if state.items]
     if not states:
-        raise StoreError(f"{store} has no queries that were ranked: rehearse on a table with --data")
+        raise StoreError(f"{describe(store)} has no queries that were ranked: rehearse on a table with --data")
     items = [item for state in states for item in state.items]
     R = np.minimum([item.relevance for item in items], 1.0)
     data = Dataset(
@@ -300,6 +300,6 @@ def read_queries(store: str) -> tuple[Dataset, FloatArray, Rules]:
         R=R,
         groups=[item.group for item in items] if any(item.group for item in items) else None,
         query_ids=[state.query_id for state in states],
-        name=str(store),
+        name=describe(store),
     )
     return data, np.array([float(state.visits) for state in states]), version.rules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -60,10 +60,15 @@ class LedgerRepository:
         self.scratch = top_k_scratch(0)
         self.named_policies: OrderedDict[tuple[int, str], Version] = OrderedDict()
         self.decoded_sets: OrderedDict[tuple[int, int], Candidates] = OrderedDict()
-        for _, body in store.versions():
-            self.add_version(decode_version(body))
+        self.read_versions()
 
     # --- versions ----------------------------------------------------------------------------------------------------
+
+    def read_versions(self) -> None:
+        """Read the versions that are not known yet."""
+        for number, body in self.store.versions():
+            if number not in self.versions:
+                self.add_version(decode_version(body))
 
     def add_version(self, version: Version) -> None:
         """Add a version of the rules."""
@@ -130,13 +135,14 @@ class LedgerRepository:
         if key is None:
             raise StoreCorruptError(f"query {number} does not exist")
         ledger = self.empty(number, key)
+        ledger.base = self.store.base(number)
         ledger.load_items(self.store.items(number))
-        until = self.store.base(number) if from_base else before.seq - 1 if before else None
+        until = ledger.base if from_base else before.seq - 1 if before else None
         found = self.store.snapshot(number, until)
         if found is not None:
             ledger.restore(decode_snapshot(found))
-        elif (base := self.store.base(number)) > 0:
-            raise StoreCorruptError(f"query {number} has no snapshot at its base, entry {base}")
+        elif ledger.base > 0:
+            raise StoreCorruptError(f"query {number} has no snapshot at its base, entry {ledger.base}")
         if not from_base:
             for entry in self.store.log(number, ledger.seq, until):
                 self.apply(ledger, entry)
@@ -175,6 +181,11 @@ class LedgerRepository:
             if len(self.decoded_sets) > CACHED_SETS:
                 self.decoded_sets.popitem(last=False)
         return found
+
+    def evict_candidates(self, numbers: Collection[int]) -> None:
+        """Evict the decoded candidate sets of some queries."""
+        for each in [each for each in self.decoded_sets if each[0] in numbers]:
+            del self.decoded_sets[each]
 
     def recorded(self, number: int, after: int | None, until: int) -> Iterator[RecordedImpression]:
         """Read the impressions of a query; see `mcfair.service.ledger.Recorded`."""

@@ -1,11 +1,12 @@
-"""Persistent storage of the service: one interface, with SQLite in a file or in memory behind it."""
+"""Persistent storage of the service: one interface, with SQLite (in a file or in memory) or PostgreSQL behind it."""
 
 from __future__ import annotations
 
-from .errors import StoreConflictError, StoreCorruptError, StoreUnavailableError
+from .errors import StoreConflictError, StoreCorruptError, StoreUnavailableError, StoreUncertainError
 from .files import locate, read_lock_note
+from .registry import describe, exists, is_shared, open_reader, open_store
 from .restoring import restore
-from .sqlite import SQLiteStore, open_reader, open_store
+from .sqlite import SQLiteStore
 from .store import (
     KIND_DELETION,
     KIND_FEEDBACK,
@@ -16,20 +17,27 @@ from .store import (
     StoredDeletion,
     StoredKey,
 )
+from .tables import TABLES, Table
 
 __all__ = [
     "KIND_DELETION",
     "KIND_FEEDBACK",
     "KIND_IMPRESSION",
+    "TABLES",
     "LogEntry",
     "SQLiteStore",
     "Store",
     "StoreConflictError",
     "StoreCorruptError",
     "StoreUnavailableError",
+    "StoreUncertainError",
     "StoredCounts",
     "StoredDeletion",
     "StoredKey",
+    "Table",
+    "describe",
+    "exists",
+    "is_shared",
     "locate",
     "open_reader",
     "open_store",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from ...errors import StoreError
 
-__all__ = ["StoreConflictError", "StoreCorruptError", "StoreUnavailableError"]
+__all__ = ["StoreConflictError", "StoreCorruptError", "StoreUncertainError", "StoreUnavailableError"]
+
+
+UNFINISHED = "is the target of an unfinished migration: repeat `mcfair migrate` with the same source"
 
 
 class StoreConflictError(StoreError):
@@ -13,6 +16,10 @@ class StoreConflictError(StoreError):
 
 class StoreUnavailableError(StoreError):
     """The store cannot be read or written now, for example because the disk is full; nothing was committed."""
+
+
+class StoreUncertainError(StoreUnavailableError):
+    """The connection to the store was lost during a commit: it is not known whether it succeeded."""
 
 
 class StoreCorruptError(StoreError):

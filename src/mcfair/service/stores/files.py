@@ -54,7 +54,8 @@ def locate(where: str | Path) -> Path:
     """Return the path of a store's file, with symbolic links resolved."""
     text = str(where)
     if "://" in text and not text.startswith(URL):
-        raise StoreError(f"cannot open {text}: expected {URL}PATH, a path or memory:")
+        scheme = text.partition("://")[0]  # the rest may have a password
+        raise StoreError(f"cannot open a {scheme}:// store: expected {URL}PATH, a path, memory: or postgresql://…")
     path = Path(text.removeprefix(URL))
     if not path.name:
         raise StoreError(f"cannot open {text!r}: expected {URL}PATH, a path or memory:")

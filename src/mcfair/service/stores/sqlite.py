@@ -12,14 +12,15 @@ import ctypes
 import re
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, pairwise, repeat
 from pathlib import Path
+from typing import Any
 
 from ...errors import StoreError
 from .backups import write_copy
 from .connection import SQLiteConnection, connect
-from .errors import StoreCorruptError, StoreUnavailableError
+from .errors import UNFINISHED, StoreCorruptError, StoreUnavailableError
 from .files import (
     Inode,
     StoreLock,
@@ -32,18 +33,20 @@ from .files import (
     refuse_network,
 )
 from .store import LogEntry, StoredCounts, StoredDeletion, StoredKey
+from .tables import Table
 
 __all__ = ["SCHEMA_VERSION", "SQLiteStore", "open_reader", "open_store"]
 
 APPLICATION = 0x6D634661  # "mcFa": identifies our files to us and to `file`
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE versions (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE keys (id TEXT PRIMARY KEY, digest BLOB NOT NULL, name TEXT NOT NULL, scopes TEXT NOT NULL,
                    created INTEGER NOT NULL, revoked INTEGER) WITHOUT ROWID;
-CREATE TABLE queries (number INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB NOT NULL UNIQUE);
+CREATE TABLE queries (number INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB NOT NULL UNIQUE,
+                      base INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE orphans (low INTEGER PRIMARY KEY, high INTEGER NOT NULL);
 CREATE TABLE items (query INTEGER NOT NULL, row INTEGER NOT NULL, id TEXT, grp TEXT, erased INTEGER,
                     PRIMARY KEY (query, row)) WITHOUT ROWID;
@@ -59,14 +62,13 @@ CREATE TABLE candidates (query INTEGER NOT NULL, number INTEGER NOT NULL, n INTE
                          PRIMARY KEY (query, number)) WITHOUT ROWID;
 CREATE TABLE snapshots (query INTEGER NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL, body BLOB NOT NULL,
                         PRIMARY KEY (query, seq)) WITHOUT ROWID;
-CREATE TABLE bases (query INTEGER PRIMARY KEY, seq INTEGER NOT NULL);
-CREATE TABLE requests (number INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, digest BLOB NOT NULL,
-                       query INTEGER NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL);
+CREATE TABLE requests (number INTEGER PRIMARY KEY, query INTEGER NOT NULL, key BLOB NOT NULL, digest BLOB NOT NULL,
+                       seq INTEGER NOT NULL, time INTEGER NOT NULL, UNIQUE (query, key));
 """
 
 QUERY_TABLES = {
     "log": ("query, seq", 1), "candidates": ("query, number", 16), "snapshots": ("query, seq", 16),
-    "items": ("query, row", 1), "bases": ("query", 1), "queries": ("number", 1),
+    "items": ("query, row", 1), "queries": ("number", 1),
 }  # fmt: skip
 """Tables with rows of queries, in the order in which they are purged: their primary keys, and how large their rows are.
 Idempotency keys are digests; those of a deleted query expire like all others."""
@@ -96,9 +98,9 @@ FIRST_PAGE, LOG_PAGE, SNAPSHOT_PAGE = 8, 256, 8
 of a query. No read transaction is open between statements."""
 
 
-def open_store(where: str | Path) -> SQLiteStore:
+def open_store(where: str | Path, *, migrating: bool = False) -> SQLiteStore:
     """Open a store for writing: `sqlite:///PATH` (three slashes relative, four absolute), a path, or `memory:`."""
-    return SQLiteStore(None if where == "memory:" else locate(where))
+    return SQLiteStore(None if where == "memory:" else locate(where), migrating=migrating)
 
 
 @contextlib.contextmanager
@@ -123,13 +125,16 @@ class SQLiteStore:
     was created here and never committed to is removed at the end.
     """
 
+    shared = False
+
     def __init__(
         self, path: Path | None, *, reading: bool = False, source: SQLiteConnection | None = None,
-        checkpoint_pages: int | None = None,
+        checkpoint_pages: int | None = None, migrating: bool = False,
     ) -> None:  # fmt: skip
+        self.migrating = migrating
         self.checkpoint_pages = CHECKPOINT_AT_LATEST if checkpoint_pages is None else checkpoint_pages
         self.path, self.reading = None if path is None else locate(path), reading
-        self.lock: StoreLock | None = None
+        self.file_lock: StoreLock | None = None
         self.inode: Inode | None = None
         self.files: dict[str, Inode | None] = {}
         self.checkpointed = 0
@@ -160,8 +165,8 @@ class SQLiteStore:
             return
         if not self.reading:
             refuse_network(path)
-            self.lock = StoreLock(path)
-            self.files[str(path)] = self.inode = self.lock.inode
+            self.file_lock = StoreLock(path)
+            self.files[str(path)] = self.inode = self.file_lock.inode
             return
         try:
             check_regular(path, path.stat())
@@ -196,7 +201,10 @@ class SQLiteStore:
             else:
                 self.open_for_writing(empty, version)
             self.check_tables()
-            self.secret = dict(self.db.execute("SELECT name, value FROM meta").fetchall())["secret"]
+            meta = dict(self.db.execute("SELECT name, value FROM meta").fetchall())
+            if "migration" in meta and not self.migrating:
+                raise StoreError(f"{self.path} {UNFINISHED}")
+            self.secret = meta["secret"]
         except (StoreCorruptError, KeyError) as error:
             raise StoreCorruptError(f"{self.path} is damaged ({error}): restore a backup") from error
         except StoreUnavailableError as error:
@@ -259,7 +267,7 @@ class SQLiteStore:
 
     def release(self) -> None:
         """Release the locks, and remove a file that was created here but never used."""
-        lock, self.lock = self.lock, None
+        lock, self.file_lock = self.file_lock, None
         if lock is not None:
             lock.write_note(b"")
             if lock.created and not self.used and inode_of(lock.path) == lock.inode:
@@ -269,8 +277,8 @@ class SQLiteStore:
 
     def write_lock_note(self, note: bytes) -> None:
         """See `Store`. Only the owner of the file can read the note."""
-        if self.lock is not None:
-            self.lock.write_note(note)
+        if self.file_lock is not None:
+            self.file_lock.write_note(note)
 
     def one(self, sql: str, *values: object) -> object:
         """Return the first value of the first row, None if there is no row."""
@@ -281,15 +289,54 @@ class SQLiteStore:
         """Return the first value of the first row, 0 if there is none."""
         return int(self.one(sql, *values) or 0)  # type: ignore[call-overload, no-any-return]
 
+    # --- moving to another store -------------------------------------------------------------------------------------
+
+    def read_page(self, table: Table, after: Sequence[Any] | None) -> list[tuple[Any, ...]]:
+        """See `MovableStore`."""
+        return self.db.execute(table.select_page(after, "?"), tuple(after or ())).fetchall()
+
+    def add_page(self, table: Table, rows: list[tuple[Any, ...]]) -> None:
+        """See `MovableStore`."""
+        for row in rows:
+            self.db.execute(table.insert("?"), row)
+
+    def last_key(self, table: Table) -> tuple[Any, ...] | None:
+        """See `MovableStore`."""
+        return self.db.execute(table.select_last()).fetchone()  # type: ignore[no-any-return]
+
+    def read_meta(self, name: str) -> bytes | None:
+        """See `MovableStore`."""
+        return self.one("SELECT value FROM meta WHERE name = ?", name)  # type: ignore[return-value]
+
+    def write_meta(self, name: str, value: bytes | None) -> None:
+        """See `MovableStore`."""
+        self.db.execute("DELETE FROM meta WHERE name = ?", (name,))
+        if value is not None:
+            self.db.execute("INSERT INTO meta VALUES (?, ?)", (name, value))
+
+    def read_counters(self) -> dict[str, int]:
+        """See `MovableStore`."""
+        counters = dict(self.db.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
+        return {name: counters.get(name, 0) for name in ("queries", "deletions")}
+
+    def write_counters(self, counters: dict[str, int]) -> None:
+        """See `MovableStore`."""
+        for name, value in counters.items():
+            self.db.execute("DELETE FROM sqlite_sequence WHERE name = ?", (name,))
+            self.db.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (name, value))
+
+    def claim_alone(self) -> None:
+        """See `MovableStore`. The lock of a file admits one process anyway."""
+
     # --- transactions ------------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def begin(self, *, exclusive: bool = False, lock: Collection[int] = ()) -> None:
         """See `Store`."""
         if self.path is None:
             self.transaction_lock.acquire()
         self.db.execute("BEGIN IMMEDIATE")
 
-    def commit(self) -> None:
+    def commit(self) -> Collection[int]:
         """See `Store`. Rows that were written to files without a name are lost, so they are not committed."""
         self.check_attached()
         self.db.execute("COMMIT")
@@ -297,6 +344,19 @@ class SQLiteStore:
         if self.path is None:
             self.transaction_lock.release()
         self.check_attached()
+        return ()
+
+    def lock(self, number: int) -> bool:
+        """See `Store`."""
+        return True
+
+    def leads(self) -> bool:
+        """See `Store`."""
+        return True
+
+    def changed_elsewhere(self) -> bool:
+        """See `Store`."""
+        return False
 
     def rollback(self) -> None:
         """See `Store`."""
@@ -424,6 +484,11 @@ class SQLiteStore:
         sql = f"SELECT key FROM queries WHERE number = ? AND number > {NEWEST_DELETED}"
         return self.one(sql, number)  # type: ignore[return-value]
 
+    def head(self, number: int) -> tuple[int, int] | None:
+        """See `Store`."""
+        sql = "SELECT base, max(base, ifnull((SELECT max(seq) FROM log WHERE query = ?1), 0)) FROM queries WHERE number = ?1"
+        return self.db.execute(sql, (number,)).fetchone()  # type: ignore[no-any-return]
+
     def add_query(self, key: bytes) -> int:
         """See `Store`."""
         self.db.execute(f"DELETE FROM queries WHERE key = ? AND number <= {NEWEST_DELETED}", (key,))
@@ -498,6 +563,10 @@ class SQLiteStore:
         """See `Store`."""
         self.db.execute("UPDATE deletions SET cursor = ? WHERE number = ?", (cursor, deletion))
 
+    def is_exempt(self, deletion: int, number: int) -> bool:
+        """See `Store`."""
+        return bool(self.one("SELECT 1 FROM exemptions WHERE deletion = ? AND query = ?", deletion, number))
+
     def exempt(self, deletion: int, number: int) -> None:
         """See `Store`."""
         self.db.execute("INSERT OR IGNORE INTO exemptions VALUES (?, ?)", (deletion, number))
@@ -519,7 +588,7 @@ class SQLiteStore:
 
     # --- log, candidates, snapshots ----------------------------------------------------------------------------------
 
-    def append(self, number: int, entry: LogEntry) -> None:
+    def append(self, number: int, entry: LogEntry, base: int | None = None) -> None:
         """See `Store`."""
         self.db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (number, *entry))
 
@@ -532,6 +601,9 @@ class SQLiteStore:
         sql = "SELECT seq, time, kind, version, candidates, body, bits FROM log WHERE query = ? AND seq = ?"
         row = self.db.execute(sql, (number, seq)).fetchone()
         return None if row is None else LogEntry._make(row)
+
+    def prefetch(self, places: Sequence[tuple[int, int]]) -> None:
+        """See `Store`."""
 
     def log(self, number: int, after: int, until: int | None = None) -> Iterator[LogEntry]:
         """See `Store`."""
@@ -591,11 +663,11 @@ class SQLiteStore:
 
     def base(self, number: int) -> int:
         """See `Store`."""
-        return self.number("SELECT seq FROM bases WHERE query = ?", number)
+        return self.number("SELECT base FROM queries WHERE number = ?", number)
 
     def compact(self, number: int, seq: int, before: int, limit: int) -> int:
         """See `Store`."""
-        self.db.execute("INSERT OR REPLACE INTO bases VALUES (?, ?)", (number, seq))
+        self.db.execute("UPDATE queries SET base = ? WHERE number = ?", (seq, number))
         self.db.execute("DELETE FROM snapshots WHERE query = ? AND seq < ?", (number, seq))
         oldest = "SELECT seq, time FROM log WHERE query = ?1 AND seq <= ?2 ORDER BY seq LIMIT ?4"
         last = self.number(f"SELECT max(seq) FROM ({oldest}) WHERE time <= ?3", number, seq, before, limit)
@@ -624,16 +696,16 @@ class SQLiteStore:
         """See `Store`."""
         self.db.execute("UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL", (time, id))
 
-    def find_request(self, key: bytes) -> tuple[bytes, int, int] | None:
+    def find_request(self, number: int, key: bytes) -> tuple[bytes, int] | None:
         """See `Store`."""
-        sql = "SELECT digest, query, seq FROM requests WHERE key = ?"
-        return self.db.execute(sql, (key,)).fetchone()  # type: ignore[no-any-return]
+        sql = "SELECT digest, seq FROM requests WHERE query = ? AND key = ?"
+        return self.db.execute(sql, (number, key)).fetchone()  # type: ignore[no-any-return]
 
-    def add_request(self, key: bytes, digest: bytes, number: int, seq: int, time: int) -> None:
+    def add_request(self, number: int, key: bytes, digest: bytes, seq: int, time: int) -> None:
         """See `Store`."""
         self.db.execute(
-            "INSERT OR REPLACE INTO requests (key, digest, query, seq, time) VALUES (?, ?, ?, ?, ?)",
-            (key, digest, number, seq, time),
+            "INSERT OR REPLACE INTO requests (query, key, digest, seq, time) VALUES (?, ?, ?, ?, ?)",
+            (number, key, digest, seq, time),
         )
 
     def expire_requests(self, before: int) -> int | None:

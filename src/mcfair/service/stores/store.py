@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -73,11 +73,15 @@ class StoredCounts(NamedTuple):
 
 
 class Store(Protocol):
-    """Transactional storage with one writer.
+    """Transactional storage, of one process or shared by several instances.
 
-    Rows written between `begin` and `commit` become durable together or not at all. Only one thread writes, and it
-    reads its own uncommitted rows. `commit` returns once the rows survive a power failure; if it raises, or after
-    `rollback`, none of them exists. A log grows by one entry at a time: a sequence number that exists is refused.
+    Rows written between `begin` and `commit` become durable together or not at all. In each instance only one thread
+    writes, and it reads its own uncommitted rows. `commit` returns once the rows survive a power failure; if it raises,
+    or after `rollback`, none of them exists, unless it raises StoreUncertainError. A log grows by one entry at a time:
+    a sequence number that exists is refused.
+
+    Instances of a `shared` store do not wait for each other while they decide. Where two of them write to the same
+    query, `commit` writes everything of one and nothing of the other, which learns that it has lost.
 
     Methods raise the errors of this package: StoreConflictError for a row that exists already, StoreUnavailableError if
     the store cannot be used now, StoreCorruptError for damaged data. `mcfair.testing.check_store` is the contract of
@@ -85,6 +89,7 @@ class Store(Protocol):
     """
 
     secret: bytes
+    shared: bool
 
     @property
     def changes(self) -> int:
@@ -93,14 +98,31 @@ class Store(Protocol):
     def write_lock_note(self, note: bytes) -> None:
         """Publish a note to other processes for as long as this process holds the store's lock."""
 
-    def begin(self) -> None:
-        """Begin a write transaction."""
+    def begin(self, *, exclusive: bool = False, lock: Collection[int] = ()) -> None:
+        """Begin a write transaction.
 
-    def commit(self) -> None:
-        """Commit everything since `begin`; return once it is durable."""
+        In a shared store, `exclusive` keeps all other instances from writing until its end, and `lock` keeps them from
+        writing to the queries that have lost. What is read after that cannot lose.
+        """
+
+    def commit(self) -> Collection[int]:
+        """Commit everything since `begin`; return once it is durable.
+
+        Returns the numbers of the queries that have lost: nothing of theirs was committed, because another instance
+        wrote to them first. What was read of them may be out of date.
+        """
 
     def rollback(self) -> None:
         """Discard everything since `begin`."""
+
+    def lock(self, number: int) -> bool:
+        """Keep other instances from writing to a query until the end of the transaction; return whether it exists."""
+
+    def leads(self) -> bool:
+        """Return whether this instance compacts and continues deletions: one of those that share the store."""
+
+    def changed_elsewhere(self) -> bool:
+        """Return whether another instance has changed rules, API keys or deletions since the last call."""
 
     def check_attached(self) -> None:
         """Raise StoreUnavailableError if the storage was deleted or replaced, so that commits would be lost."""
@@ -144,6 +166,9 @@ class Store(Protocol):
 
     def key_of(self, number: int) -> bytes | None:
         """Return the id of a query number."""
+
+    def head(self, number: int) -> tuple[int, int] | None:
+        """Return the base of a query and the last sequence number of its log; None if there is no such query."""
 
     def add_query(self, key: bytes) -> int:
         """Add a query; return its number, which is never reused."""
@@ -202,6 +227,9 @@ class Store(Protocol):
     def advance_deletion(self, deletion: int, cursor: int) -> None:
         """Record that a deletion is done in all queries up to a number."""
 
+    def is_exempt(self, deletion: int, number: int) -> bool:
+        """Return whether a query is exempt from a deletion."""
+
     def exempt(self, deletion: int, number: int) -> None:
         """Exempt a query from a deletion: it got the item after the deletion had begun."""
 
@@ -210,14 +238,21 @@ class Store(Protocol):
 
     # The log of a query, its candidate sets and its snapshots.
 
-    def append(self, number: int, entry: LogEntry) -> None:
-        """Append an entry to the log of a query."""
+    def append(self, number: int, entry: LogEntry, base: int | None = None) -> None:
+        """Append an entry to the log of a query.
+
+        In a shared store, the query loses if its base is not the given one: the candidate sets that the entry refers to
+        may have been deleted.
+        """
 
     def set_bits(self, number: int, seq: int, bits: bytes) -> None:
         """Update the feedback of an impression."""
 
     def entry(self, number: int, seq: int) -> LogEntry | None:
         """Return one entry of the log."""
+
+    def prefetch(self, places: Sequence[tuple[int, int]]) -> None:
+        """Read entries, given by query and sequence number, that this transaction will need."""
 
     def log(self, number: int, after: int, until: int | None = None) -> Iterator[LogEntry]:
         """Iterate over the entries with `after < seq <= until`, in order."""
@@ -276,11 +311,14 @@ class Store(Protocol):
     def revoke_key(self, id: str, time: int) -> None:
         """Revoke an API key; a key that is revoked keeps its time of revocation."""
 
-    def find_request(self, key: bytes) -> tuple[bytes, int, int] | None:
-        """Return the digest, query number and log sequence number of the request with an idempotency key."""
+    def find_request(self, number: int, key: bytes) -> tuple[bytes, int] | None:
+        """Return the digest and the log sequence number of the request of a query with an idempotency key.
 
-    def add_request(self, key: bytes, digest: bytes, number: int, seq: int, time: int) -> None:
-        """Add a request under its idempotency key."""
+        A shared store may assume that a key is new; if it is not, the query loses.
+        """
+
+    def add_request(self, number: int, key: bytes, digest: bytes, seq: int, time: int) -> None:
+        """Add a request of a query under its idempotency key."""
 
     def expire_requests(self, before: int) -> int | None:
         """Delete a bounded number of the oldest requests; return the time of the oldest one left, if any."""

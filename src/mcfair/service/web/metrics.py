@@ -60,6 +60,10 @@ class Metrics:
             "mcfair_store_writable", "1 if the last write to the store succeeded, else 0.", registry=registry
         )
         writable.set_function(lambda: ranker.executor.store_error is None)
+        conflicts = Counter(
+            "mcfair_conflicts", "Queries decided again because another instance wrote first.", registry=registry
+        )
+        ranker.executor.conflict_listeners.append(conflicts.inc)
         ProcessCollector(registry=registry)
         self.series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 

@@ -1,0 +1,121 @@
+"""Group commit over a store that several instances share.
+
+Rankings and feedback are decided optimistically, on cached ledgers, and committed in batches. The queries to which
+another instance wrote first have lost; the operations that touched them, and only those, are executed again after
+their rows were locked. Operations that touch everything, such as a change of the rules, are executed alone, while the
+other instances wait.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from ..errors import MCFairError, StoreError, UnavailableError
+from .engine import Engine
+from .group_commit import GroupCommit, WorkItem, is_store_failure
+from .stores import StoreConflictError
+from .wire import FeedbackResults
+
+__all__ = ["SharedGroupCommit"]
+
+OPTIMISTIC = {Engine.rank, Engine.feedback}
+READING = {Engine.query_state, Engine.explain, Engine.active_policy, Engine.keys, Engine.now}
+"""Operations that are executed in batches, and those that keep no other instance waiting."""
+
+ATTEMPTS = 10
+"""Maximum number of attempts to execute an operation. The second one can lose only if a query is created or deleted at
+the same time."""
+
+
+class SharedGroupCommit(GroupCommit):
+    """Execute operations of an engine serially, and commit them in batches, beside other instances.
+
+    Every operation runs on the writer thread: even a small one may wait for the network.
+    """
+
+    def is_small(self, item: WorkItem) -> bool:
+        """Return whether the thread of the loop may execute an operation."""
+        return False
+
+    def execute_and_commit(self, items: list[WorkItem]) -> None:
+        """Execute and commit operations in order: rankings and feedback in batches, everything else alone."""
+        for optimistic, some in groupby(items, key=lambda each: each.work in OPTIMISTIC):
+            if optimistic:
+                self.execute_optimistically(list(some))
+            else:
+                for each in some:
+                    self.execute_alone(each, exclusive=each.work not in READING)
+
+    def execute_optimistically(self, items: list[WorkItem]) -> None:
+        """Execute and commit a batch; execute the operations on queries that have lost again, and only those."""
+        lost: frozenset[int] = frozenset()
+        for _ in range(ATTEMPTS):
+            try:
+                self.store.begin(lock=lost)
+                self.prepare_engine(optimistic=not lost)
+                touched = [self.execute_one(each, lost) for each in items]
+                changes = self.store.changes
+                lost = frozenset(self.store.commit())
+            except Exception as error:
+                self.roll_back(error)
+                if is_store_failure(error):
+                    self.refuse(items, error)
+                else:  # perhaps a state that was read while it changed: decide again while nobody else writes
+                    for each in items:
+                        self.execute_alone(each, exclusive=True)
+                return
+            if changes > self.changes_before:
+                self.end_episode()
+            if not lost:
+                return
+            self.engine.evict_all(lost)
+            items = [each for each, numbers in zip(items, touched, strict=True) if numbers & lost]
+            for listener in self.conflict_listeners:
+                listener(len(lost))
+        for each in items:
+            each.error = UnavailableError("other instances kept changing this query, and nothing was changed")
+
+    def prepare_engine(self, *, optimistic: bool) -> None:
+        """Bring the engine up to date at the beginning of a transaction."""
+        self.recover()
+        self.engine.refresh()
+        self.engine.optimistic = optimistic
+        self.changes_before = self.store.changes
+
+    def execute_one(self, item: WorkItem, lost: frozenset[int]) -> set[int]:
+        """Execute an operation, of feedback the events of queries that have lost; return the queries it touched."""
+        options = dict(item.kwargs)
+        if lost and item.work is Engine.feedback and isinstance(item.result, FeedbackResults):
+            options["kept"] = self.engine.kept_results(item.args[0], item.result, lost)
+        touched: set[int] = set()
+        self.engine.touched = touched
+        item.error = None
+        try:
+            item.result = item.work(self.engine, *item.args, **options)
+        except StoreError:
+            raise
+        except MCFairError as error:
+            item.error = error
+        return touched
+
+    def execute_alone(self, item: WorkItem, *, exclusive: bool) -> None:
+        """Execute an operation in a transaction of its own, if `exclusive` while no other instance writes."""
+        try:
+            self.store.begin(exclusive=exclusive)
+            self.prepare_engine(optimistic=False)
+            self.execute_one(item, frozenset())
+            changes = self.store.changes
+            if self.store.commit():
+                raise StoreConflictError("another instance wrote at the same time")
+            if changes > self.changes_before:
+                self.end_episode()
+        except Exception as error:
+            self.roll_back(error)
+            if is_store_failure(error):
+                self.refuse([item], error)
+            elif exclusive:
+                item.error = error
+            else:
+                self.execute_alone(item, exclusive=True)
+        finally:
+            self.engine.optimistic = False

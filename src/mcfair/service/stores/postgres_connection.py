@@ -1,0 +1,110 @@
+"""Connections to PostgreSQL whose errors are those of a store, and whose waits are bounded."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+from psycopg import conninfo
+from psycopg.rows import TupleRow
+
+from ...errors import StoreError
+from .errors import StoreConflictError, StoreCorruptError, StoreUnavailableError
+
+__all__ = ["Connection", "connect", "described", "translated"]
+
+Connection = psycopg.Connection[TupleRow]
+
+OLDEST_SERVER = 150_000
+
+LIMITS = {
+    "connect_timeout": 3, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}  # fmt: skip
+"""Parameters of a connection that its URL does not set itself; `tcp_user_timeout` is in ms, the others in seconds."""
+
+SESSION = """
+SET synchronous_commit = on;
+SET default_transaction_isolation = 'read committed';
+SET search_path = mcfair;
+SET client_min_messages = warning;
+SET lock_timeout = '5s';
+SET statement_timeout = '60s';
+SET idle_in_transaction_session_timeout = '30s'
+"""
+
+CONFLICTS = (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+DAMAGE = (
+    psycopg.errors.DataCorrupted, psycopg.errors.IndexCorrupted, psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedColumn,
+)  # fmt: skip
+
+
+def connect(url: str, *, reading: bool) -> Connection:
+    """Open a connection with explicit transactions; a connection that writes refuses a standby.
+
+    Raises
+    ------
+    StoreError
+        If the URL is not valid, or the server is too old.
+    StoreUnavailableError
+        If the server cannot be reached.
+    """
+    parameters = parsed(url)
+    options: dict[str, Any] = {**LIMITS, "application_name": "mcfair"}
+    if not reading:
+        options["target_session_attrs"] = "read-write"
+    try:
+        db = psycopg.connect(**{**options, **parameters}, autocommit=True, prepare_threshold=0)
+    except psycopg.Error as error:
+        raise StoreUnavailableError(f"cannot connect to {described(url)}: {one_line(error)}") from None
+    try:
+        version = db.info.server_version
+        if version < OLDEST_SERVER:
+            raise StoreError(f"{described(url)} runs PostgreSQL {version // 10_000}: expected 15 or newer")
+        with translated():
+            db.execute(SESSION + (";SET default_transaction_read_only = on" if reading else ""), prepare=False)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def parsed(url: str) -> dict[str, Any]:
+    """Return the parameters of a URL. The message of an error never repeats the URL, which may have a password."""
+    try:
+        return dict(conninfo.conninfo_to_dict(url))
+    except psycopg.Error:
+        raise StoreError(
+            "the URL of the store is not valid: expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with special "
+            "characters percent-encoded"
+        ) from None
+
+
+def described(url: str) -> str:
+    """Return the URL of a store without its password and options."""
+    given = parsed(url)
+    user = f"{given['user']}@" if given.get("user") else ""
+    port = f":{given['port']}" if given.get("port") else ""
+    return f"postgresql://{user}{given.get('host', '')}{port}/{given.get('dbname', '')}"
+
+
+def one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Convert errors of psycopg to those of a store; errors in the use of psycopg stay what they are."""
+    try:
+        yield
+    except CONFLICTS as error:
+        raise StoreConflictError(one_line(error)) from error
+    except DAMAGE as error:
+        raise StoreCorruptError(one_line(error)) from error
+    except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
+        raise StoreUnavailableError(one_line(error)) from error
+    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction) as error:
+        raise StoreUnavailableError(one_line(error)) from error

@@ -1,0 +1,104 @@
+"""The tables of a store in PostgreSQL, created and migrated by the first instance that needs them."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from ...errors import StoreError
+
+__all__ = ["ADMINISTRATION", "LEADERSHIP", "QUERY_TABLES", "prepare"]
+
+SCHEMA_VERSION = 1
+
+ADMINISTRATION, LEADERSHIP = 0x6D6346610001, 0x6D6346610002
+"""Advisory locks: every transaction that writes holds the first, administration alone; one instance holds the second
+for as long as it is connected, and compacts."""
+
+SCHEMA = """
+CREATE SCHEMA IF NOT EXISTS mcfair;
+CREATE TABLE meta (name text PRIMARY KEY, value bytea NOT NULL);
+CREATE TABLE generation (number bigint NOT NULL);
+INSERT INTO generation VALUES (1);
+CREATE TABLE versions (number bigint PRIMARY KEY, body bytea NOT NULL);
+CREATE TABLE keys (id text PRIMARY KEY, digest bytea NOT NULL, name bytea NOT NULL, scopes text NOT NULL,
+                   created bigint NOT NULL, revoked bigint);
+CREATE SEQUENCE query_numbers AS bigint INCREMENT BY 100 START WITH 1;
+CREATE TABLE queries (number bigint PRIMARY KEY, key bytea NOT NULL UNIQUE, base bigint NOT NULL DEFAULT 0)
+    WITH (fillfactor = 80);
+CREATE TABLE orphans (query bigint PRIMARY KEY);
+CREATE TABLE items (query bigint NOT NULL, row bigint NOT NULL, id bytea, grp bytea, erased bigint,
+                    PRIMARY KEY (query, row));
+CREATE INDEX items_by_id ON items (id, query) WHERE id IS NOT NULL;
+CREATE INDEX items_by_erasure ON items (query, erased) WHERE erased IS NOT NULL;
+CREATE SEQUENCE deletion_numbers AS bigint;
+CREATE TABLE deletions (number bigint PRIMARY KEY, item bytea NOT NULL, cursor bigint NOT NULL);
+CREATE TABLE exemptions (deletion bigint NOT NULL, query bigint NOT NULL, PRIMARY KEY (deletion, query));
+CREATE TABLE log (query bigint NOT NULL, seq bigint NOT NULL, time bigint NOT NULL, kind smallint NOT NULL,
+                  version bigint NOT NULL, candidates bigint, body bytea NOT NULL, bits bytea,
+                  PRIMARY KEY (query, seq)) WITH (fillfactor = 90);
+CREATE TABLE candidates (query bigint NOT NULL, number bigint NOT NULL, n bigint NOT NULL, body bytea NOT NULL,
+                         PRIMARY KEY (query, number));
+CREATE TABLE snapshots (query bigint NOT NULL, seq bigint NOT NULL, time bigint NOT NULL, body bytea NOT NULL,
+                        PRIMARY KEY (query, seq));
+ALTER TABLE snapshots ALTER COLUMN body SET STORAGE EXTERNAL;
+CREATE TABLE requests (query bigint NOT NULL, key bytea NOT NULL, digest bytea NOT NULL, seq bigint NOT NULL,
+                       time bigint NOT NULL, PRIMARY KEY (query, key));
+CREATE INDEX requests_by_time ON requests (time);
+"""
+"""Texts of callers are stored as bytes: PostgreSQL's text cannot hold every character. Snapshots are compressed
+already. Query numbers are handed out in blocks of the sequence's increment."""
+
+MIGRATIONS: dict[int, str] = {}
+"""SQL that migrates each schema version to the next."""
+
+QUERY_TABLES = ("log", "candidates", "snapshots", "items", "requests")
+"""Tables with rows of queries, in the order in which those of deleted queries are purged."""
+
+
+def prepare(db: Any, name: str, *, reading: bool) -> bytes:
+    """Create or migrate the tables, and return the secret of the store.
+
+    An advisory lock serialises instances that start at the same time; a migration and its version are one transaction.
+
+    Raises
+    ------
+    StoreError
+        If the store was written by a newer version, or only reading is allowed and there is nothing to read.
+    """
+    version = schema_version(db)
+    if version is None or version < SCHEMA_VERSION:
+        if reading:
+            raise StoreError(f"{name} has no store of this version: `mcfair serve` creates or migrates it")
+        with db.transaction():
+            db.execute("SELECT pg_advisory_xact_lock(%s)", (ADMINISTRATION,))
+            version = schema_version(db)
+            if version is None:
+                db.execute(SCHEMA, prepare=False)
+                db.execute("INSERT INTO meta VALUES ('secret', %s)", (secrets.token_bytes(32),))
+                version = SCHEMA_VERSION
+            for step in range(version, SCHEMA_VERSION):
+                db.execute(MIGRATIONS[step], prepare=False)
+            db.execute(
+                "INSERT INTO meta VALUES ('schema', %s) ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value",
+                (b"%d" % SCHEMA_VERSION,),
+            )
+    elif version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{name} was written by a newer mcfair (schema {version}; this one supports up to {SCHEMA_VERSION}): "
+            "update mcfair"
+        )
+    (secret,) = db.execute("SELECT value FROM meta WHERE name = 'secret'").fetchone()
+    return bytes(secret)
+
+
+def schema_version(db: Any) -> int | None:
+    """Return the version of the schema; None if there are no tables.
+
+    The catalogue is read as a table: functions such as `to_regclass` may not see what another instance has created
+    while this one waited for the lock.
+    """
+    if db.execute("SELECT 1 FROM pg_tables WHERE schemaname = 'mcfair' AND tablename = 'meta'").fetchone() is None:
+        return None
+    row = db.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
+    return None if row is None else int(row[0])
