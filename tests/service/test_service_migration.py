@@ -74,7 +74,9 @@ def test_a_store_moves_to_postgresql_and_back_without_a_change(tmp_path, url):
             assert [each.status for each in statuses] == ["duplicate", "applied"]
             number = max(row[0] for row in before["queries"])
             ranker.rank("a new query", ["a"])
-            assert ranker.executor.submit(lambda engine: engine.store.numbers(number, 9)).result()[0] > number
+            assert (
+                ranker.executor.submit(lambda engine, after=number: engine.store.numbers(after, 9)).result()[0] > number
+            )
         with open_reader(where) as reader:
             assert [verify(reader), replay(reader)[2]] == [[], []]
 

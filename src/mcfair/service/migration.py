@@ -17,10 +17,6 @@ MARKER = "migration"
 """Entry of the target's metadata while it is incomplete; such a store cannot be opened otherwise."""
 
 
-PURGE_STEP = 10_000
-"""Rows of deleted queries that are deleted in one transaction."""
-
-
 class MovableStore(Store, Protocol):
     """A store whose rows can be read and written as they are."""
 
@@ -57,7 +53,7 @@ def migrate(source: str, target: str, progress: Callable[[int], None] = lambda r
     Parameters
     ----------
     source
-        The store to read; no server may use it. Deletions of queries are completed in it, nothing else is changed.
+        The store to read; no server may use it. Nothing in it is changed, except that deletions are completed.
     target
         The store to write: a new or empty one, or the target of an interrupted migration of the same source.
     progress
@@ -76,9 +72,9 @@ def migrate(source: str, target: str, progress: Callable[[int], None] = lambda r
     with closing(opened(source)) as old, closing(opened(target)) as new:
         if old.read_meta(MARKER) is not None:
             raise StoreError(f"{describe(source)} is itself the target of an unfinished migration")
-        purge(old)
         identity = hashlib.sha256(old.secret).digest()
         begin(old, new, identity, describe(target))
+        purge(old)
         for table in TABLES:
             copy(old, new, table, progress)
         rows = compare(old, new, describe(target), progress)
@@ -102,15 +98,6 @@ def opened(where: str) -> MovableStore:
     return store
 
 
-def purge(store: MovableStore) -> None:
-    """Delete the rows of deleted queries, in steps that are one transaction each."""
-    deleted = 1
-    while deleted:
-        store.begin()
-        deleted = store.purge(PURGE_STEP)
-        store.commit()
-
-
 def begin(old: MovableStore, new: MovableStore, identity: bytes, name: str) -> None:
     """Mark the target as incomplete, or check that it is marked with the identity of the source."""
     marker = new.read_meta(MARKER)
@@ -123,6 +110,15 @@ def begin(old: MovableStore, new: MovableStore, identity: bytes, name: str) -> N
         new.write_meta(MARKER, identity)
         new.write_meta("secret", old.secret)
         new.commit()
+
+
+def purge(store: MovableStore) -> None:
+    """Delete the rows of deleted queries, which are not moved."""
+    left = 1
+    while left:
+        store.begin()
+        left = store.purge(1_000)
+        store.commit()
 
 
 def copy(old: MovableStore, new: MovableStore, table: Table, progress: Callable[[int], None]) -> None:

@@ -135,7 +135,7 @@ class LedgerRepository:
         if key is None:
             raise StoreCorruptError(f"query {number} does not exist")
         ledger = self.empty(number, key)
-        ledger.base = self.store.base(number)
+        ledger.base, ledger.revision, _ = self.store.head(number) or (0, 0, 0)
         ledger.load_items(self.store.items(number))
         until = ledger.base if from_base else before.seq - 1 if before else None
         found = self.store.snapshot(number, until)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .store import LogEntry
@@ -15,14 +15,14 @@ Row = tuple[Any, ...]
 class PendingWrites:
     """The uncommitted writes to one query.
 
-    `key` is the id of a query that is new. `base` is the base that the appended entries rely on, and `assumed_new` are
-    the idempotency keys that they assume to be unused: both are checked when the first entry is written. A snapshot
-    that is None is deleted.
+    `key` is the id of a query that is new. `revision` is the one that the appended entries rely on, and `assumed_new`
+    are the idempotency keys that they assume to be unused: both are checked when the first entry is written. Items are
+    (id, group, entry that erased them). A snapshot that is None is deleted.
     """
 
     def __init__(self, number: int, key: bytes | None = None) -> None:
         self.number, self.key = number, key
-        self.base: int | None = None
+        self.revision: int | None = None
         self.entries: list[LogEntry] = []
         self.bits: dict[int, bytes] = {}
         self.items: dict[int, tuple[bytes | None, bytes | None, int | None]] = {}
@@ -50,7 +50,7 @@ class PendingWrites:
             self.groups[row] = group
 
     def set_item(self, row: int, id: bytes | None, group: bytes | None, erased: int | None = None) -> None:
-        """Set the id and the group of a row, and the entry that erased it."""
+        """Set the id and the group of a row."""
         self.items[row] = id, group, erased
         self.groups.pop(row, None)
 
@@ -70,19 +70,19 @@ class PendingWrites:
         bits = self.bits.get(entry.seq)
         return entry if bits is None else entry._replace(bits=bits)
 
-    def current_items(self, stored: Sequence[Row]) -> list[Row]:
-        """Return the stored items, row, id and group, with the pending changes."""
-        rows = {row: (row, id, group) for row, id, group in stored}
-        rows.update({row: (row, rows[row][1], group) for row, group in self.groups.items()})
-        rows.update({row: (row, id, group) for row, (id, group, _) in self.items.items()})
-        return [rows[row] for row in sorted(rows)]
+    def current_items(self, stored: Iterable[Row]) -> list[Row]:
+        """Return the stored rows of items, (row, id, group), with the pending changes."""
+        rows = {row: (id, group) for row, id, group in stored}
+        rows.update({row: (rows[row][0], group) for row, group in self.groups.items()})
+        rows.update({row: (id, group) for row, (id, group, _) in self.items.items()})
+        return [(row, *rows[row]) for row in sorted(rows)]
 
     # --- rows to write, each with the query's number first -----------------------------------------------------------
 
     def claim(self) -> Iterator[Row]:
-        """Iterate over the first entry, with the base that it relies on (-1 for any)."""
+        """Iterate over the first entry, with the revision that it relies on (-1 for any)."""
         for entry in self.entries[:1]:
-            yield (self.number, *entry, -1 if self.base is None else self.base)
+            yield (self.number, *entry, -1 if self.revision is None else self.revision)
 
     def rest(self) -> Iterable[Row]:
         """Iterate over the entries after the first."""

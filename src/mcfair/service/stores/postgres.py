@@ -56,8 +56,8 @@ WITH used AS (
 INSERT INTO log
 SELECT c.query, c.seq, c.time, c.kind, c.version, c.candidates, c.body, c.bits
 FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::smallint[], %s::bigint[], %s::bigint[], %s::bytea[],
-            %s::bytea[], %s::bigint[]) AS c (query, seq, time, kind, version, candidates, body, bits, base)
-JOIN queries q ON q.number = c.query AND (c.base = -1 OR q.base = c.base)
+            %s::bytea[], %s::bigint[]) AS c (query, seq, time, kind, version, candidates, body, bits, revision)
+JOIN queries q ON q.number = c.query AND (c.revision = -1 OR q.revision = c.revision)
 WHERE (SELECT number FROM generation) = %s AND c.query NOT IN (SELECT query FROM used)
 AND (c.seq = q.base + 1 OR EXISTS (SELECT 1 FROM log p WHERE p.query = c.query AND p.seq = c.seq - 1))
 ORDER BY c.query FOR KEY SHARE OF q
@@ -431,11 +431,11 @@ class PostgresStore(PostgresRows):
         self.changes += 1
         return number
 
-    def append(self, number: int, entry: LogEntry, base: int | None = None) -> None:
+    def append(self, number: int, entry: LogEntry, revision: int | None = None) -> None:
         """See `Store`."""
         pending = self.pending_of(number)
         if not pending.entries:
-            pending.base = base
+            pending.revision = revision
         pending.entries.append(entry)
         self.changes += 1
 

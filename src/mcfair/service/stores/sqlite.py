@@ -509,10 +509,10 @@ class SQLiteStore:
         sql = f"SELECT key FROM queries WHERE number = ? AND number > {NEWEST_DELETED}"
         return self.one(sql, number)  # type: ignore[return-value]
 
-    def head(self, number: int) -> tuple[int, int] | None:
+    def head(self, number: int) -> tuple[int, int, int] | None:
         """See `Store`."""
-        sql = f"""SELECT base, max(base, ifnull((SELECT max(seq) FROM log WHERE query = ?1), 0))
-                  FROM queries WHERE number = ?1 AND number > {NEWEST_DELETED}"""
+        last = "ifnull((SELECT max(seq) FROM log WHERE query = ?1), 0)"
+        sql = f"SELECT base, 0, max(base, {last}) FROM queries WHERE number = ?1 AND number > {NEWEST_DELETED}"
         return self.db.execute(sql, (number,)).fetchone()  # type: ignore[no-any-return]
 
     def add_query(self, key: bytes) -> int:
@@ -614,7 +614,7 @@ class SQLiteStore:
 
     # --- log, candidates, snapshots ----------------------------------------------------------------------------------
 
-    def append(self, number: int, entry: LogEntry, base: int | None = None) -> None:
+    def append(self, number: int, entry: LogEntry, revision: int | None = None) -> None:
         """See `Store`."""
         self.db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (number, *entry))
 

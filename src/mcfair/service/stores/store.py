@@ -170,8 +170,11 @@ class Store(Protocol):
     def key_of(self, number: int) -> bytes | None:
         """Return the id of a query number."""
 
-    def head(self, number: int) -> tuple[int, int] | None:
-        """Return the base of a query and the last sequence number of its log; None if there is no such query."""
+    def head(self, number: int) -> tuple[int, int, int] | None:
+        """Return the base of a query, its revision and the last sequence number of its log; None if it does not exist.
+
+        The revision of a query in a shared store changes with every compaction.
+        """
 
     def add_query(self, key: bytes) -> int:
         """Add a query; return its number, which is never reused."""
@@ -241,11 +244,11 @@ class Store(Protocol):
 
     # The log of a query, its candidate sets and its snapshots.
 
-    def append(self, number: int, entry: LogEntry, base: int | None = None) -> None:
+    def append(self, number: int, entry: LogEntry, revision: int | None = None) -> None:
         """Append an entry to the log of a query.
 
-        In a shared store, the query loses if its base is not the given one: the candidate sets that the entry refers to
-        may have been deleted.
+        In a shared store, the query loses if its revision is not the given one: the candidate sets that the entry
+        refers to may have been deleted.
         """
 
     def set_bits(self, number: int, seq: int, bits: bytes) -> None:
