@@ -250,9 +250,10 @@ def test_missing_results_are_an_error():
         client.click("i", "a")
 
 
-def test_export_is_read_line_by_line(ask):
+@pytest.mark.parametrize("end", [b"\n", b""], ids=["line feed", "no line feed"])
+def test_export_is_read_line_by_line(ask, end):
     lines = [{"text": "a\u2028b\x85c"}, {"n": 1}]  # both characters end a line for str.splitlines
-    content = b"\n".join(map(msgspec.json.encode, lines)) + b"\n"
+    content = b"\n".join(map(msgspec.json.encode, lines)) + end
     with server(problem(503), answer(content)) as there:
         assert ask(there.address, "export") == lines
 
