@@ -199,9 +199,10 @@ def fairness(executor: "GroupCommit") -> wire.Fairness:
 
     It takes a scan over all queries, so the result is reused for some seconds; `as_of` is the time of the scan.
     """
+    from .engine import Engine
     from .reports import fairness
 
-    now = executor.submit(lambda engine: engine.now()).result()
+    now = executor.submit(Engine.now).result()
     with reading(executor) as store:
         return fairness(store, now)
 

@@ -74,8 +74,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     def changed(self, change: PolicyChange) -> Rules:
         """Return a validated copy of these rules with the given changes."""
-        given = msgspec.structs.asdict(change)
-        values = {name: value for name, value in given.items() if value is not msgspec.UNSET}
+        fields = msgspec.structs.asdict(change)
+        values = {name: value for name, value in fields.items() if value is not msgspec.UNSET}
         if "policy" in values:
             try:
                 values["policy"] = canonical_policy(values["policy"])
