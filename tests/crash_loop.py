@@ -174,14 +174,22 @@ def main():
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--store", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument("--fault", help="run a server with a deliberate fault: see crash_server.py")
     parser.add_argument("--max-seconds", type=float, default=2.0, help="maximum median time from start to ready")
     options = parser.parse_args()
     log = functools.partial(print, flush=True)
-    points = [MORE_POINTS[i % len(MORE_POINTS)] for i in range(options.kills)]
-    with tempfile.TemporaryDirectory(prefix="mcfair-crash-") as folder:
-        loop = CrashLoop(folder, clients=options.clients, seed=options.seed, fault=options.fault, log=log)
-        report = loop.run(points)
+    if options.store == "postgresql":
+        from postgres_loop import MORE_POINTS as POSTGRES_POINTS
+        from postgres_loop import PostgresLoop
+
+        points = [POSTGRES_POINTS[i % len(POSTGRES_POINTS)] for i in range(options.kills)]
+        report = PostgresLoop(clients=options.clients, seed=options.seed, fsync=True, log=log).run(points)
+    else:
+        points = [MORE_POINTS[i % len(MORE_POINTS)] for i in range(options.kills)]
+        with tempfile.TemporaryDirectory(prefix="mcfair-crash-") as folder:
+            loop = CrashLoop(folder, clients=options.clients, seed=options.seed, fault=options.fault, log=log)
+            report = loop.run(points)
     print(report)
     if statistics.median(report.recoveries) > options.max_seconds:
         sys.exit(f"the median start takes more than {options.max_seconds:g} s")

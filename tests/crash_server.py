@@ -8,6 +8,7 @@ itself off, so that the same overrides can be shown to be harmless without it.
 import os
 import random
 import signal
+import sys
 import threading
 import time
 
@@ -29,15 +30,15 @@ def kill_self():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class CrashingStore(sqlite.SQLiteStore):
-    """A store that may kill the process at named points."""
+class Crashing:
+    """The methods of a store that may kill the process at named points."""
 
     point, _, after = os.environ.get("MCFAIR_CRASH", "").partition(":")
-    rows = 0
+    appended = 0
 
     def append(self, number, entry, base=None):
         super().append(number, entry, base)
-        self.rows += 1
+        self.appended += 1
         self.reach("between-rows")
 
     def commit(self):
@@ -55,11 +56,33 @@ class CrashingStore(sqlite.SQLiteStore):
 
     def reach(self, point, seconds=0.0):
         """Kill the process if this is the point; with a delay, the process goes on until then."""
-        if point == self.point and self.rows >= int(self.after):
+        if point == self.point and self.appended >= int(self.after):
             if seconds:
                 threading.Timer(seconds, kill_self).start()
             else:
                 kill_self()
+
+
+class CrashingStore(Crashing, sqlite.SQLiteStore):
+    """A store in SQLite that may kill the process."""
+
+
+def crash_on_postgresql():
+    """Replace the store in PostgreSQL by one that may kill the process."""
+    from mcfair.service.stores import postgres
+
+    base_class = postgres.PostgresStore
+
+    class CrashingPostgresStore(Crashing, base_class):
+        def write_rows(self, won, commit):
+            self.reach("between-rows")
+            super().write_rows(won, commit)
+
+        def append(self, number, entry, base=None):
+            self.appended += 1
+            base_class.append(self, number, entry, base)
+
+    postgres.PostgresStore = CrashingPostgresStore
 
 
 # --- deliberate faults -----------------------------------------------------------------------------------------------
@@ -78,7 +101,7 @@ class EarlyAcknowledgingStore(CrashingStore):
     def commit(self):
         if FAULTY:
             commit_module.resolve_all(self.batch)
-            if self.has_feedback and self.rows >= int(self.after or "0"):
+            if self.has_feedback and self.appended >= int(self.after or "0"):
                 time.sleep(1.0)  # time for the responses to be sent
                 self.reach("before-commit")
         self.has_feedback = False
@@ -152,6 +175,8 @@ FAULTS = {
 
 def main():
     sqlite.SQLiteStore = CrashingStore
+    if any(word.startswith("postgresql://") for word in sys.argv):
+        crash_on_postgresql()
     if CrashingStore.point == "in-checkpoint":
         sqlite.CHECKPOINT_AT_LATEST = 8  # pages, so at almost every commit
     if fault := os.environ.get("MCFAIR_FAULT"):

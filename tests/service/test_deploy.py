@@ -64,7 +64,7 @@ def test_secrets_are_ignored_by_git():
 def test_commands_on_the_pages_for_operators_are_allowed(name):
     text = (ROOT / "docs" / f"{name}.md").read_text()
     code = re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL) + re.findall(r"`([^`\n]+)`", text)
-    commands = "serve|keys add|keys list|keys revoke|backup|verify|replay|restore"
+    commands = "serve|keys add|keys list|keys revoke|backup|verify|replay|restore|migrate"
     given = [line for part in code for line in re.findall(rf"\bmcfair(?:-1)? ((?:{commands})\b[^\n|&#]*)", part)]
     assert given
     for line in given:

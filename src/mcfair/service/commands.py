@@ -162,6 +162,22 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
         if replaced is not None:
             print(f"{replaced}: the store that was replaced")
 
+    @app.command()
+    def migrate(
+        source: Annotated[str, typer.Argument(help="Store to read, as for --store; its server must be stopped.")],
+        target: Annotated[str, typer.Argument(help="New store to write: sqlite:///PATH or postgresql://….")],
+    ) -> None:
+        """Move a store to another database, verified to the bit; repeat the command if it was interrupted."""
+        from .migration import migrate as move
+        from .stores import describe, open_reader
+
+        with readable(source), open_reader(source) as reader:
+            stored = reader.usage()
+        total = 3 * (sum(stored) - stored.bytes)
+        with readable(target), progress(total, "rows") as advance:
+            rows = move(source, target, advance)
+        print(f"{describe(target)}: {rows:,} rows, equal to those of {describe(source)}")
+
     keys = typer.Typer(help="Manage the API keys of the service: add, list, revoke.", no_args_is_help=True)
     app.add_typer(keys, name="keys")
 
@@ -282,15 +298,15 @@ def readable(store: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on stderr if it is a terminal."""
+def progress(total: int, what: str = "queries") -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on stderr if it is a terminal; it advances by a query, or by the given number of rows."""
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("queries", total=total)
-        yield lambda _: bar.advance(task)
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.advance(task, 1 if what == "queries" else done)
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------

@@ -17,11 +17,13 @@ from .store import (
     StoredDeletion,
     StoredKey,
 )
+from .tables import TABLES, Table
 
 __all__ = [
     "KIND_DELETION",
     "KIND_FEEDBACK",
     "KIND_IMPRESSION",
+    "TABLES",
     "LogEntry",
     "SQLiteStore",
     "Store",
@@ -32,6 +34,7 @@ __all__ = [
     "StoredCounts",
     "StoredDeletion",
     "StoredKey",
+    "Table",
     "describe",
     "exists",
     "is_shared",

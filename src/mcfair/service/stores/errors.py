@@ -7,6 +7,9 @@ from ...errors import StoreError
 __all__ = ["StoreConflictError", "StoreCorruptError", "StoreUncertainError", "StoreUnavailableError"]
 
 
+UNFINISHED = "is the target of an unfinished migration: repeat `mcfair migrate` with the same source"
+
+
 class StoreConflictError(StoreError):
     """A row exists already, such as a log entry with the same sequence number: somebody else has written it."""
 

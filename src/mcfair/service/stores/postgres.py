@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...errors import StoreError
-from .errors import StoreConflictError, StoreUncertainError, StoreUnavailableError
+from .errors import UNFINISHED, StoreConflictError, StoreUncertainError, StoreUnavailableError
 from .pending import PendingWrites, Row
 from .postgres_connection import Connection, connect, described, translated
-from .postgres_rows import PostgresRows
+from .postgres_rows import PostgresRows, decoded
 from .postgres_schema import ADMINISTRATION, LEADERSHIP, prepare
 from .store import LogEntry
+from .tables import Table
 
 __all__ = ["PostgresStore"]
 
@@ -40,6 +41,9 @@ MEASURE_SECONDS = 60.0
 
 BLOCK = 100
 """Query numbers that are taken from the sequence at a time; its increment."""
+
+TEXTS = {"keys": ("name",), "items": ("id", "grp"), "deletions": ("item",)}
+"""Columns with texts that are stored as bytes."""
 
 ADD_QUERIES = """
 INSERT INTO queries (key, number) SELECT * FROM unnest(%s::bytea[], %s::bigint[]) AS new (key, number) ORDER BY key
@@ -100,7 +104,7 @@ class PostgresStore(PostgresRows):
 
     shared = True
 
-    def __init__(self, url: str, *, reading: bool = False) -> None:
+    def __init__(self, url: str, *, reading: bool = False, migrating: bool = False) -> None:
         self.url, self.reading = url, reading
         self.name = described(url)
         self.db: Connection | None = None
@@ -113,6 +117,8 @@ class PostgresStore(PostgresRows):
         try:
             with translated():
                 self.secret = prepare(self.connection, self.name, reading=reading)
+                if not migrating and self.read_meta("migration") is not None:
+                    raise StoreError(f"{self.name} {UNFINISHED}")
             self.changed_elsewhere()
         except StoreUnavailableError as error:
             self.disconnect()
@@ -123,6 +129,56 @@ class PostgresStore(PostgresRows):
 
     def __str__(self) -> str:
         return self.name
+
+    # --- moving to another store -------------------------------------------------------------------------------------
+
+    def read_page(self, table: Table, after: Sequence[Any] | None) -> list[tuple[Any, ...]]:
+        """See `MovableStore`."""
+        texts = [name in TEXTS.get(table.name, ()) for name in table.columns]
+        rows = self.rows(table.select_page(after, "%s"), *(after or ()))
+        return [tuple(decoded(value) if text else value for value, text in zip(row, texts, strict=True)) for row in rows]
+
+    def add_page(self, table: Table, rows: list[tuple[Any, ...]]) -> None:
+        """See `MovableStore`."""
+        texts = TEXTS.get(table.name, ())
+        encoded = [
+            [value.encode() if name in texts and value is not None else value
+             for name, value in zip(table.columns, row, strict=True)]
+            for row in rows
+        ]  # fmt: skip
+        self.attempt(self.open_transaction)
+        self.attempt(lambda: self.connection.cursor().executemany(table.insert("%s").encode(), encoded))
+
+    def last_key(self, table: Table) -> tuple[Any, ...] | None:
+        """See `MovableStore`."""
+        rows = self.rows(table.select_last())
+        return rows[0] if rows else None
+
+    def read_meta(self, name: str) -> bytes | None:
+        """See `MovableStore`."""
+        return self.one("SELECT value FROM meta WHERE name = %s", name)  # type: ignore[no-any-return]
+
+    def write_meta(self, name: str, value: bytes | None) -> None:
+        """See `MovableStore`."""
+        self.write("DELETE FROM meta WHERE name = %s", name)
+        if value is not None:
+            self.write("INSERT INTO meta VALUES (%s, %s)", name, value)
+
+    def read_counters(self) -> dict[str, int]:
+        """See `MovableStore`."""
+        queries, deletions = (self.one(f"SELECT last_value FROM {name}_numbers") for name in ("query", "deletion"))
+        return {"queries": queries + BLOCK, "deletions": deletions}
+
+    def write_counters(self, counters: dict[str, int]) -> None:
+        """See `MovableStore`."""
+        self.write("SELECT setval('query_numbers', %s, false)", counters["queries"] + 1)
+        self.write("SELECT setval('deletion_numbers', %s, false)", counters["deletions"] + 1)
+
+    def claim_alone(self) -> None:
+        """See `MovableStore`. Every instance needs a share of the second lock to write."""
+        if not self.leads():
+            raise StoreError(f"{self.name} is in use by a server: stop it first")
+        self.rows("SELECT pg_advisory_lock(%s)", ADMINISTRATION)
 
     # --- connection --------------------------------------------------------------------------------------------------
 

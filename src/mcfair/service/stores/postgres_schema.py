@@ -89,8 +89,12 @@ def prepare(db: Any, name: str, *, reading: bool) -> bytes:
 
 
 def schema_version(db: Any) -> int | None:
-    """Return the version of the schema; None if there are no tables."""
-    if db.execute("SELECT to_regclass('mcfair.meta')").fetchone()[0] is None:
+    """Return the version of the schema; None if there are no tables.
+
+    The catalogue is read as a table: functions such as `to_regclass` may not see what another instance has created
+    while this one waited for the lock.
+    """
+    if db.execute("SELECT 1 FROM pg_tables WHERE schemaname = 'mcfair' AND tablename = 'meta'").fetchone() is None:
         return None
     row = db.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
     return None if row is None else int(row[0])

@@ -32,7 +32,7 @@ def postgres() -> type[PostgresStore]:
     return PostgresStore
 
 
-def open_store(where: str | Path) -> Store:
+def open_store(where: str | Path, *, migrating: bool = False) -> Store:
     """Open a store for writing.
 
     Parameters
@@ -40,6 +40,8 @@ def open_store(where: str | Path) -> Store:
     where
         `sqlite:///PATH` (three slashes relative, four absolute), a path, `memory:`, or
         `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`.
+    migrating
+        Whether the target of an unfinished migration may be opened.
 
     Returns
     -------
@@ -51,7 +53,8 @@ def open_store(where: str | Path) -> Store:
     StoreError
         If it cannot be opened, is damaged, or is in use by another process and not shared.
     """
-    return cast(Store, postgres()(str(where)) if is_shared(where) else sqlite.open_store(where))
+    opened = postgres() if is_shared(where) else sqlite.open_store
+    return cast(Store, opened(str(where), migrating=migrating))
 
 
 @contextlib.contextmanager

@@ -16,11 +16,12 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, repeat
 from pathlib import Path
+from typing import Any
 
 from ...errors import StoreError
 from .backups import write_copy
 from .connection import SQLiteConnection, connect
-from .errors import StoreCorruptError, StoreUnavailableError
+from .errors import UNFINISHED, StoreCorruptError, StoreUnavailableError
 from .files import (
     Inode,
     StoreLock,
@@ -33,6 +34,7 @@ from .files import (
     refuse_network,
 )
 from .store import LogEntry, StoredCounts, StoredDeletion, StoredKey
+from .tables import Table
 
 __all__ = ["SCHEMA_VERSION", "SQLiteStore", "open_reader", "open_store"]
 
@@ -85,9 +87,9 @@ FIRST_PAGE, LOG_PAGE, SNAPSHOT_PAGE = 8, 256, 8
 of a query. No read transaction is open between statements."""
 
 
-def open_store(where: str | Path) -> SQLiteStore:
+def open_store(where: str | Path, *, migrating: bool = False) -> SQLiteStore:
     """Open a store for writing: `sqlite:///PATH` (three slashes relative, four absolute), a path, or `memory:`."""
-    return SQLiteStore(None if where == "memory:" else locate(where))
+    return SQLiteStore(None if where == "memory:" else locate(where), migrating=migrating)
 
 
 @contextlib.contextmanager
@@ -116,8 +118,9 @@ class SQLiteStore:
 
     def __init__(
         self, path: Path | None, *, reading: bool = False, source: SQLiteConnection | None = None,
-        checkpoint_pages: int | None = None, truncate_seconds: float = TRUNCATE_SECONDS,
+        checkpoint_pages: int | None = None, migrating: bool = False, truncate_seconds: float = TRUNCATE_SECONDS,
     ) -> None:  # fmt: skip
+        self.migrating = migrating
         self.checkpoint_pages = CHECKPOINT_AT_LATEST if checkpoint_pages is None else checkpoint_pages
         self.truncate_seconds, self.truncated_at, self.truncated = truncate_seconds, time.monotonic(), 0
         self.path, self.reading = None if path is None else locate(path), reading
@@ -189,7 +192,10 @@ class SQLiteStore:
             else:
                 self.open_for_writing(empty, version)
             self.check_tables()
-            self.secret = dict(self.db.execute("SELECT name, value FROM meta").fetchall())["secret"]
+            meta = dict(self.db.execute("SELECT name, value FROM meta").fetchall())
+            if "migration" in meta and not self.migrating:
+                raise StoreError(f"{self.path} {UNFINISHED}")
+            self.secret = meta["secret"]
         except (StoreCorruptError, KeyError) as error:
             raise StoreCorruptError(f"{self.path} is damaged ({error}): restore a backup") from error
         except StoreUnavailableError as error:
@@ -274,6 +280,45 @@ class SQLiteStore:
     def number(self, sql: str, *values: object) -> int:
         """Return the first value of the first row, 0 if there is none."""
         return int(self.one(sql, *values) or 0)  # type: ignore[call-overload, no-any-return]
+
+    # --- moving to another store -------------------------------------------------------------------------------------
+
+    def read_page(self, table: Table, after: Sequence[Any] | None) -> list[tuple[Any, ...]]:
+        """See `MovableStore`."""
+        return self.db.execute(table.select_page(after, "?"), tuple(after or ())).fetchall()
+
+    def add_page(self, table: Table, rows: list[tuple[Any, ...]]) -> None:
+        """See `MovableStore`."""
+        for row in rows:
+            self.db.execute(table.insert("?"), row)
+
+    def last_key(self, table: Table) -> tuple[Any, ...] | None:
+        """See `MovableStore`."""
+        return self.db.execute(table.select_last()).fetchone()  # type: ignore[no-any-return]
+
+    def read_meta(self, name: str) -> bytes | None:
+        """See `MovableStore`."""
+        return self.one("SELECT value FROM meta WHERE name = ?", name)  # type: ignore[return-value]
+
+    def write_meta(self, name: str, value: bytes | None) -> None:
+        """See `MovableStore`."""
+        self.db.execute("DELETE FROM meta WHERE name = ?", (name,))
+        if value is not None:
+            self.db.execute("INSERT INTO meta VALUES (?, ?)", (name, value))
+
+    def read_counters(self) -> dict[str, int]:
+        """See `MovableStore`."""
+        counters = dict(self.db.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
+        return {name: counters.get(name, 0) for name in ("queries", "deletions")}
+
+    def write_counters(self, counters: dict[str, int]) -> None:
+        """See `MovableStore`."""
+        for name, value in counters.items():
+            self.db.execute("DELETE FROM sqlite_sequence WHERE name = ?", (name,))
+            self.db.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (name, value))
+
+    def claim_alone(self) -> None:
+        """See `MovableStore`. The lock of a file admits one process anyway."""
 
     # --- transactions ------------------------------------------------------------------------------------------------
 
