@@ -31,7 +31,8 @@ def fill(where):
         for query in range(30):
             ranker.rank(f"query {query}", ["everywhere", {"id": f"own {query}\0", "group": "G"}, "third"], k=2)
         answers = [
-            ranker.rank("hot", ["a", "b", {"id": f"item {i % 7}", "prior": 0.5}], k=3, key=f"key-{i}") for i in range(150)
+            ranker.rank("hot", ["a", "b", {"id": f"item {i % 7}", "prior": 0.5}], k=3, key=f"key-{i}")
+            for i in range(150)
         ]
         ranker.feedback([{"impression": each.impression, "item": each.items[0].id} for each in answers[::3]])
         ranker.change_policy(policy="TopK")
@@ -46,7 +47,9 @@ def content(where):
     """Return every row of every table."""
     store = open_store(where)
     try:
-        return {table.name: [tuple(row) for row in store.read_page(table._replace(page=10**6), None)] for table in TABLES}
+        return {
+            table.name: [tuple(row) for row in store.read_page(table._replace(page=10**6), None)] for table in TABLES
+        }
     finally:
         store.close()
 
@@ -133,8 +136,6 @@ def test_a_source_that_is_in_use_is_refused(tmp_path, url, kind):
         ranker.rank("q", ["a"])
         if kind == "postgresql":
             ranker.executor.submit(lambda engine: engine.store.leads()).result()
-        ran = subprocess.run(
-            [*SERVE, "migrate", str(source), str(target)], capture_output=True, text=True, check=False
-        )
+        ran = subprocess.run([*SERVE, "migrate", str(source), str(target)], capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert "is in use by" in ran.stderr

@@ -294,7 +294,9 @@ def readable(store: str) -> Iterator[None]:
             raise
         raise StoreError(f"{describe(store)} cannot be read: {error}") from error
     except Exception as error:
-        raise StoreError(f"{describe(store)} is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error
+        raise StoreError(
+            f"{describe(store)} is damaged: {type(error).__name__}: {' '.join(str(error).split())}"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -136,7 +136,9 @@ class PostgresStore(PostgresRows):
         """See `MovableStore`."""
         texts = [name in TEXTS.get(table.name, ()) for name in table.columns]
         rows = self.rows(table.select_page(after, "%s"), *(after or ()))
-        return [tuple(decoded(value) if text else value for value, text in zip(row, texts, strict=True)) for row in rows]
+        return [
+            tuple(decoded(value) if text else value for value, text in zip(row, texts, strict=True)) for row in rows
+        ]
 
     def add_page(self, table: Table, rows: list[tuple[Any, ...]]) -> None:
         """See `MovableStore`."""
