@@ -6,7 +6,6 @@ the user `postgres` or `nobody`.
 
 import atexit
 import functools
-import glob
 import itertools
 import os
 import pwd
@@ -81,15 +80,16 @@ class PostgresServer:
         """Kill the server and all of its processes with SIGKILL, as a crash of the machine would."""
         self.signal(signal.SIGKILL)
         self.child.wait()
-        # A new server refuses to start while a process of the old one lives.
-        while subprocess.run(["pgrep", "-f", f"^postgres:.*{self.port}|{self.data}"], capture_output=True).stdout:
-            time.sleep(0.01)
 
     def signal(self, number):
-        """Send a signal to the server and its processes."""
-        for process in [self.child.pid, *children(self.child.pid)]:
+        """Send a signal to the server and its processes; wait for those that it ends."""
+        processes = [self.child.pid, *children(self.child.pid)]
+        for process in processes:
             with suppress(ProcessLookupError):
                 os.kill(process, number)
+        # A new server refuses to start while a process of the old one lives.
+        while number == signal.SIGKILL and any(Path(f"/proc/{each}/stat").exists() for each in processes[1:]):
+            time.sleep(0.01)
 
     def close(self):
         """Stop the server and remove its files."""
@@ -125,7 +125,7 @@ def children(pid):
 def find_binaries():
     """Return the folder of PostgreSQL's programs; None if there is none."""
     found = shutil.which("initdb")
-    folders = [Path(each) for each in glob.glob("/usr/lib/postgresql/*/bin")]
+    folders = list(Path("/usr/lib/postgresql").glob("*/bin"))
     folders.sort(key=lambda each: -float(each.parent.name))
     if found:
         folders.append(Path(os.path.realpath(found)).parent)

@@ -19,7 +19,8 @@ def check_store(factory: Callable[[], Store]) -> None:
     Rows that are written between `begin` and `commit` appear together or not at all. The writer reads its own rows,
     readers only committed ones, and inside a read transaction those of one state. The log of a query is in order and
     refuses a sequence number that exists, at once or by losing the query. Numbers of queries are never reused. Long
-    results are complete, whatever the store reads at a time. Compaction, idempotency keys, API keys and versions of the rules behave as documented.
+    results are complete, whatever the store reads at a time. Compaction, idempotency keys, API keys and versions of
+    the rules behave as documented.
 
     Parameters
     ----------

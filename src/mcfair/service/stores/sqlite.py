@@ -33,7 +33,7 @@ from .files import (
     refuse_network,
 )
 from .store import LogEntry, StoredCounts, StoredDeletion, StoredKey
-from .tables import Table
+from .tables import StoredTable
 
 __all__ = ["SCHEMA_VERSION", "SQLiteStore", "open_reader", "open_store"]
 
@@ -291,16 +291,16 @@ class SQLiteStore:
 
     # --- moving to another store -------------------------------------------------------------------------------------
 
-    def read_page(self, table: Table, after: Sequence[Any] | None) -> list[tuple[Any, ...]]:
+    def read_page(self, table: StoredTable, after: Sequence[Any] | None) -> list[tuple[Any, ...]]:
         """See `MovableStore`."""
         return self.db.execute(table.select_page(after, "?"), tuple(after or ())).fetchall()
 
-    def add_page(self, table: Table, rows: list[tuple[Any, ...]]) -> None:
+    def add_page(self, table: StoredTable, rows: list[tuple[Any, ...]]) -> None:
         """See `MovableStore`."""
         for row in rows:
             self.db.execute(table.insert("?"), row)
 
-    def last_key(self, table: Table) -> tuple[Any, ...] | None:
+    def last_key(self, table: StoredTable) -> tuple[Any, ...] | None:
         """See `MovableStore`."""
         return self.db.execute(table.select_last()).fetchone()  # type: ignore[no-any-return]
 
