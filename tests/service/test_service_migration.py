@@ -111,8 +111,8 @@ def test_a_target_with_other_data_is_refused(tmp_path, url):
     fill(tmp_path / "other.db")
     with pytest.raises(StoreError, match="has data already"):
         migrate(str(tmp_path / "old.db"), str(tmp_path / "other.db"))
-    before = content(tmp_path / "other.db")
     migrate(str(tmp_path / "other.db"), url)
+    before = content(tmp_path / "other.db")
     with pytest.raises(StoreError, match="has data already"):
         migrate(str(tmp_path / "old.db"), url)
     assert content(url) == before

@@ -202,8 +202,8 @@ class PostgresStore(PostgresPages):
 
     @contextlib.contextmanager
     def read_transaction(self) -> Iterator[None]:
-        """See `Store`."""
-        if self.opened or self.in_read_transaction:
+        """See `Store`. An operation before its first lock or write reads without: the log confirms what it has read."""
+        if self.active or self.in_read_transaction:
             yield
             return
         self.attempt(lambda: self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ"))
