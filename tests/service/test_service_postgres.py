@@ -118,8 +118,10 @@ def test_passwords_are_never_shown(url):
 
 
 def test_a_missing_driver_is_reported_with_the_command_that_installs_it():
-    hidden = "import sys; sys.modules['psycopg'] = None"
-    script = f"{hidden}; from mcfair.service.stores import open_store; open_store(sys.argv[1])"
+    script = (
+        "import sys; sys.modules['psycopg'] = None; from mcfair.service.stores import open_store; "
+        "open_store(sys.argv[1])"
+    )
     ran = subprocess.run(
         [sys.executable, "-c", script, "postgresql://h/d"], capture_output=True, text=True, check=False
     )

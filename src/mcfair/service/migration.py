@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any, Protocol, cast
 
 from ..errors import StoreError
-from .stores import TABLES, Store, Table, describe, open_store
+from .stores import TABLES, Store, StoredTable, describe, open_store
 from .verification import verify
 
 __all__ = ["MovableStore", "migrate"]
@@ -20,13 +20,13 @@ MARKER = "migration"
 class MovableStore(Store, Protocol):
     """A store whose rows can be read and written as they are."""
 
-    def read_page(self, table: Table, after: Sequence[Any] | None) -> list[tuple[Any, ...]]:
+    def read_page(self, table: StoredTable, after: Sequence[Any] | None) -> list[tuple[Any, ...]]:
         """Return the first rows of a table after a key, in the order of keys."""
 
-    def add_page(self, table: Table, rows: list[tuple[Any, ...]]) -> None:
+    def add_page(self, table: StoredTable, rows: list[tuple[Any, ...]]) -> None:
         """Add rows to a table."""
 
-    def last_key(self, table: Table) -> tuple[Any, ...] | None:
+    def last_key(self, table: StoredTable) -> tuple[Any, ...] | None:
         """Return the last key of a table, None if it is empty."""
 
     def read_meta(self, name: str) -> bytes | None:
@@ -121,7 +121,7 @@ def purge(store: MovableStore) -> None:
         store.commit()
 
 
-def copy(old: MovableStore, new: MovableStore, table: Table, progress: Callable[[int], None]) -> None:
+def copy(old: MovableStore, new: MovableStore, table: StoredTable, progress: Callable[[int], None]) -> None:
     """Copy the rows of a table that the target does not have yet; each page is one transaction."""
     for page in pages(old, table, new.last_key(table)):
         new.begin()
@@ -148,7 +148,7 @@ def compare(old: MovableStore, new: MovableStore, name: str, progress: Callable[
     return total
 
 
-def pages(store: MovableStore, table: Table, after: Sequence[Any] | None) -> Iterator[list[tuple[Any, ...]]]:
+def pages(store: MovableStore, table: StoredTable, after: Sequence[Any] | None) -> Iterator[list[tuple[Any, ...]]]:
     """Iterate over the rows of a table after a key, page by page."""
     while page := [tuple(row) for row in store.read_page(table, after)]:
         yield page

@@ -67,7 +67,7 @@ class QueryVerification:
         with self.store.read_transaction():
             base = self.store.base(self.number)
             stored = self.store.snapshot(self.number, base) if base else None
-            if base and (stored is None or decode_snapshot(stored).seq != base):
+            if base and (stored is None or stored[0] != base):
                 return [f"the base snapshot at entry {base} is missing"]
             self.ledger = self.repository.ledger(self.number, from_base=True)
         ended = False

@@ -256,7 +256,8 @@ def check_compaction(store: Store) -> None:
         store.add_snapshot(number, seq, 1_000 + seq, bytes([seq]))
     store.delete_snapshot(number, 3)
     found = [store.snapshot(number), store.snapshot(number, 5), store.snapshot(number, 1)]
-    assert found == [b"\6", b"\4", None], "the latest snapshot within bounds is not found"
+    assert found == [(6, b"\6"), (4, b"\4"), None], "the latest snapshot within bounds is not found"
+    check_loading(store, number)
     assert store.base(number) == 0, "a query has a base before compaction"
     young = entry(1).time - 1
     assert store.compact(number, 4, young, 9) == 0, "compaction deletes entries that are too young"
@@ -279,6 +280,17 @@ def check_compaction(store: Store) -> None:
     else:
         raise AssertionError("a missing candidate set is not reported as damage")
     store.commit()
+
+
+def check_loading(store: Store, number: int) -> None:
+    """Check what is loaded of a query with 6 log entries and snapshots at 2, 4 and 6, written in this transaction."""
+    for until, snapshot, entries in ((None, b"\6", []), (5, b"\4", [5]), (1, None, [1])):
+        loaded = store.load(number, until)
+        assert loaded is not None, "a query that exists is not loaded"
+        assert (loaded.key, loaded.base, loaded.items) == (b"q", 0, []), "a query is not loaded as it was written"
+        assert loaded.snapshot == snapshot, "a query is loaded with another snapshot"
+        assert [each.seq for each in loaded.entries] == entries, "a query is loaded with other log entries"
+    assert store.load(number + 1) is None, "a query is loaded that does not exist"
 
 
 def check_requests(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Uncommitted writes of a shared store, buffered by query, and the rows that they become."""
+"""Uncommitted writes of a store in PostgreSQL, buffered by query, and the statements that write them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,58 @@ from .store import LogEntry
 __all__ = ["PendingWrites"]
 
 Row = tuple[Any, ...]
+
+ADD_QUERIES = """
+INSERT INTO queries (key, number) SELECT * FROM unnest(%s::bytea[], %s::bigint[]) AS new (key, number) ORDER BY key
+ON CONFLICT (key) DO NOTHING RETURNING number"""
+
+CLAIM = """
+WITH used AS (
+    SELECT query FROM unnest(%s::bigint[], %s::bytea[]) AS assumed (number, name)
+    JOIN requests ON query = assumed.number AND key = assumed.name)
+INSERT INTO log
+SELECT c.query, c.seq, c.time, c.kind, c.version, c.candidates, c.body, c.bits
+FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::smallint[], %s::bigint[], %s::bigint[], %s::bytea[],
+            %s::bytea[], %s::bigint[]) AS c (query, seq, time, kind, version, candidates, body, bits, revision)
+JOIN queries q ON q.number = c.query AND (c.revision = -1 OR q.revision = c.revision)
+WHERE (SELECT number FROM generation) = %s AND c.query NOT IN (SELECT query FROM used)
+AND (c.seq = q.base + 1 OR EXISTS (SELECT 1 FROM log p WHERE p.query = c.query AND p.seq = c.seq - 1))
+ORDER BY c.query FOR KEY SHARE OF q
+ON CONFLICT DO NOTHING RETURNING query"""
+"""The entry before the first new one must exist: a database that lost commits must not get a log with a gap."""
+
+ADD_ENTRIES = """
+INSERT INTO log SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::smallint[], %s::bigint[],
+                                     %s::bigint[], %s::bytea[], %s::bytea[])"""
+
+TABLES = {
+    "items": """INSERT INTO items SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[], %s::bytea[],
+                                                       %s::bigint[])
+                ON CONFLICT (query, row) DO UPDATE
+                SET id = EXCLUDED.id, grp = EXCLUDED.grp, erased = EXCLUDED.erased""",
+    "groups": """UPDATE items SET grp = new.grp FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[])
+                 AS new (query, row, grp) WHERE items.query = new.query AND items.row = new.row""",
+    "bits": """UPDATE log SET bits = new.bits FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[])
+               AS new (query, seq, bits) WHERE log.query = new.query AND log.seq = new.seq""",
+    "candidates": "INSERT INTO candidates SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bytea[])",
+    "requests": """INSERT INTO requests SELECT * FROM unnest(%s::bigint[], %s::bytea[], %s::bytea[], %s::bigint[],
+                                                             %s::bigint[])
+                   ON CONFLICT (query, key) DO UPDATE
+                   SET digest = EXCLUDED.digest, seq = EXCLUDED.seq, time = EXCLUDED.time""",
+}
+"""Statements that write the pending rows of each kind."""
+
+ADD_SNAPSHOTS = """
+INSERT INTO snapshots SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bytea[])
+ON CONFLICT (query, seq) DO UPDATE SET time = EXCLUDED.time, body = EXCLUDED.body"""
+
+DELETE_SNAPSHOTS = """
+DELETE FROM snapshots USING unnest(%s::bigint[], %s::bigint[]) AS old (query, seq)
+WHERE snapshots.query = old.query AND snapshots.seq = old.seq"""
+
+ADD_EXEMPTIONS = """
+INSERT INTO exemptions SELECT number, query FROM unnest(%s::bigint[], %s::bigint[]) AS new (number, query)
+JOIN deletions USING (number) ON CONFLICT DO NOTHING"""
 
 
 class PendingWrites:

@@ -13,7 +13,7 @@ from typing import Any
 from .errors import StoreCorruptError
 from .pending import PendingWrites
 from .postgres_schema import ADMINISTRATION, QUERY_TABLES
-from .store import LogEntry, StoredCounts, StoredDeletion, StoredKey
+from .store import LogEntry, StoredCounts, StoredDeletion, StoredKey, StoredQuery
 
 __all__ = ["PostgresRows"]
 
@@ -23,6 +23,18 @@ of a query."""
 
 NO_LIMIT = 2**62
 ENTRY = "seq, time, kind, version, candidates, body, bits"
+
+LOAD = f"""
+SELECT q.key, q.base, q.revision, s.body, i.*, l.* FROM queries q
+LEFT JOIN LATERAL (SELECT seq, body FROM snapshots WHERE query = q.number AND seq <= %s ORDER BY seq DESC LIMIT 1) s
+ON true
+CROSS JOIN LATERAL (
+    SELECT {", ".join(f"array_agg({name} ORDER BY row)" for name in ("row", "id", "grp"))} FROM items
+    WHERE query = q.number) i
+CROSS JOIN LATERAL (
+    SELECT {", ".join(f"array_agg({name} ORDER BY seq)" for name in ENTRY.split(", "))} FROM log
+    WHERE query = q.number AND seq > coalesce(s.seq, 0) AND seq <= %s) l
+WHERE q.number = %s"""
 
 
 class PostgresRows:
@@ -246,18 +258,39 @@ class PostgresRows:
         sql = "DELETE FROM candidates WHERE query = %s AND number <= %s RETURNING number"
         return [row[0] for row in self.write(sql, number, until)]
 
-    def snapshot(self, number: int, until: int | None = None) -> bytes | None:
+    def load(self, number: int, until: int | None = None) -> StoredQuery | None:
+        """See `Store`. One statement sees one state, and takes one round trip; but it does not see what is pending."""
+        if number in self.pending:
+            key, head = self.key_of(number), self.head(number)
+            if key is None or head is None:
+                return None
+            seq, body = self.snapshot(number, until) or (0, None)
+            return StoredQuery(key, *head[:2], self.items(number), body, self.log(number, seq, until))
+        self.prefetched.pop(number, None)  # its entries must be read after it was loaded
+        last = NO_LIMIT if until is None else until
+        rows = self.rows(LOAD, last, last, number)
+        if not rows:
+            return None
+        key, base, revision, body, *columns = rows[0]
+        items, entries = (zip(*(each or () for each in part), strict=True) for part in (columns[:3], columns[3:]))
+        return StoredQuery(
+            key, base, revision, [(row, decoded(id), decoded(group)) for row, id, group in items], body,
+            map(LogEntry._make, entries),
+        )  # fmt: skip
+
+    def snapshot(self, number: int, until: int | None = None) -> tuple[int, bytes] | None:
         """See `Store`."""
         last, deleted = NO_LIMIT if until is None else until, [0]
         pending = self.pending.get(number)
         if pending is not None:
             own = [seq for seq, row in pending.snapshots.items() if row is not None and seq <= last]
             if own and (row := pending.snapshots[max(own)]) is not None:
-                return row[1]
+                return max(own), row[1]
             deleted, last = [0, *pending.snapshots], min(last, pending.first - 1)
-        sql = """SELECT body FROM snapshots WHERE query = %s AND seq <= %s AND seq <> ALL(%s::bigint[])
+        sql = """SELECT seq, body FROM snapshots WHERE query = %s AND seq <= %s AND seq <> ALL(%s::bigint[])
                  ORDER BY seq DESC LIMIT 1"""
-        return self.one(sql, number, last, deleted)  # type: ignore[no-any-return]
+        rows = self.rows(sql, number, last, deleted)
+        return rows[0] if rows else None
 
     def snapshots(self, number: int, after: int = -1, until: int | None = None) -> Iterator[tuple[int, bytes]]:
         """See `Store`."""

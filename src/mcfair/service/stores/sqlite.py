@@ -33,8 +33,8 @@ from .files import (
     read_lock_note,
     refuse_network,
 )
-from .store import LogEntry, StoredCounts, StoredDeletion, StoredKey
-from .tables import Table
+from .store import LogEntry, StoredCounts, StoredDeletion, StoredKey, StoredQuery
+from .tables import StoredTable
 
 __all__ = ["SCHEMA_VERSION", "SQLiteStore", "open_reader", "open_store"]
 
@@ -299,16 +299,16 @@ class SQLiteStore:
 
     # --- moving to another store -------------------------------------------------------------------------------------
 
-    def read_page(self, table: Table, after: Sequence[Any] | None) -> list[tuple[Any, ...]]:
+    def read_page(self, table: StoredTable, after: Sequence[Any] | None) -> list[tuple[Any, ...]]:
         """See `MovableStore`."""
         return self.db.execute(table.select_page(after, "?"), tuple(after or ())).fetchall()
 
-    def add_page(self, table: Table, rows: list[tuple[Any, ...]]) -> None:
+    def add_page(self, table: StoredTable, rows: list[tuple[Any, ...]]) -> None:
         """See `MovableStore`."""
         for row in rows:
             self.db.execute(table.insert("?"), row)
 
-    def last_key(self, table: Table) -> tuple[Any, ...] | None:
+    def last_key(self, table: StoredTable) -> tuple[Any, ...] | None:
         """See `MovableStore`."""
         return self.db.execute(table.select_last()).fetchone()  # type: ignore[no-any-return]
 
@@ -680,10 +680,19 @@ class SQLiteStore:
         """See `Store`."""
         self.db.execute("DELETE FROM snapshots WHERE query = ? AND seq = ?", (number, seq))
 
-    def snapshot(self, number: int, until: int | None = None) -> bytes | None:
+    def load(self, number: int, until: int | None = None) -> StoredQuery | None:
         """See `Store`."""
-        sql = "SELECT body FROM snapshots WHERE query = ? AND seq <= ? ORDER BY seq DESC LIMIT 1"
-        return self.one(sql, number, 2**62 if until is None else until)  # type: ignore[return-value]
+        key = self.key_of(number)
+        if key is None:
+            return None
+        seq, body = self.snapshot(number, until) or (0, None)
+        return StoredQuery(key, self.base(number), 0, self.items(number), body, self.log(number, seq, until))
+
+    def snapshot(self, number: int, until: int | None = None) -> tuple[int, bytes] | None:
+        """See `Store`."""
+        sql = "SELECT seq, body FROM snapshots WHERE query = ? AND seq <= ? ORDER BY seq DESC LIMIT 1"
+        last = 2**62 if until is None else until
+        return self.db.execute(sql, (number, last)).fetchone()  # type: ignore[no-any-return]
 
     def snapshots(self, number: int, after: int = -1, until: int | None = None) -> Iterator[tuple[int, bytes]]:
         """See `Store`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -16,6 +16,7 @@ __all__ = [
     "StoredCounts",
     "StoredDeletion",
     "StoredKey",
+    "StoredQuery",
 ]
 
 KIND_IMPRESSION, KIND_FEEDBACK, KIND_DELETION = range(3)
@@ -70,6 +71,17 @@ class StoredCounts(NamedTuple):
     snapshots: int
     deleting: int
     bytes: int
+
+
+class StoredQuery(NamedTuple):
+    """Everything of which the ledger of a query is made: the latest snapshot and the log entries after it."""
+
+    key: bytes
+    base: int
+    revision: int
+    items: list[tuple[int, str | None, str | None]]
+    snapshot: bytes | None
+    entries: Iterable[LogEntry]
 
 
 class Store(Protocol):
@@ -244,6 +256,9 @@ class Store(Protocol):
 
     # The log of a query, its candidate sets and its snapshots.
 
+    def load(self, number: int, until: int | None = None) -> StoredQuery | None:
+        """Return what the ledger of a query is made of, up to a log entry; None if there is no such query."""
+
     def append(self, number: int, entry: LogEntry, revision: int | None = None) -> None:
         """Append an entry to the log of a query.
 
@@ -281,8 +296,8 @@ class Store(Protocol):
     def delete_snapshot(self, number: int, seq: int) -> None:
         """Delete a snapshot if it exists."""
 
-    def snapshot(self, number: int, until: int | None = None) -> bytes | None:
-        """Return the latest snapshot with `seq <= until`."""
+    def snapshot(self, number: int, until: int | None = None) -> tuple[int, bytes] | None:
+        """Return the latest snapshot with `seq <= until`, with its sequence number."""
 
     def snapshots(self, number: int, after: int = -1, until: int | None = None) -> Iterator[tuple[int, bytes]]:
         """Iterate over the snapshots with `after < seq <= until`, with their sequence numbers, in order."""
