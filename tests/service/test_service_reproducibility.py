@@ -202,7 +202,7 @@ def test_a_newcomer_after_a_longer_half_life_and_a_quiet_time_leaves_the_query_r
     answer = run.engine.rank(RawRankRequest(query="q", items=new, k=3))
     assert [item.id for item in run.engine.explain(answer.impression).items] == [item.id for item in answer.items]
     before = run.engine.query_state("q")
-    run.restart()
+    run.engine.drop_cache()
     assert run.engine.query_state("q") == before
     assert verify(run.store) + replay(run.store)[2] == []
     run.store.close()
