@@ -60,7 +60,7 @@ class Run:
         self.store = SQLiteStore(None)
         self.asked = {}  # key -> (request, answer)
         self.deleted = set()
-        self.rules = rules | {"retention": 60.0}
+        self.rules = {"retention": 60.0} | rules
         self.restart()
 
     def restart(self):
@@ -141,6 +141,71 @@ class Run:
 
     def queries(self):
         return sorted({request.query for request, _, _ in self.asked.values()})
+
+
+class QuietRun(Run):
+    """A trace in which half-lives are lengthened and shortened around quiet times of many of them, and newcomers join.
+
+    The clock may also be set back while the service is restarted.
+    """
+
+    half_lives = (None, 1.0, 3.0, 300.0, 86_400.0, 1e9)
+
+    def __init__(self, seed):
+        self.fresh = 0
+        super().__init__(seed, {"newcomer_exposure": "fair", "half_life": 1.0})
+
+    def rank(self):
+        """Rank with a newcomer among the candidates."""
+        self.fresh += 1
+        items = [{"id": "a", "prior": 0.5}, {"id": "b"}, {"id": f"new {self.fresh}", "prior": 0.7}]
+        raw = msgspec.Raw(msgspec.json.encode(items))
+        request = RawRankRequest(query=self.rng.choice("pq"), items=raw, k=2, explain=True)
+        key = f"{len(self.asked)}"
+        self.asked[key] = (request, self.engine.rank(request, key), self.clock)
+
+    def step(self):
+        action = self.rng.random()
+        if action < 0.4 or not self.asked:
+            self.rank()
+        elif action < 0.55:
+            self.feedback()
+        elif action < 0.75:
+            half_life = 1_000 * self.rng.choice(self.half_lives[1:])
+            self.clock += round(min(4e11, half_life * self.rng.choice([0.3, 9, 300, 600, 800, 1_100, 5_000])))
+        elif action < 0.9:
+            self.rules["half_life"] = self.rng.choice(self.half_lives)
+            self.engine.change(PolicyChange(half_life=self.rules["half_life"]))
+        elif action < 0.95:
+            self.engine.drop_cache()
+        else:
+            self.clock -= self.rng.choice([0, 0, 5_000, 40_000_000])
+            self.restart()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_changes_of_the_half_life_and_long_quiet_times_are_reproducible(seed):
+    run = QuietRun(seed)
+    for _ in range(12):
+        for _ in range(8):
+            run.step()
+        run.compare()
+    run.store.close()
+
+
+def test_a_newcomer_after_a_longer_half_life_and_a_quiet_time_leaves_the_query_readable():
+    run = Run(0, {"newcomer_exposure": "fair", "half_life": 300.0, "retention": 604_800.0})
+    old, new = (msgspec.Raw(msgspec.json.encode([{"id": id} for id in ids])) for ids in ("ab", "abc"))
+    run.engine.rank(RawRankRequest(query="q", items=old, k=2))
+    run.engine.change(PolicyChange(half_life=86_400.0))
+    run.clock += 4 * 86_400_000
+    answer = run.engine.rank(RawRankRequest(query="q", items=new, k=3))
+    assert [item.id for item in run.engine.explain(answer.impression).items] == [item.id for item in answer.items]
+    before = run.engine.query_state("q")
+    run.engine.drop_cache()
+    assert run.engine.query_state("q") == before
+    assert verify(run.store) + replay(run.store)[2] == []
+    run.store.close()
 
 
 def check(seed, combination, engine_class=Engine, steps=120):

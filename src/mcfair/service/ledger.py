@@ -182,6 +182,7 @@ class Ledger:
             self.deleted.difference_update(reused)
         self.grow(last)
         if rate:
+            self.refresh(version, now)  # the sums may be those of an earlier version of the rules
             self.newcomers.admit(rows, rate, version.bucket(now), self.counts.weighting)
         self.rows = max(first, last)
 

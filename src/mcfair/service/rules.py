@@ -23,7 +23,8 @@ BUCKETS_PER_HALF_LIFE = 4
 """Time buckets per half-life. Counts are integers per bucket; decay weighs whole buckets."""
 
 ANCHOR_SPAN = 256
-"""Half-lives between anchors of the weights, few enough that no weight overflows."""
+"""Half-lives between anchors of the weights, few enough that no weight overflows. Counts that are twice as old weigh
+nothing, so that no weight is too small to be exact either."""
 
 MAX_HALF_LIVES = 10
 """Age, in half-lives, at which counts are dropped: they would weigh less than a thousandth."""
@@ -185,7 +186,7 @@ class Version(msgspec.Struct, kw_only=True, dict=True):
         span = ANCHOR_SPAN * self.half_life
         current = self.bucket(now)
         anchor = current // span * span
-        since = self.bucket(self.decaying_since)
+        since = min(current, self.bucket(self.decaying_since))  # it is in the future if the clock was set back
         state = Weighting(self.half_life, since, anchor, min(current, max(newest, since)))
         return state, float(2.0 ** (-(current - anchor) / self.half_life))
 
@@ -200,13 +201,18 @@ class Weighting(NamedTuple):
 
     def weight(self, bucket: int) -> float:
         """Return the weight of the counts of a bucket relative to the anchor."""
-        if not self.half_life:
-            return 1.0
-        return float(2.0 ** ((min(bucket or self.decaying_since, self.latest) - self.anchor) / self.half_life))
+        return self.weight_at(min(bucket or self.decaying_since, self.latest))
 
     def newcomer_weight(self, bucket: int) -> float:
         """Return the weight of a starting exposure: newcomers may join in a bucket that has no counts yet."""
-        return self._replace(latest=max(bucket, self.decaying_since)).weight(bucket)
+        return self.weight_at(bucket or self.decaying_since)
+
+    def weight_at(self, bucket: int) -> float:
+        """Return the weight of a time relative to the anchor, bounded on both sides."""
+        if not self.half_life:
+            return 1.0
+        exponent = min((bucket - self.anchor) / self.half_life, ANCHOR_SPAN)
+        return 0.0 if exponent < -2 * ANCHOR_SPAN else float(2.0**exponent)
 
 
 def examination_probabilities(spec: float | list[float], k: int) -> FloatArray:
