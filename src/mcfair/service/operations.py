@@ -34,8 +34,8 @@ class Operation(Struct, frozen=True, kw_only=True):
 
     An `idempotent` operation accepts an Idempotency-Key. One that is not `repeatable` must not be retried if it may
     have been executed. A `threaded` one gets the executor instead of the engine and runs in a thread of its caller,
-    concurrently with others. A `probe` is admitted under overload; a `rooted` operation receives the path under which
-    the application is mounted.
+    concurrently with others. A `probe` is admitted always, so it must need little; a `rooted` operation receives the path
+    under which the application is mounted.
     """
 
     function: Callable[..., Any]
