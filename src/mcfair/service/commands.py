@@ -310,7 +310,8 @@ def readable(store: str) -> Iterator[None]:
     except (StoreCorruptError, StoreUnavailableError) as error:  # they may not name the store
         if store.rpartition("/")[2] in str(error):
             raise
-        raise StoreError(f"{describe(store)} cannot be read: {error}") from error
+        fault = "is damaged" if isinstance(error, StoreCorruptError) else "cannot be read"
+        raise StoreError(f"{describe(store)} {fault}: {error}") from error
     except MCFairError:
         raise
     except Exception as error:

@@ -110,6 +110,7 @@ class Exchange:
         self.transport, self.instances = transport, instances
         self.timeout, self.retry_timeout, self.rank_deadline = timeout, retry_timeout, rank_deadline
         self.backoff, self.clock, self.uniform = backoff, clock, uniform
+        self.closed = False
 
     async def run(self, call: Call[T]) -> T:
         """Execute a call; return its fallback, if it has one, when the service is unavailable."""
@@ -163,7 +164,7 @@ class Exchange:
 
     async def ready(self) -> bool:
         """Return whether an instance is ready, without retries."""
-        for address in self.instances.addresses:
+        for address in [] if self.closed else self.instances.addresses:
             outcome = await self.transport.send(ClientRequest("GET", "/readyz", address=address, timeout=self.timeout))
             if not isinstance(outcome, TransportError) and outcome.status == 200:
                 return True
@@ -204,6 +205,8 @@ class Exchange:
         A request of an operation that is not repeatable is not repeated if it may have been executed. After such an
         attempt to delete, 404 is a success: that attempt has deleted the resource.
         """
+        if self.closed:
+            raise UnavailableError(f"{request} was not sent: the client is closed")
         begun, attempts, uncertain = self.clock(), 0, False
         untried: list[str] = []
         outcome: Reply = TransportError("the deadline has passed", sent=False)
