@@ -307,13 +307,12 @@ def readable(store: str) -> Iterator[None]:
 
     try:
         yield
-    except (StoreCorruptError, StoreUnavailableError) as error:  # they may not name the store
-        if store.rpartition("/")[2] in str(error):
+    except MCFairError as error:
+        unnamed = isinstance(error, StoreCorruptError | StoreUnavailableError) or not isinstance(error, StoreError)
+        if not unnamed or store.rpartition("/")[2] in str(error):  # another StoreError names the file at fault
             raise
         fault = "is damaged" if isinstance(error, StoreCorruptError) else "cannot be read"
         raise StoreError(f"{describe(store)} {fault}: {error}") from error
-    except MCFairError:
-        raise
     except Exception as error:
         raise StoreError(
             f"{describe(store)} is damaged: {type(error).__name__}: {' '.join(str(error).split())}"
