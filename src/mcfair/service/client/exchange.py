@@ -41,7 +41,7 @@ would draw other numbers themselves."""
 
 
 class ServerError(MCFairError):
-    """The service failed while it processed a request, and a retry would probably fail as well."""
+    """The service failed while it processed a request, or something else responded; a retry would fail as well."""
 
 
 class ClientRequest(NamedTuple):
@@ -258,11 +258,10 @@ class Exchange:
             raise RequestError(problem.detail, problem.field)
         raise ServerError(f"{request} of {self.instances} failed: {describe(response)}")
 
-    def foreign_response(self, request: ClientRequest, response: httpcore.Response, why: str) -> MCFairError:
+    def foreign_response(self, request: ClientRequest, response: httpcore.Response, why: str) -> ServerError:
         """Return the error for a response that does not come from the service, such as the page of a proxy."""
         kind = header(response, b"content-type") or "no type"
-        error = ServerError if response.status >= 500 else MCFairError
-        return error(
+        return ServerError(
             f"{request} of {self.instances} got {response.status} and {kind}, not a response of the service "
             f"({why}): {excerpt(response.content)}"
         )
