@@ -487,6 +487,14 @@ def test_access_log_has_the_address_that_a_trusted_proxy_names(caplog):
         assert [record.getMessage().split()[:4] for record in caplog.records] == [[address, "GET", "/livez", "200"]]
 
 
+def test_forwarded_addresses_cannot_forge_lines_of_the_access_log(caplog):
+    caplog.set_level(logging.INFO, "mcfair.access")
+    with Ranker("memory:") as ranker, serving(ranker, access_log=True, trusted_proxies="127.0.0.1") as client:
+        for address in ("1.2.3.4 GET /v1/rank 200 0.1 ms", "\u00e4", "1" * 100):
+            client.get("/livez", headers={b"X-Forwarded-For": address.encode()})
+    assert [record.getMessage().split()[:4] for record in caplog.records] == [["-", "GET", "/livez", "200"]] * 3
+
+
 # --- overload --------------------------------------------------------------------------------------------------------
 
 

@@ -210,8 +210,10 @@ def test_responses_that_do_not_come_from_the_service(ask, foreign):
         pytest.raises(MCFairError, match=r"GET /v1/usage of http.*not a response of the service") as caught,
     ):
         ask(there.address, "usage")
-    assert type(caught.value) in (MCFairError, ServerError)
+    assert type(caught.value) is ServerError
     assert "\n" not in str(caught.value)
+    with server(foreign) as there:  # whatever responds in place of the service, a page gets its list
+        assert ask(there.address, "rank", "q", ["b", "a"], fallback=True).fallback
 
 
 def test_feedback_is_sent_in_batches_with_results_in_order(ask):
@@ -357,7 +359,41 @@ def test_invalid_addresses_are_refused(address):
             kind(address)
 
 
+def test_password_in_an_address_is_refused_and_not_repeated():
+    for kind, address in (
+        (Client, "http://user:hunter2@127.0.0.1:1"),
+        (AsyncClient, ["http://a", "http://:hunter2@b"]),
+    ):
+        with pytest.raises(SettingError, match="pass an API key as `key`") as caught:
+            kind(address)
+        assert "hunter2" not in str(caught.value)
+
+
+def test_closed_client_refuses_calls(ask):
+    client = Client("http://127.0.0.1:1")
+    client.close()
+    assert client.ready() is False
+    for call in (client.policy, client.export().__next__, lambda: client.click("a", "b")):
+        with pytest.raises(UnavailableError, match="the client is closed"):
+            call()
+    assert client.rank("q", ["a"], fallback=True).fallback
+
+    async def run():
+        client = AsyncClient("http://127.0.0.1:1")
+        await client.close()
+        with pytest.raises(UnavailableError, match="the client is closed"):
+            await client.policy()
+
+    asyncio.run(run())
+
+
 def test_invalid_settings_are_refused():
+    for name in ("timeout", "retry_timeout", "backoff", "cooldown"):
+        for value in (-1, float("nan"), "1", None):
+            with pytest.raises(SettingError, match=f"{name} = .* is not allowed: expected a"):
+                Client("http://x", **{name: value})
+    with pytest.raises(SettingError, match="address = None is not allowed"):
+        Client(None)
     for key in ("a\nb", ""):
         with pytest.raises(SettingError, match="key is not allowed: expected visible ASCII"):
             Client("http://x", key=key)

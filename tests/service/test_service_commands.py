@@ -1,5 +1,6 @@
 """The commands of the service."""
 
+import datetime
 import os
 import random
 import re
@@ -15,9 +16,11 @@ from typer.testing import CliRunner
 
 import mcfair as mf
 from mcfair.cli.app import app
-from mcfair.errors import MCFairError, StoreError
-from mcfair.service.commands import parse_duration
+from mcfair.errors import MCFairError, SettingError, StoreError
+from mcfair.service.commands import describe_key, parse_duration
 from mcfair.service.stores import read_lock_note, restore
+from mcfair.service.web.server import serve
+from mcfair.service.wire import KeyInfo
 
 
 def run(*words):
@@ -151,6 +154,9 @@ def test_serve_keeps_stored_rules_unless_given(path):
         (("--examination", "0,0"), "at least one rank"),
         (("--newcomer-exposure", "late"), "newcomer_exposure"),
         (("--host", "0.0.0.0"), "mcfair keys add"),
+        (("--drain", "9" * 400), "a duration such as 45s"),
+        (("--proxy-headers", "--trusted-proxies", "bogus"), "trusted_proxies = 'bogus' is not allowed: expected addr"),
+        (("--proxy-headers", "--trusted-proxies", ""), "trusted_proxies = '' is not allowed"),
         (("--prior-mean", "2"), "prior_mean"),
         (("--store", "redis://x"), "expected sqlite:///PATH"),
         (("--plugin", "nowhere.py"), "cannot import nowhere.py"),
@@ -161,6 +167,50 @@ def test_serve_refuses_invalid_options(tmp_path, words, message):
     store = () if "--store" in words else ("--store", tmp_path / "s.db")
     assert message in failure("serve", *store, "--port", "0", *words)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--max-in-flight", "0"),
+        ("--max-connections", "0"),
+        ("--max-connections", "-3"),
+        ("--cache", "-5"),
+        ("--port", "-1"),
+    ],
+    ids=" ".join,
+)
+def test_serve_refuses_limits_that_would_refuse_every_request(tmp_path, words):
+    result = run("serve", "--store", tmp_path / "s.db", *words)
+    assert result.exit_code == 2
+    assert f"Invalid value for '{words[0]}'" in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_serve_function_refuses_limits_that_would_refuse_every_request():
+    for options in ({"max_in_flight": 0}, {"max_connections": 0}, {"trusted_proxies": "localhost"}):
+        with mf.Ranker("memory:", warm=False) as ranker, pytest.raises(SettingError, match="is not allowed"):
+            serve(ranker, port=0, **options)
+    for options in ({"cache": -1}, {"max_queued": 0}, {"max_items": 0}, {"cache": 1.5}):
+        with pytest.raises(SettingError, match="is not allowed: expected a whole number"):
+            mf.Ranker("memory:", **options)
+
+
+def test_names_of_keys_in_a_store_are_escaped_when_listed():
+    now = datetime.datetime.now(datetime.UTC)
+    forged = KeyInfo(id="a", name="x\nb  y\x1b[2J", scopes=["rank"], created=now, revoked=None)
+    assert describe_key(forged).isprintable()
+    assert r"'x\nb  y\x1b[2J'" in describe_key(forged)
+
+
+def test_errors_name_the_cause_and_not_a_store_that_can_be_read(path, tmp_path):
+    assert mcfair("backup", tmp_path / "b.db", "--store", path).returncode == 0
+    assert "cannot be read" not in failure("backup", tmp_path / "b.db", "--store", path)
+    assert "cannot be read" not in failure("restore", tmp_path / "b.db", "--store", path)
+    with mf.Ranker(path, warm=False):
+        message = failure("restore", tmp_path / "b.db", "--store", path, "--force")
+    assert "is in use" in message
+    assert "cannot be read" not in message
 
 
 def test_serve_on_a_port_in_use_creates_no_store(tmp_path):

@@ -1,14 +1,18 @@
 """The service as an ASGI application: mounted in other programs, and with or without the lifespan protocol."""
 
 import asyncio
+import socket
 import threading
 import time
 from contextlib import contextmanager
+from functools import partial
 
 import httpx
+import hypercorn.asyncio
 import pytest
 import uvicorn
 from fastapi import FastAPI
+from hypercorn.config import Config as HypercornConfig
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -119,6 +123,29 @@ def test_mounted_with_the_lifespan_of_the_service(ranker, program, path):
         run_sync(client)
     assert ranker.executor.attached is None
     assert ranker.rank("red shoes", ["a"]).items[0].id == "a"  # it is not closed
+
+
+def test_another_server(ranker):
+    """Hypercorn has another parser, another lifespan and other errors than uvicorn."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = url_of("127.0.0.1", listener)
+    config = HypercornConfig.from_mapping(bind=[f"fd://{listener.detach()}"])
+    stop = threading.Event()
+    trigger = partial(asyncio.to_thread, stop.wait)
+    served = hypercorn.asyncio.serve(create_app(ranker), config, shutdown_trigger=trigger)
+    thread = threading.Thread(target=lambda: asyncio.run(served))
+    thread.start()
+    try:
+        with httpx.Client(base_url=url) as client:
+            run_sync(client)
+            assert client.get("v1/export").text.count("\n") > 1
+            for key, status in ((None, 200), ("203.0.113.7", 403)):
+                assert client.get("v1/usage", headers={"via": key} if key else {}).status_code == status
+    finally:
+        stop.set()
+        thread.join(20)
+    assert not thread.is_alive()
+    assert ranker.executor.attached is None
 
 
 def test_plain_root_path(ranker):

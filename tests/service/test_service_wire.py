@@ -76,6 +76,49 @@ def test_ranking_of_the_service_does_not_mention_fallbacks():
         assert ranker.rank("q", ["a"]).fallback is False
 
 
+WRONG_TYPES = [
+    ("rank", ["q", [1, 2]], r"items\[0\] = 1 is not allowed: expected an id, a dict or an instance of Item"),
+    ("rank", ["q", None], "items = None is not allowed: expected a list"),
+    ("rank", ["q", "abc"], "items = 'abc' is not allowed"),
+    ("rank", ["q", [wire.Item(id=5)]], r"items\[0\].id: Expected `str`, got `int`"),
+    ("rank", ["q", [wire.Item("a", prior="x")]], r"items\[0\].prior = 'x' is not allowed"),
+    ("rank", ["q", ["a", {"id": "b", "prior": 2}]], r"items\[1\].prior: Expected `float` <= 1.0, got 2"),
+    ("rank", [5, ["a"]], "query: Expected `str`, got `int`"),
+    ("explain", [5], "impression = 5 is not allowed"),
+    ("explain", ["\ud800"], "impression is not valid Unicode"),
+    ("query_state", ["\ud800"], "query is not valid Unicode"),
+    ("feedback", [None], "events = None is not allowed"),
+    ("feedback", [[5]], r"events\[0\] = 5 is not allowed"),
+    ("feedback", [[wire.Event(impression=5)]], r"events\[0\].impression: Expected `str`, got `int`"),
+    ("click", ["x", "\ud800"], r"events\[0\].item is not valid Unicode"),
+    ("shown", ["x", 5], "ranks = 5 is not allowed"),
+    ("delete_item", [5], "item: Expected `str`, got `int`"),
+    ("delete_item", ["\ud800"], "item is not valid Unicode"),
+    ("delete_query", [5], "query: Expected `str`, got `int`"),
+    ("add_key", ["\ud800", ["rank"]], "name = .* is not allowed: expected printable characters"),
+    ("add_key", ["x\n000000000000  backdoor\x1b[2J", ["rank"]], "name = .* is not allowed: expected printable"),
+    ("add_key", ["x", "rank"], "scopes = 'rank' is not allowed: expected a list"),
+    ("revoke_key", [5], "id = 5 is not allowed"),
+    ("change_policy", [], "seed: Expected `int` >= 0, got -1"),
+]
+
+
+@pytest.mark.parametrize(("method", "args", "message"), WRONG_TYPES)
+def test_wrong_types_and_lone_surrogates_name_the_argument(method, args, message):
+    options = {"rank": {"fallback": True}, "change_policy": {"seed": -1}}.get(method, {})
+    with Ranker("memory:", warm=False) as ranker, pytest.raises(RequestError, match=message):
+        getattr(ranker, method)(*args, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"key": 5}, "key = 5"), ({"deadline": "1"}, "deadline = '1'"), ({"k": "1"}, "k: Expected")],
+)
+def test_wrong_types_of_options_are_refused_even_with_a_fallback(options, message):
+    with Ranker("memory:", warm=False) as ranker, pytest.raises(RequestError, match=message):
+        ranker.rank("q", ["a"], fallback=True, **options)
+
+
 def test_ranker_accepts_what_a_client_accepts():
     """A prior that is not a number was once encoded as no prior, and a NumPy scalar was refused."""
     with Ranker("memory:", warm=False) as ranker:

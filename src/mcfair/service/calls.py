@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import monotonic
@@ -37,18 +36,13 @@ NO_IMPRESSION = wire.EventResult("no_impression", "the list was a fallback, so t
 
 def report(operation: str, events: Iterable[wire.Event | dict[str, Any]]) -> Call[list[wire.EventResult]]:
     """Build the call for some events; those of fallback rankings are left out and get the result `no_impression`."""
-    given = [None if impression_of(event) is None else wire.as_event(event) for event in events]
+    given = wire.as_events(events)
 
     def merge(response: wire.FeedbackResults) -> list[wire.EventResult]:
         rest = iter(response.results)
         return [NO_IMPRESSION if event is None else next(rest) for event in given]
 
     return Call(operation, {"body": wire.Feedback(events=[event for event in given if event is not None])}, merge)
-
-
-def impression_of(event: wire.Event | dict[str, Any]) -> str | None:
-    """Return the impression of an event; a dict without one is refused later."""
-    return event.get("impression", "") if isinstance(event, dict) else event.impression
 
 
 def first(call: Call[list[wire.EventResult]]) -> Call[wire.EventResult]:
@@ -71,9 +65,9 @@ def is_visible_ascii(text: str) -> bool:
 
 def check_options(key: str | None, deadline: float | None) -> None:
     """Check an idempotency key and a deadline."""
-    if key is not None and not (is_visible_ascii(key) and len(key) <= wire.MAX_KEY):
+    if key is not None and not (isinstance(key, str) and is_visible_ascii(key) and len(key) <= wire.MAX_KEY):
         raise RequestError(
             f"key = {key!r} is not allowed: expected 1 to {wire.MAX_KEY} visible ASCII characters", "key"
         )
-    if deadline is not None and not (deadline > 0 and math.isfinite(deadline)):
+    if deadline is not None and not (wire.is_finite(deadline) and deadline > 0):
         raise RequestError(f"deadline = {deadline!r} is not allowed: expected a positive number of seconds", "deadline")

@@ -147,7 +147,7 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
         """Write a consistent copy of a store to a new file; a server may be running."""
         from .stores import describe, open_reader
 
-        with readable(store), status(f"copying {describe(store)}"), open_reader(store) as reader:
+        with readable(store, str(to)), status(f"copying {describe(store)}"), open_reader(store) as reader:
             reader.backup(to)
         print(f"{to}: {to.stat().st_size:,} bytes")
 
@@ -163,7 +163,7 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
         from .stores import locate, restore
         from .verification import verify as verify_store
 
-        with readable(str(file)), status(f"restoring {file}"):
+        with readable(str(file), store), status(f"restoring {file}"):
             replaced = restore(file, store, force=force, check=verify_store)
         print(f"{locate(store)}: restored from {file}")
         if replaced is not None:
@@ -181,7 +181,7 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
         with readable(source), open_reader(source) as reader:
             stored = reader.usage()
         total = 3 * (sum(stored) - stored.bytes)
-        with readable(target), progress(total, "rows") as advance:
+        with readable(target, source), progress(total, "rows") as advance:
             rows = move(source, target, advance)
         print(f"{describe(target)}: {rows:,} rows, equal to those of {describe(source)}")
 
@@ -301,18 +301,20 @@ def report(faults: list[str], failure: str) -> None:
 
 
 @contextlib.contextmanager
-def readable(store: str) -> Iterator[None]:
-    """Convert every failure to read a store to one line: damaged data may lead to any error."""
-    from .stores import StoreCorruptError, StoreUnavailableError, describe
+def readable(store: str, *others: str) -> Iterator[None]:
+    """Convert every failure to read a store to one line: damaged data may lead to any error.
+
+    An error that names the store, or one of the others that the command uses, is complete.
+    """
+    from .stores import StoreCorruptError, describe
 
     try:
         yield
-    except (StoreCorruptError, StoreUnavailableError) as error:  # they may not name the store
-        if store.rpartition("/")[2] in str(error):
+    except MCFairError as error:
+        if any(name.rpartition("/")[2] in str(error) for name in (store, *others)):  # the file at fault
             raise
-        raise StoreError(f"{describe(store)} cannot be read: {error}") from error
-    except MCFairError:
-        raise
+        fault = "is damaged" if isinstance(error, StoreCorruptError) else "cannot be read"
+        raise StoreError(f"{describe(store)} {fault}: {error}") from error
     except Exception as error:
         raise StoreError(
             f"{describe(store)} is damaged: {type(error).__name__}: {' '.join(str(error).split())}"

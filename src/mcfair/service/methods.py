@@ -88,7 +88,7 @@ class Methods:
         """
         begun = monotonic()
         check_options(key, deadline)
-        candidates = [wire.as_item(item) for item in items]
+        candidates = wire.as_items(items)
         fields = {
             "query": query,
             "items": candidates,
@@ -166,7 +166,7 @@ class Methods:
         EventResult
             Whether the event was applied, and why not if it was not.
         """
-        seen = None if ranks is None else list(ranks)
+        seen = None if ranks is None else wire.as_list("ranks", ranks)
         return self._run(first(report("feedback", [{"impression": impression, "type": "shown", "ranks": seen}])))
 
     # --- reading -----------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class Methods:
             raise RequestError(
                 "impression = None: the ranking was a fallback, so that nothing was recorded", "impression"
             )
-        return self._run(Call("explain", {"impression": impression}))
+        return self._run(Call("explain", {"impression": wire.check_id("impression", impression)}))
 
     def query_state(self, query: str | None = None, *, query_id: str | None = None) -> wire.QueryState:
         """Return the observations of a query.
@@ -363,7 +363,7 @@ class Methods:
         MCFairError
             If the connection of a client failed and it is not known whether the request was executed.
         """
-        chosen = list(scopes)
+        chosen = wire.as_list("scopes", scopes)
         for scope in chosen:
             if scope not in wire.SCOPES:
                 raise RequestError(unknown("scope", str(scope), wire.SCOPES), "scopes")
@@ -387,7 +387,7 @@ class Methods:
         NotFoundError
             If the key does not exist.
         """
-        return self._run(Call("revoke_key", {"id": id}))
+        return self._run(Call("revoke_key", {"id": wire.check_id("id", id)}))
 
 
 def query_call(query: str | None, query_id: str | None) -> Call[wire.QueryState]:
@@ -395,5 +395,5 @@ def query_call(query: str | None, query_id: str | None) -> Call[wire.QueryState]
     if (query is None) == (query_id is None):
         raise RequestError("expected a query or a query_id, one of the two", "query")
     if query is None:
-        return Call("query", {"query_id": query_id})
+        return Call("query", {"query_id": wire.check_id("query_id", query_id)})
     return Call("lookup", {"body": wire.convert(wire.QueryLookup, {"query": query})})

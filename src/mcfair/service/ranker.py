@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..errors import UnavailableError
+from ..errors import SettingError, UnavailableError
 from ..policies.base import Policy
 from .calls import Call
 from .clock import Clock
@@ -70,6 +70,8 @@ class Ranker(Methods):
         If the store cannot be opened, is damaged, or is in use by another process.
     RequestError
         If the policy or a rule is not allowed.
+    SettingError
+        If another argument is not allowed.
 
     Examples
     --------
@@ -94,6 +96,9 @@ class Ranker(Methods):
         executor_class: type[GroupCommit] | None = None,
         **settings: Any,
     ) -> None:
+        for name, value, least in (("max_queued", max_queued, 1), ("cache", cache, 0), ("max_items", max_items, 1)):
+            if not (isinstance(value, int) and value >= least):
+                raise SettingError(f"{name} = {value!r} is not allowed: expected a whole number, at least {least}")
         clock = Clock() if clock is None else clock
         opened = open_store(store) if isinstance(store, str | Path) else store
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, closing
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 from ...errors import SettingError
 from ..calls import Call, is_visible_ascii
 from ..methods import Methods
+from ..wire import is_finite
 from .exchange import Exchange, decode_lines
 from .routing import Instances
 
@@ -46,14 +46,19 @@ class ClientSettings:
             import httpcore  # noqa: F401
         except ImportError:
             raise SettingError("the client needs httpcore: pip install 'mcfair[client]'") from None
-        addresses = [address] if isinstance(address, str) else list(address)
+        given = list(address) if isinstance(address, Sequence) and not isinstance(address, str) else [address]
+        addresses = [check_address(each) for each in given]
         if not addresses or len(set(addresses)) < len(addresses):
             raise SettingError(f"address = {addresses!r} is not allowed: expected one URL or several distinct ones")
-        if not (rank_deadline > 0 and math.isfinite(rank_deadline)):
-            raise SettingError(f"rank_deadline = {rank_deadline!r} is not allowed: expected a positive number")
-        if key is not None and not is_visible_ascii(key):
+        positive = {"timeout": timeout, "rank_deadline": rank_deadline}
+        for name, value in (
+            positive | {"retry_timeout": retry_timeout, "backoff": backoff, "cooldown": cooldown}
+        ).items():
+            if not (is_finite(value) and value >= 0 and (value or name not in positive)):
+                allowed = "a positive number" if name in positive else "a number, at least 0"
+                raise SettingError(f"{name} = {value!r} is not allowed: expected {allowed}")
+        if key is not None and not (isinstance(key, str) and is_visible_ascii(key)):
             raise SettingError("key is not allowed: expected visible ASCII characters")
-        addresses = [check_address(each) for each in addresses]
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self._exchange = Exchange(
             self._connect(headers, build_context(addresses, verify)),
@@ -68,17 +73,19 @@ class ClientSettings:
         raise NotImplementedError
 
 
-def check_address(address: str) -> str:
+def check_address(address: Any) -> str:
     """Check the URL of an instance; return it without a slash at the end."""
+    if isinstance(address, str) and "@" in address:  # not quoted: it probably contains a password
+        raise SettingError("address is not allowed with a user or a password: pass an API key as `key`")
     try:
         url = urlsplit(address)
         valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
         valid = valid and not (url.query or url.fragment) and address.isascii() and address.isprintable()
-    except ValueError:
+    except (AttributeError, TypeError, ValueError):
         valid = False
     if not valid or " " in address:
         raise SettingError(f"address = {address!r} is not allowed: expected a URL such as http://127.0.0.1:8000")
-    return address.rstrip("/")
+    return str(address).rstrip("/")
 
 
 def build_context(addresses: list[str], verify: ssl.SSLContext | bool) -> ssl.SSLContext | None:
@@ -161,7 +168,8 @@ class Client(ClientSettings, Methods):
                 yield from entries
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; refuse later calls."""
+        self._exchange.closed = True
         self._transport.close()
 
     def __enter__(self) -> Self:
@@ -272,7 +280,8 @@ class AsyncClient(ClientSettings):
         return self._transport
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; refuse later calls."""
+        self._exchange.closed = True
         await self._transport.close()
 
     async def __aenter__(self) -> Self:

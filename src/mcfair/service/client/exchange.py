@@ -41,7 +41,7 @@ would draw other numbers themselves."""
 
 
 class ServerError(MCFairError):
-    """The service failed while it processed a request, and a retry would probably fail as well."""
+    """The service failed while it processed a request, or something else responded; a retry would fail as well."""
 
 
 class ClientRequest(NamedTuple):
@@ -93,6 +93,7 @@ class Exchange:
         self.transport, self.instances = transport, instances
         self.timeout, self.retry_timeout, self.rank_deadline = timeout, retry_timeout, rank_deadline
         self.backoff, self.clock, self.uniform = backoff, clock, uniform
+        self.closed = False
 
     async def run(self, call: Call[T]) -> T:
         """Execute a call; return its fallback, if it has one, when the service is unavailable."""
@@ -146,7 +147,7 @@ class Exchange:
 
     async def ready(self) -> bool:
         """Return whether an instance is ready, without retries."""
-        for address in self.instances.addresses:
+        for address in [] if self.closed else self.instances.addresses:
             outcome = await self.transport.send(ClientRequest("GET", "/readyz", address=address, timeout=self.timeout))
             if not isinstance(outcome, TransportError) and outcome.status == 200:
                 return True
@@ -187,6 +188,8 @@ class Exchange:
         A request of an operation that is not repeatable is not repeated if it may have been executed. After such an
         attempt to delete, 404 is a success: that attempt has deleted the resource.
         """
+        if self.closed:
+            raise UnavailableError(f"{request} was not sent: the client is closed")
         begun, attempts, uncertain = self.clock(), 0, False
         untried: list[str] = []
         outcome: Reply = TransportError("the deadline has passed", sent=False)
@@ -238,11 +241,10 @@ class Exchange:
             raise RequestError(problem.detail, problem.field)
         raise ServerError(f"{request} of {self.instances} failed: {describe(response)}")
 
-    def foreign_response(self, request: ClientRequest, response: httpcore.Response, why: str) -> MCFairError:
+    def foreign_response(self, request: ClientRequest, response: httpcore.Response, why: str) -> ServerError:
         """Return the error for a response that does not come from the service, such as the page of a proxy."""
         kind = header(response, b"content-type") or "no type"
-        error = ServerError if response.status >= 500 else MCFairError
-        return error(
+        return ServerError(
             f"{request} of {self.instances} got {response.status} and {kind}, not a response of the service "
             f"({why}): {excerpt(response.content)}"
         )

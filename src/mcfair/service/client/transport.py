@@ -34,7 +34,7 @@ def prepare(request: ClientRequest, headers: Mapping[str, str]) -> httpcore.Requ
     Connecting may take half of the time. A request whose connection was not opened by then was not sent, and there is
     time left for another attempt.
     """
-    sent = {"Host": urlsplit(request.address).netloc.rpartition("@")[2], **headers, **request.headers}
+    sent = {"Host": urlsplit(request.address).netloc, **headers, **request.headers}
     if request.content is not None:
         sent |= {"Content-Type": "application/json", "Content-Length": str(len(request.content))}
     seconds = request.timeout

@@ -42,6 +42,8 @@ __all__ = ["RankingApp", "create_app"]
 
 access = logging.getLogger("mcfair.access")
 
+ADDRESS = re.compile(r"[0-9A-Za-z.:%-]{1,64}")
+
 
 def create_app(
     store: str | Path | Ranker,
@@ -224,7 +226,8 @@ class RankingApp:
         method = request.method if request.method in METHODS else "other"
         self.metrics.count_request(request.route, method, status, seconds)
         if self.access_log:
-            access.info("%s %s %s %d %.1f ms", request.client, method, request.route, status, 1e3 * seconds)
+            client = request.client if ADDRESS.fullmatch(request.client) else "-"  # it may be what a header says
+            access.info("%s %s %s %d %.1f ms", client, method, request.route, status, 1e3 * seconds)
 
 
 class StreamAbortedError(Exception):

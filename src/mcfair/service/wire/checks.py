@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from ...errors import RequestError
 from .requests import (
@@ -25,9 +28,11 @@ from .requests import (
 
 __all__ = [
     "as_builtin",
-    "as_event",
-    "as_item",
+    "as_events",
+    "as_items",
+    "as_list",
     "check_cells",
+    "check_id",
     "check_items",
     "check_label",
     "check_rank_request",
@@ -37,6 +42,7 @@ __all__ = [
     "encode",
     "encoder",
     "field_of",
+    "is_finite",
     "read_items",
     "with_raw_items",
 ]
@@ -64,7 +70,7 @@ def to_builtin(value: Any) -> Any:
 def with_raw_items(request: RankRequest) -> RawRankRequest:
     """Return a request with its items encoded as JSON, as the HTTP interface receives them."""
     for i, item in enumerate(request.items):
-        if item.prior is not None and not math.isfinite(item.prior):  # JSON has no nan: it would become no prior
+        if item.prior is not None and not is_finite(item.prior):  # JSON has no nan: it would become no prior
             field = f"items[{i}].prior"
             raise RequestError(f"{field} = {item.prior!r} is not allowed: expected a number in [0, 1]", field)
     try:
@@ -90,8 +96,7 @@ def decode_body(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray) -> 
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        field, detail = field_of(str(error))
-        raise RequestError(detail, field) from None
+        raise refusal(error) from None
     except msgspec.DecodeError as error:
         raise RequestError(f"the body is not JSON: {error}") from None
     except (UnicodeDecodeError, RecursionError):
@@ -143,6 +148,14 @@ def check_text(field: str, text: str, most: int) -> None:
         raise RequestError(f"{field} has {size:,} bytes: expected at most {most:,}", field)
 
 
+def check_id(field: str, id: Any) -> str:
+    """Check the type and the length of an id that becomes part of a URL."""
+    if not (isinstance(id, str) and id):
+        raise RequestError(f"{field} = {id!r} is not allowed: expected a text", field)
+    check_text(field, id, MAX_ID)
+    return id
+
+
 def check_label(field: str, text: str) -> None:
     """Check that a label can be printed in one line: no control characters, line separators or lone surrogates."""
     if not text.isprintable():
@@ -153,9 +166,16 @@ def convert(kind: type[T], value: Any) -> T:
     """Convert plain data to a typed request; raise RequestError with the field at fault."""
     try:
         return msgspec.convert(value, kind)
-    except msgspec.ValidationError as refusal:
-        field, message = field_of(str(refusal))
-        raise RequestError(f"{field}: {message}" if field else message, field) from None
+    except msgspec.ValidationError as error:
+        raise refusal(error, value) from None
+
+
+def refusal(error: msgspec.ValidationError, value: Any = None) -> RequestError:
+    """Return the error for a request that msgspec refuses: the field at fault, what is allowed, what was got."""
+    field, message = field_of(str(error))
+    if "got" not in message and isinstance(value, dict) and field in value:
+        message += f", got {reprlib.repr(value[field])}"
+    return RequestError(f"{field}: {message}" if field else message, field)
 
 
 def field_of(message: str) -> tuple[str | None, str]:
@@ -176,13 +196,45 @@ def field_of(message: str) -> tuple[str | None, str]:
     return path or None, text
 
 
-def as_item(item: Item | str | dict[str, Any]) -> Item:
-    """Convert an item from any form that the Python interface accepts."""
-    if isinstance(item, Item):
-        return item
-    if isinstance(item, str):
-        return Item(id=item)
-    return convert(Item, {name: as_builtin(value) for name, value in item.items()})
+def as_items(items: Iterable[Item | str | dict[str, Any]]) -> list[Item]:
+    """Convert items from any form that the Python interface accepts."""
+    return [
+        item
+        if isinstance(item, Item)
+        else Item(id=item)
+        if isinstance(item, str)
+        else as_struct(Item, "items", i, item)
+        for i, item in enumerate(as_list("items", items))
+    ]
+
+
+def as_struct(kind: type[T], field: str, i: int, given: Any) -> T:
+    """Convert one of the dicts in a list; errors name its position."""
+    if not isinstance(given, dict):
+        allowed = f"expected {'an id, ' if kind is Item else ''}a dict or an instance of {kind.__name__}"
+        raise RequestError(f"{field}[{i}] = {reprlib.repr(given)} is not allowed: {allowed}", f"{field}[{i}]")
+    try:
+        for name, value in given.items():
+            if isinstance(value, str):
+                check_text(str(name), value, MAX_ID)
+        return convert(kind, {name: as_builtin(value) for name, value in given.items()})
+    except RequestError as error:
+        raise RequestError(f"{field}[{i}].{error}", f"{field}[{i}].{error.field}") from None
+
+
+def as_list(field: str, values: Iterable[T]) -> list[T]:
+    """Return what an iterable yields; a text is not taken for a list of its characters."""
+    if isinstance(values, Iterable) and not isinstance(values, str | bytes):
+        return list(values)
+    raise RequestError(f"{field} = {reprlib.repr(values)} is not allowed: expected a list", field)
+
+
+def is_finite(value: Any) -> bool:
+    """Return whether a value is a finite number."""
+    try:
+        return math.isfinite(value)
+    except TypeError:
+        return False
 
 
 def as_builtin(value: Any) -> Any:
@@ -190,6 +242,12 @@ def as_builtin(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def as_event(event: Event | dict[str, Any]) -> Event:
-    """Convert an event from any form that the Python interface accepts."""
-    return event if isinstance(event, Event) else convert(Event, event)
+def as_events(events: Iterable[Event | dict[str, Any]]) -> list[Event | None]:
+    """Convert events from any form that the Python interface accepts; one whose impression is None becomes None."""
+    given = [structs.asdict(event) if isinstance(event, Event) else event for event in as_list("events", events)]
+    return [
+        None
+        if isinstance(event, dict) and event.get("impression", "") is None
+        else as_struct(Event, "events", i, event)
+        for i, event in enumerate(given)
+    ]
