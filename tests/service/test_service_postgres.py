@@ -267,6 +267,7 @@ def test_two_server_processes_rank_the_same_hot_queries(url):
             conflicts += float(text.split("\nmcfair_conflicts_total ")[1].split()[0])
         for each in shoppers:
             each.check_own_query()
+            each.connection.close()
         assert [server.terminate() for server in (first, second)] == [0, 0]
         assert " ERROR " not in first.text + second.text
     assert run_state.faults == []
