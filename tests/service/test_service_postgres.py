@@ -1,5 +1,6 @@
 """The store in PostgreSQL, and several instances that share it."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from crash_loop import proof_faults
 from cutting_proxy import CuttingProxy
 from deliberate_faults import caught_by
 from postgres_loop import POINTS, PostgresLoop, RoamingShopper
-from postgres_server import missing, shared_server
+from postgres_server import PostgresServer, missing, shared_server
 from service_process import ServerProcess, free_port, mcfair
 from shoppers import LoadRun
 
@@ -332,6 +333,29 @@ def test_a_backend_that_is_terminated_costs_one_refusal(url):
                 time.sleep(0.05)
         assert ranker.query_state("q").visits == 2
         assert ranker.ready()
+
+
+def test_a_database_that_hangs_is_given_up_and_used_again_when_it_responds():
+    server = PostgresServer()
+    store = PostgresStore(server.new_database(), timeout=1.0)
+    with closing(server), Ranker(store, warm=False) as ranker:
+        ranker.rank("q", ["a", "b"], key="one")
+        server.signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(UnavailableError):
+                ranker.rank("q", ["a", "b"], key="two")
+            assert not ranker.ready()
+        finally:
+            server.signal(signal.SIGCONT)
+        end = time.monotonic() + 20.0
+        while True:
+            try:
+                ranker.rank("q", ["a", "b"], key="two")
+                break
+            except UnavailableError:
+                assert time.monotonic() < end, "the database responds, but is not used"
+                time.sleep(0.05)
+        assert ranker.query_state("q").visits == 2
 
 
 # --- deliberate faults -----------------------------------------------------------------------------------------------

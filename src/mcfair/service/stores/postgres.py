@@ -35,7 +35,7 @@ from .pending import (
     PendingWrites,
     Row,
 )
-from .postgres_connection import Connection, connect, described, translated
+from .postgres_connection import Connection, Watchdog, connect, described, translated
 from .postgres_pages import BLOCK, PostgresPages
 from .postgres_schema import ADMINISTRATION, LEADERSHIP, prepare
 from .store import LogEntry
@@ -48,13 +48,15 @@ T = TypeVar("T")
 class PostgresStore(PostgresPages):
     """A `Store` in PostgreSQL 15 or newer, at a URL `postgresql://…`; with `reading` for reports, read-only.
 
-    A connection that fails is opened again by the next transaction.
+    A connection that fails is opened again by the next transaction. One that does not respond for `timeout` seconds has
+    failed.
     """
 
     shared = True
 
-    def __init__(self, url: str, *, reading: bool = False, migrating: bool = False) -> None:
+    def __init__(self, url: str, *, reading: bool = False, migrating: bool = False, timeout: float = 90.0) -> None:
         self.url, self.reading = url, reading
+        self.watchdog = Watchdog(timeout)
         self.name = described(url)
         self.db: Connection | None = None
         self.active = self.opened = self.in_read_transaction = self.leader = False
@@ -97,7 +99,7 @@ class PostgresStore(PostgresPages):
     def attempt(self, work: Callable[[], T]) -> T:
         """Use the connection; close it if it failed, so that the next transaction opens another one."""
         try:
-            with translated():
+            with translated(), self.watchdog.watching(self.connection):
                 return work()
         except StoreUnavailableError:
             self.disconnect()
@@ -126,6 +128,7 @@ class PostgresStore(PostgresPages):
 
     def close(self) -> None:
         """See `Store`."""
+        self.watchdog.closed.set()
         self.disconnect()
 
     def check_attached(self) -> None:
