@@ -176,8 +176,13 @@ class PostgresStore(PostgresPages):
         """Begin a transaction on the server unless there is one."""
         if not self.opened:
             with self.connection.pipeline():
-                self.execute("BEGIN")
-                self.execute(f"SELECT pg_advisory_xact_lock{'' if exclusive else '_shared'}(%s)", ADMINISTRATION)
+                self.send_begin(exclusive=exclusive)
+
+    def send_begin(self, *, exclusive: bool = False) -> None:
+        """Send the beginning of a transaction, unless there is one, in the pipeline of the caller."""
+        if not self.opened:
+            self.execute("BEGIN")
+            self.execute(f"SELECT pg_advisory_xact_lock{'' if exclusive else '_shared'}(%s)", ADMINISTRATION)
             self.opened = True
 
     def lock(self, number: int) -> bool:
@@ -271,7 +276,7 @@ class PostgresStore(PostgresPages):
         if not fresh and not claims:
             return set()
         with self.connection.pipeline():
-            self.open_transaction()
+            self.send_begin()
             if fresh:
                 added = self.execute(ADD_QUERIES, *columns(fresh, 2))
             if claims:
@@ -295,7 +300,7 @@ class PostgresStore(PostgresPages):
         ]
         with self.connection.pipeline():
             if any(rows for _, rows in statements):
-                self.open_transaction()
+                self.send_begin()
             for sql, rows in statements:
                 if rows:
                     self.execute(sql, *columns(rows, len(rows[0])))
