@@ -183,10 +183,12 @@ def compare(servers, rounds, seconds, rate, what):
     for name, each in answers.items():
         taken = [1000 * one for answer in each for one in answer["seconds"]]
         quantiles[name] = np.quantile(taken, (0.5, 0.9, 0.99))
-        shown = ", ".join(
-            f"{head} {ms:.2f} ms" for head, ms in zip(("p50", "p90", "p99"), quantiles[name], strict=True)
+        p50, p90, p99 = quantiles[name]
+        cpu = 1000 * sum(answer["cpu"] for answer in each) / len(taken)
+        print(
+            f"{name:>7}: p50 {p50:.2f} ms, p90 {p90:.2f} ms, p99 {p99:.2f} ms, {cpu:.2f} ms of CPU per request, "
+            f"memory {each[-1]['memory'][0]:.0f} MB, at most {each[-1]['memory'][1]:.0f} MB"
         )
-        print(f"{name:>7}: {shown}, memory {each[-1]['memory'][0]:.0f} MB, at most {each[-1]['memory'][1]:.0f} MB")
     ratios = ", ".join(f"{ratio:.2f}" for ratio in quantiles["large"] / quantiles["empty"])
     compacted = answers["large"][-1]["base"] - answers["large"][0]["base"]
     print(f" ratios: {ratios}; target: p99 at most 2, memory at most {(CACHE >> 20) + 300} MB")

@@ -18,7 +18,7 @@ from .records import (
     encode,
 )
 from .repository import PAGE_SIZE, UNREADABLE, LedgerRepository
-from .stores import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store
+from .stores import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoreCorruptError
 
 __all__ = ["replay", "verify"]
 
@@ -33,15 +33,18 @@ def verify(store: Store, progress: Progress = lambda done: None) -> list[str]:
     from its feedback entries, and nothing may be missing.
     """
     faults = store.check()
-    repository = LedgerRepository(store)
-    for number in repository.numbers():
-        try:
-            found = QueryVerification(repository, number).faults()
-        except (StoreError, *UNREADABLE) as error:
-            found = [str(error)]
-        if found and store.key_of(number) is not None:  # otherwise it was deleted meanwhile
-            faults += [f"query {number}: {fault}" for fault in found]
-        progress(number)
+    try:
+        repository = LedgerRepository(store)
+        for number in repository.numbers():
+            try:
+                found = QueryVerification(repository, number).faults()
+            except (StoreError, *UNREADABLE) as error:
+                found = [str(error)]
+            if found and store.key_of(number) is not None:  # otherwise it was deleted meanwhile
+                faults += [f"query {number}: {fault}" for fault in found]
+            progress(number)
+    except StoreCorruptError as error:  # in what all queries share
+        faults.append(str(error))
     return faults
 
 
