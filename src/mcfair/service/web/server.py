@@ -12,6 +12,7 @@ import contextlib
 import errno
 import gc
 import socket
+import sys
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -37,6 +38,10 @@ BACKLOG = 2_048
 TICK_SECONDS = 0.1
 GRACE_SECONDS = 30
 """Timeout for requests in flight during shutdown."""
+
+SWITCH_SECONDS = 0.0005
+"""Interval after which a thread that computes hands Python's interpreter lock to one that waits for it. Under overload
+the event loop is busy with refusals, and the writer thread needs the lock again after every statement of the store."""
 
 
 def serve(
@@ -81,7 +86,7 @@ def serve(
     SettingError
         If the address cannot be bound, or can be reached by others while there are no API keys.
     """
-    listener = None
+    listener, switch_seconds = None, sys.getswitchinterval()
     try:
         check_bind(host, ranker.has_keys)
         listener = bind(host, port)
@@ -97,8 +102,10 @@ def serve(
         # Imported objects live until the end: freeze them, so that no garbage collection scans them during requests.
         gc.collect()
         gc.freeze()
+        sys.setswitchinterval(SWITCH_SECONDS)
         server.run([listener])
     finally:
+        sys.setswitchinterval(switch_seconds)
         gc.unfreeze()
         if listener is not None:
             listener.close()
