@@ -78,6 +78,8 @@ class PostgresLoop(CrashLoop):
         try:
             return super().run(points)
         finally:
+            for each in self.shoppers:
+                each.connection.close()
             for each in self.servers:
                 if each is not None:
                     each.kill()

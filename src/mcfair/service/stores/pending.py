@@ -12,17 +12,17 @@ __all__ = ["PendingWrites"]
 Row = tuple[Any, ...]
 
 ADD_QUERIES = """
-INSERT INTO queries (key, number) SELECT * FROM unnest(%s::bytea[], %s::bigint[]) AS new (key, number) ORDER BY key
+INSERT INTO queries (key, number) SELECT * FROM unnest(%b::bytea[], %b::bigint[]) AS new (key, number) ORDER BY key
 ON CONFLICT (key) DO NOTHING RETURNING number"""
 
 CLAIM = """
 WITH used AS (
-    SELECT query FROM unnest(%s::bigint[], %s::bytea[]) AS assumed (number, name)
+    SELECT query FROM unnest(%b::bigint[], %b::bytea[]) AS assumed (number, name)
     JOIN requests ON query = assumed.number AND key = assumed.name)
 INSERT INTO log
 SELECT c.query, c.seq, c.time, c.kind, c.version, c.candidates, c.body, c.bits
-FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::smallint[], %s::bigint[], %s::bigint[], %s::bytea[],
-            %s::bytea[], %s::bigint[]) AS c (query, seq, time, kind, version, candidates, body, bits, revision)
+FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::smallint[], %b::bigint[], %b::bigint[], %b::bytea[],
+            %b::bytea[], %b::bigint[]) AS c (query, seq, time, kind, version, candidates, body, bits, revision)
 JOIN queries q ON q.number = c.query AND (c.revision = -1 OR q.revision = c.revision)
 WHERE (SELECT number FROM generation) = %s AND c.query NOT IN (SELECT query FROM used)
 AND (c.seq = q.base + 1 OR EXISTS (SELECT 1 FROM log p WHERE p.query = c.query AND p.seq = c.seq - 1))
@@ -31,36 +31,36 @@ ON CONFLICT DO NOTHING RETURNING query"""
 """The entry before the first new one must exist: a database that lost commits must not get a log with a gap."""
 
 ADD_ENTRIES = """
-INSERT INTO log SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::smallint[], %s::bigint[],
-                                     %s::bigint[], %s::bytea[], %s::bytea[])"""
+INSERT INTO log SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::smallint[], %b::bigint[],
+                                     %b::bigint[], %b::bytea[], %b::bytea[])"""
 
 TABLES = {
-    "items": """INSERT INTO items SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[], %s::bytea[],
-                                                       %s::bigint[])
+    "items": """INSERT INTO items SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[], %b::bytea[],
+                                                       %b::bigint[])
                 ON CONFLICT (query, row) DO UPDATE
                 SET id = EXCLUDED.id, grp = EXCLUDED.grp, erased = EXCLUDED.erased""",
-    "groups": """UPDATE items SET grp = new.grp FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[])
+    "groups": """UPDATE items SET grp = new.grp FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[])
                  AS new (query, row, grp) WHERE items.query = new.query AND items.row = new.row""",
-    "bits": """UPDATE log SET bits = new.bits FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[])
+    "bits": """UPDATE log SET bits = new.bits FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[])
                AS new (query, seq, bits) WHERE log.query = new.query AND log.seq = new.seq""",
-    "candidates": "INSERT INTO candidates SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bytea[])",
-    "requests": """INSERT INTO requests SELECT * FROM unnest(%s::bigint[], %s::bytea[], %s::bytea[], %s::bigint[],
-                                                             %s::bigint[])
+    "candidates": "INSERT INTO candidates SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::bytea[])",
+    "requests": """INSERT INTO requests SELECT * FROM unnest(%b::bigint[], %b::bytea[], %b::bytea[], %b::bigint[],
+                                                             %b::bigint[])
                    ON CONFLICT (query, key) DO UPDATE
                    SET digest = EXCLUDED.digest, seq = EXCLUDED.seq, time = EXCLUDED.time""",
 }
 """Statements that write the pending rows of each kind."""
 
 ADD_SNAPSHOTS = """
-INSERT INTO snapshots SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bytea[])
+INSERT INTO snapshots SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::bytea[])
 ON CONFLICT (query, seq) DO UPDATE SET time = EXCLUDED.time, body = EXCLUDED.body"""
 
 DELETE_SNAPSHOTS = """
-DELETE FROM snapshots USING unnest(%s::bigint[], %s::bigint[]) AS old (query, seq)
+DELETE FROM snapshots USING unnest(%b::bigint[], %b::bigint[]) AS old (query, seq)
 WHERE snapshots.query = old.query AND snapshots.seq = old.seq"""
 
 ADD_EXEMPTIONS = """
-INSERT INTO exemptions SELECT number, query FROM unnest(%s::bigint[], %s::bigint[]) AS new (number, query)
+INSERT INTO exemptions SELECT number, query FROM unnest(%b::bigint[], %b::bigint[]) AS new (number, query)
 JOIN deletions USING (number) ON CONFLICT DO NOTHING"""
 
 

@@ -36,7 +36,7 @@ from .pending import (
     PendingWrites,
     Row,
 )
-from .postgres_connection import Connection, connect, described, translated
+from .postgres_connection import Connection, Watchdog, connect, described, translated
 from .postgres_pages import BLOCK, PostgresPages
 from .postgres_schema import ADMINISTRATION, LEADERSHIP, prepare
 from .store import LogEntry
@@ -52,13 +52,15 @@ MEASURE_SECONDS = 60.0
 class PostgresStore(PostgresPages):
     """A `Store` in PostgreSQL 15 or newer, at a URL `postgresql://…`; with `reading` for reports, read-only.
 
-    A connection that fails is opened again by the next transaction.
+    A connection that fails is opened again by the next transaction. One that does not respond for `timeout` seconds has
+    failed.
     """
 
     shared = True
 
-    def __init__(self, url: str, *, reading: bool = False, migrating: bool = False) -> None:
+    def __init__(self, url: str, *, reading: bool = False, migrating: bool = False, timeout: float = 90.0) -> None:
         self.url, self.reading = url, reading
+        self.watchdog = Watchdog(timeout)
         self.name = described(url)
         self.db: Connection | None = None
         self.active = self.opened = self.in_read_transaction = self.leader = False
@@ -102,7 +104,7 @@ class PostgresStore(PostgresPages):
     def attempt(self, work: Callable[[], T]) -> T:
         """Use the connection; close it if it failed, so that the next transaction opens another one."""
         try:
-            with translated():
+            with translated(), self.watchdog.watching(self.connection):
                 return work()
         except StoreUnavailableError:
             self.disconnect()
@@ -131,6 +133,7 @@ class PostgresStore(PostgresPages):
 
     def close(self) -> None:
         """See `Store`."""
+        self.watchdog.closed.set()
         self.disconnect()
 
     def check_attached(self) -> None:
@@ -181,8 +184,13 @@ class PostgresStore(PostgresPages):
         """Begin a transaction on the server unless there is one."""
         if not self.opened:
             with self.connection.pipeline():
-                self.execute("BEGIN")
-                self.execute(f"SELECT pg_advisory_xact_lock{'' if exclusive else '_shared'}(%s)", ADMINISTRATION)
+                self.send_begin(exclusive=exclusive)
+
+    def send_begin(self, *, exclusive: bool = False) -> None:
+        """Send the beginning of a transaction, unless there is one, in the pipeline of the caller."""
+        if not self.opened:
+            self.execute("BEGIN")
+            self.execute(f"SELECT pg_advisory_xact_lock{'' if exclusive else '_shared'}(%s)", ADMINISTRATION)
             self.opened = True
 
     def lock(self, number: int) -> bool:
@@ -276,7 +284,7 @@ class PostgresStore(PostgresPages):
         if not fresh and not claims:
             return set()
         with self.connection.pipeline():
-            self.open_transaction()
+            self.send_begin()
             if fresh:
                 added = self.execute(ADD_QUERIES, *columns(fresh, 2))
             if claims:
@@ -300,7 +308,7 @@ class PostgresStore(PostgresPages):
         ]
         with self.connection.pipeline():
             if any(rows for _, rows in statements):
-                self.open_transaction()
+                self.send_begin()
             for sql, rows in statements:
                 if rows:
                     self.execute(sql, *columns(rows, len(rows[0])))

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import os
+import socket
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +18,7 @@ from psycopg.rows import TupleRow
 from ...errors import StoreError
 from .errors import StoreConflictError, StoreCorruptError, StoreUnavailableError
 
-__all__ = ["Connection", "connect", "described", "translated"]
+__all__ = ["Connection", "Watchdog", "connect", "described", "translated"]
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -70,6 +75,43 @@ def connect(url: str, *, reading: bool) -> Connection:
         db.close()
         raise
     return db
+
+
+class Watchdog:
+    """Ends a connection whose server does not respond: timeouts of the server do not help if the server hangs.
+
+    Parameters
+    ----------
+    seconds
+        Maximum duration of one use of the connection.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.deadline = math.inf
+        self.handle = -1
+        self.closed = threading.Event()
+        self.thread: threading.Thread | None = None
+
+    @contextlib.contextmanager
+    def watching(self, db: Connection) -> Iterator[None]:
+        """Watch the use of a connection inside the block."""
+        if self.thread is None:
+            self.thread = threading.Thread(target=self.run, name="mcfair-watchdog", daemon=True)
+            self.thread.start()
+        self.handle, self.deadline = db.pgconn.socket, time.monotonic() + self.seconds
+        try:
+            yield
+        finally:
+            self.deadline = math.inf
+
+    def run(self) -> None:
+        """Shut the socket down when the deadline has passed; its user gets the error of a lost connection."""
+        while not self.closed.wait(min(1.0, self.seconds / 4)):
+            if time.monotonic() > self.deadline:
+                self.deadline = math.inf
+                with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.handle)) as found:
+                    found.shutdown(socket.SHUT_RDWR)
 
 
 def parsed(url: str) -> dict[str, Any]:
