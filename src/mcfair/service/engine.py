@@ -13,6 +13,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -40,9 +41,18 @@ from .records import (
     is_exposed,
 )
 from .reports import query_state, to_datetime
-from .repository import LedgerRepository
+from .repository import UNREADABLE, LedgerRepository
 from .rules import DAY, Rules, Version
-from .stores import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoredDeletion, StoredKey
+from .stores import (
+    KIND_DELETION,
+    KIND_FEEDBACK,
+    KIND_IMPRESSION,
+    LogEntry,
+    Store,
+    StoreCorruptError,
+    StoredDeletion,
+    StoredKey,
+)
 from .wire import (
     MAX_KEY,
     SCOPES,
@@ -137,6 +147,7 @@ class Engine:
         self.compaction_began: int | None = None
         self.optimistic = False
         self.touched: set[int] = set()
+        self.damaged: dict[str, str] = {}  # what background work leaves out, such as a query, and why
         self.drop_cache()
         stored = self.version.rules if self.repository.versions else Rules()
         wanted = stored if rules is None else rules(stored)
@@ -359,7 +370,7 @@ class Engine:
             return None
         earlier, seq = found
         entry = self.store.entry(number, seq)
-        if entry is None or self.now() >= entry.time + self.idempotency_window(self.repository.versions[entry.version]):
+        if entry is None or self.now() >= entry.time + self.idempotency_window(self.repository.version(entry)):
             return None  # the key has expired
         if not hmac.compare_digest(earlier, digest):
             raise ConflictError("this Idempotency-Key was used for another request: use a new one for each request")
@@ -370,7 +381,7 @@ class Engine:
         impression = decode_impression(entry.body)
         positions, place = decode_positions(impression.shown), Position(number, seq, impression.epoch)
         return self.ranking(
-            ledger, place, entry.time, version, decision, positions, candidates.rows[positions], explain
+            ledger, place, entry.time, version, decision, positions, candidates.rows_at(positions), explain
         )
 
     def idempotency_window(self, version: Version) -> int:
@@ -463,11 +474,12 @@ class Engine:
         entry = self.find_impression(position)
         if entry is None:
             return EventResult("expired" if self.is_compacted(position) else "unknown_impression")
-        made, candidates, version = self.repository.impression(ledger, entry)
+        made, candidates = self.repository.impression(ledger, entry)
+        version = self.repository.version(entry)
         if now >= entry.time + version.retention:
             return EventResult("expired")
         return OpenImpression(
-            ledger, entry, candidates.rows[decode_positions(made.shown)].tolist(), version, made.bits(entry.bits)
+            ledger, entry, candidates.rows_at(decode_positions(made.shown)).tolist(), version, made.bits(entry.bits)
         )
 
     def find_impression(self, position: Position) -> LogEntry | None:
@@ -624,7 +636,7 @@ class Engine:
     def purge(self, end: float) -> None:
         """Delete rows of deleted queries until the monotonic time `end`, in small steps."""
         while self.purging:
-            self.purging = self.store.purge(PURGE_STEP) > 0
+            self.purging = self.work_on("what is left of deleted queries", partial(self.store.purge, PURGE_STEP)) > 0
             if time.monotonic() > end:
                 return
 
@@ -654,8 +666,7 @@ class Engine:
         number, item, cursor = deletion
         rows = self.store.rows_of_item(item, cursor, DELETION_STEP, number)
         for query, row in rows:
-            if self.store.lock(query):
-                self.delete_rows(self.cached(query) or self.repository.ledger(query), [row])
+            self.work_on(f"query {query}", partial(self.delete_row, query, row))
             cursor = query
         if len(rows) < DELETION_STEP:
             self.store.finish_deletion(number)
@@ -665,11 +676,34 @@ class Engine:
             self.deletions[number] = deletion._replace(cursor=cursor)
         self.reset_expiry_schedule()
 
+    def delete_row(self, number: int, row: int) -> int:
+        """Delete the item of a row of a query."""
+        if self.store.lock(number):
+            self.delete_rows(self.cached(number) or self.repository.ledger(number), [row])
+        return 1
+
+    def work_on(self, what: str, step: Callable[[], int]) -> int:
+        """Do a step of background work, on one query for example; leave it out, and return 0, if data is damaged.
+
+        A step that has written something before it found the damage must be rolled back, so its error is raised; the
+        next attempt leaves it out.
+        """
+        if what in self.damaged:
+            return 0
+        changes = self.store.changes
+        try:
+            return step()
+        except (StoreCorruptError, *UNREADABLE) as error:
+            self.damaged[what] = f"background work leaves {what} out: {error}"
+            if self.store.changes > changes:
+                raise
+            return 0
+
     def delete_from(self, ledger: Ledger) -> None:
         """Delete the items whose deletion is under way from one query."""
-        for number, item, _ in self.deletions.values():
-            if item in ledger.index and not self.store.is_exempt(number, ledger.number):
-                self.delete_rows(ledger, [ledger.index[item]])
+        for deletion in self.deletions.values():
+            if (row := self.repository.row_to_delete(ledger, deletion)) is not None:
+                self.delete_rows(ledger, [row])
 
     def delete_rows(self, ledger: Ledger, rows: list[int]) -> None:
         """Delete the items of some rows: append the deletion to the log and erase the ids."""
@@ -696,18 +730,19 @@ class Engine:
         self.continue_deletions(end)
         self.purge(end)
         if now >= self.requests_due:
-            self.expire_requests(now)
+            self.work_on("idempotency keys", partial(self.expire_requests, now))
         return self.compact_queries(now, end) if now >= self.queries_due else 0
 
     def reset_expiry_schedule(self) -> None:
         """Clear the expiry schedule. Every operation other than rank and feedback may bring expiry forward."""
         self.requests_due = self.queries_due = self.next_expiry = 0
 
-    def expire_requests(self, now: int) -> None:
-        """Delete expired idempotency keys."""
+    def expire_requests(self, now: int) -> int:
+        """Delete expired idempotency keys; return when the next ones expire, in ms."""
         window = max(map(self.idempotency_window, self.repository.versions.values()))
         oldest = self.store.expire_requests(now - window)
         self.requests_due = (now if oldest is None else min(now, oldest)) + window + 1
+        return self.requests_due
 
     def compact_queries(self, now: int, end: float) -> int:
         """Compact queries in order of their numbers, from where the last call stopped."""
@@ -717,7 +752,7 @@ class Engine:
             self.next_expiry = now + min(each.retention for each in self.repository.versions.values())
         compacted = 0
         while numbers := self.store.numbers(self.compaction_cursor, 1):
-            step = self.compact_query(numbers[0], now)
+            step = self.work_on(f"query {numbers[0]}", partial(self.compact_query, numbers[0], now))
             compacted += step
             if step < self.compaction_step:
                 self.compaction_cursor = numbers[0]
@@ -783,7 +818,7 @@ class Engine:
 
     def expiry(self, entry: LogEntry) -> int:
         """Return when an entry can be compacted, in ms: an impression after its retention, others at once."""
-        return entry.time + (self.repository.versions[entry.version].retention if entry.kind == KIND_IMPRESSION else 0)
+        return entry.time + (self.repository.version(entry).retention if entry.kind == KIND_IMPRESSION else 0)
 
     def outlived_maturation(self, number: int, base: int, now: int) -> bool:
         """Return whether entries up to the base are stored that no decision can depend on any more."""

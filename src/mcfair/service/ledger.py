@@ -31,15 +31,16 @@ from .records import (
     is_exposed,
 )
 from .rules import Version
+from .stores import StoreCorruptError
 
 __all__ = ["Ledger"]
 
 CACHED_CANDIDATES = 8
 """Candidate sets that a ledger caches, so that a repeated set is neither decoded nor stored again."""
 
-Recorded = Callable[[int, int | None, int], Iterator[RecordedImpression]]
-"""Return the impressions of a query after a log entry, oldest first, or if there is none given, all up to the last
-argument, newest first. Their feedback state is that after the entry of the last argument."""
+Recorded = Callable[["Ledger", int | None], Iterator[RecordedImpression]]
+"""Return the impressions of a query after a log entry, oldest first, or if there is none given, all, newest first.
+Their feedback state is that after the last entry that the ledger has recorded."""
 
 
 class Ledger:
@@ -74,7 +75,7 @@ class Ledger:
         self.last_recorded: Candidates | None = None
         self.capacity = 16
         self.counts = ObservedCounts(examinations, self.capacity)
-        self.maturation = Maturation(self.counts, lambda after: recorded(self.number, after, self.seq))
+        self.maturation = Maturation(self.counts, lambda after: recorded(self, after))
         self.newcomers = Newcomers(self.capacity)
         self.priors, self.used = np.full(self.capacity, np.nan), np.zeros(self.capacity, np.int64)
 
@@ -93,6 +94,13 @@ class Ledger:
             self.groups.append(group)
             if item is not None:
                 self.index[item] = row
+
+    def check_items(self) -> None:
+        """Raise StoreCorruptError if the stored items are not those that the log has admitted and not deleted."""
+        if wrong := set(self.index.values()) ^ (set(range(self.rows)) - self.deleted):
+            raise StoreCorruptError(
+                f"row {min(wrong)} has an item in the log, or in the table of items, but not in both"
+            )
 
     def extend(self, rows: int) -> None:
         """Add free rows up to a number of rows."""
@@ -332,18 +340,22 @@ class Ledger:
     def restore(self, snapshot: Snapshot) -> None:
         """Restore the state of a snapshot."""
         n = snapshot.rows
+        # The rows are not compared with the items, because the last ones may be free.
+        if (arrays := decompress(snapshot.priors, np.float64)).size != n:
+            raise StoreCorruptError(f"the snapshot at entry {snapshot.seq} has {n} rows, but {arrays.size} priors")
         self.seq, self.time, self.visits, self.rows = snapshot.seq, snapshot.time, snapshot.visits, n
         self.deleted = set(snapshot.deleted)
-        self.extend(n)  # the last rows may be free
+        self.extend(n)
         self.grow(n)
-        self.priors[:n] = decompress(snapshot.priors, np.float64)
+        self.priors[:n] = arrays
         self.used[:n] = decompress(snapshot.used, np.int64)
         self.newcomers.exposure[:n] = decompress(snapshot.newcomer_exposure, np.float64)
         self.newcomers.times[:n] = decompress(snapshot.newcomer_times, np.int64)
         self.maturation.restore(snapshot.maturation, snapshot.first_pending, snapshot.pending_since)
         for examination, bucket, since, ranks, F, C, pending_F, pending_C in snapshot.blocks:
+            counted = decompress(F, np.int32).reshape(n, ranks)
             block = self.counts.add_block(examination, bucket, since, ranks)
-            block.F[:n] = decompress(F, np.int32).reshape(n, ranks)
+            block.F[:n] = counted
             block.C[:n] = decompress(C, np.int32)
             if snapshot.maturation:
                 block.pending_F[:n] = decompress(pending_F, np.int32).reshape(n, ranks)
