@@ -1,8 +1,11 @@
 """Bounded work: the cost of an operation does not grow with the length of a query's log."""
 
+import tracemalloc
+
 import msgspec
 import pytest
 
+from mcfair.errors import RequestError
 from mcfair.service.engine import Engine
 from mcfair.service.rules import change_rules
 from mcfair.service.stores import SQLiteStore
@@ -52,11 +55,12 @@ def clock():
     return Clock()
 
 
-def open_engine(clock, store=None, **rules):
+def open_engine(clock, store=None, max_ledger=None, **rules):
     return Engine(
         store or CountingStore(None),
         lambda stored: change_rules(stored, "MCFair(beta=5)", {"retention": 1000.0} | rules),
         clock=clock,
+        max_ledger=max_ledger,
     )
 
 
@@ -152,3 +156,61 @@ def test_a_longer_maturation_is_replayed_after_compaction(clock):
     assert engine.store.base(1) > 50
     assert verify(engine.store) == []
     assert replay(engine.store)[2] == []
+
+
+# --- memory of one query ---------------------------------------------------------------------------------------------
+
+
+def many(first, n):
+    return msgspec.Raw(msgspec.json.encode([{"id": f"item {i}"} for i in range(first, first + n)]))
+
+
+@pytest.mark.parametrize(
+    "rules", [{}, {"half_life": 100.0}, {"half_life": 100.0, "maturation": 10.0}], ids=["plain", "decay", "maturation"]
+)
+def test_counts_of_one_query_that_would_be_too_large_are_refused_before_they_are_allocated(clock, rules):
+    engine = open_engine(clock, max_ledger=20_000_000, **rules)
+    for first in range(0, 8_000, 2_000):
+        engine.rank(RawRankRequest(query="q", items=many(first, 2_000), k=2))
+    before, size = engine.query_state("q"), engine.ledgers[1].nbytes
+    tracemalloc.start()
+    with pytest.raises(
+        RequestError, match=r"the counts of 8,\d00 items at 1,000 ranks need .* MB, and at most 19 MB"
+    ):
+        engine.rank(RawRankRequest(query="q", items=many(0, 1_000), k=1_000))
+    with pytest.raises(RequestError, match="shorter lists"):
+        engine.rank(RawRankRequest(query="q", items=many(7_900, 1_000), k=1_000))
+    assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    tracemalloc.stop()
+    assert (engine.query_state("q"), engine.ledgers[1].nbytes) == (before, size)
+    assert engine.rank(RawRankRequest(query="q", items=many(0, 1_000), k=2)).items
+
+
+def test_a_query_that_is_accepted_fits_into_its_bound_with_every_time_bucket(clock):
+    engine = open_engine(clock, max_ledger=4_000_000, half_life=100.0, retention=2_000.0)
+    for _ in range(200):
+        clock.now += 12_500
+        engine.rank(RawRankRequest(query="q", items=many(0, 1_000), k=10))
+    assert len(engine.ledgers[1].counts.blocks) > 40
+    assert engine.ledgers[1].counts.nbytes < 4_000_000 * 1.1  # arrays have some spare rows
+
+
+@pytest.mark.parametrize("letter", ["a", "\u0416", "\u20ac", "\U0001f45f"])
+def test_the_size_of_a_ledger_is_that_of_its_ids_and_groups(clock, letter):
+    engine = open_engine(clock)
+    length = 250 // len(letter.encode())
+
+    def items():
+        return [{"id": f"{i:05}" + length * letter, "group": f"{i:05}" + length * letter} for i in range(2_000)]
+
+    engine.rank(RawRankRequest(query="warm", items=msgspec.Raw(msgspec.json.encode(items())), k=1))
+    raw = msgspec.Raw(msgspec.json.encode(items()))
+    tracemalloc.start()
+    engine.rank(RawRankRequest(query="q", items=raw, k=1))
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    ledger = engine.ledgers[2]
+    assert 0.7 * used < ledger.nbytes < 1.5 * used
+    engine.delete_item("00000" + length * letter)
+    loaded = engine.repository.ledger(2)
+    assert (ledger.text_bytes, len(ledger.index)) == (loaded.text_bytes, 1_999)

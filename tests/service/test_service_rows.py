@@ -223,8 +223,8 @@ class ReuseForgotten(LedgerRepository):
     """Ignores which rows of deleted items an impression took."""
 
     def impression(self, ledger, entry):
-        impression, candidates, version = super().impression(ledger, entry)
-        return msgspec.structs.replace(impression, reused=[]), candidates, version
+        impression, candidates = super().impression(ledger, entry)
+        return msgspec.structs.replace(impression, reused=[]), candidates
 
 
 FIND = settings(LONG, max_examples=300, derandomize=True, database=None, phases=[Phase.generate])

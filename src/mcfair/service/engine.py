@@ -102,7 +102,7 @@ MAX_VERSIONS = 10_000
 MAX_ITEMS = 100_000
 """Default of the maximum number of items of one query."""
 
-CACHE = 256 << 20
+CACHE, LEDGER = 256 << 20, 64 << 20
 KEY_PREFIX = "mcfair"
 NO_QUERY = "there is no such query"
 
@@ -129,17 +129,20 @@ class Engine:
         Maximum number of log entries that are compacted in one step.
     max_items
         Maximum number of items of one query at a time.
+    max_ledger
+        Maximum size of the counts of one query, in bytes; by default 64 MB, or a quarter of the cache if that is more.
     """
 
     def __init__(
         self, store: Store, rules: Callable[[Rules], Rules] | None = None, *,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000, cache: int = CACHE,
         snapshot_interval: int = SNAPSHOT_INTERVAL, snapshot_spacing: int = SNAPSHOT_SPACING,
-        compaction_step: int = COMPACTION_STEP, max_items: int = MAX_ITEMS,
+        compaction_step: int = COMPACTION_STEP, max_items: int = MAX_ITEMS, max_ledger: int | None = None,
     ) -> None:  # fmt: skip
         self.store, self.clock, self.cache_limit = store, clock, cache
         self.snapshot_interval, self.snapshot_spacing = snapshot_interval, snapshot_spacing
         self.compaction_step, self.max_items = compaction_step, max_items
+        self.max_ledger = max(LEDGER, cache // 4) if max_ledger is None else max_ledger
         self.ids = IdSigner(store.secret)
         self.epoch = secrets.randbits(32)
         self.latest = 0
@@ -308,6 +311,7 @@ class Engine:
                 "are allowed; delete items that are no longer offered",
                 "items",
             )
+        ledger.check_size(len(newcomers), k, version, now, self.max_ledger)
         taken = ledger.add_items(newcomers)
         reused = [row for row in taken if row < admitted]
         moved = regrouped(ledger, read)
@@ -322,7 +326,7 @@ class Engine:
         except BaseException:
             ledger.withdraw_items(taken, admitted)
             for row, before, _ in moved:
-                ledger.groups[row] = before
+                ledger.name_row(row, ledger.ids[row], before)
             if fresh:
                 self.remove_query(ledger.number)
             raise
@@ -889,7 +893,7 @@ def regrouped(ledger: Ledger, items: list[Item]) -> list[tuple[int, str | None, 
         if item.group is not None and (before := ledger.groups[row := ledger.index[item.id]]) != item.group
     ]
     for row, _, group in moved:
-        ledger.groups[row] = group
+        ledger.name_row(row, ledger.ids[row], group)
     return moved
 
 

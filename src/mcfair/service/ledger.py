@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from ..arrays import IntArray
+from ..errors import RequestError
 from ..metrics.exposure import dots
 from ..random import POLICY, Draws, draws
 from ..state import Query
@@ -34,6 +35,14 @@ from .rules import Version
 from .stores import StoreCorruptError
 
 __all__ = ["Ledger"]
+
+MAX_SPARE_ROWS = 8_192
+"""Maximum number of rows by which the arrays grow beyond what is needed."""
+
+ROW_BYTES = 150
+"""Size of a row of an item in lists and dictionaries, without the texts of its id and group."""
+
+MEGABYTE = 1 << 20
 
 CACHED_CANDIDATES = 8
 """Candidate sets that a ledger caches, so that a repeated set is neither decoded nor stored again."""
@@ -66,6 +75,7 @@ class Ledger:
         self.deleted: set[int] = set()
         self.ids: list[str | None] = []
         self.groups: list[str | None] = []
+        self.text_bytes = 0  # size of the ids and groups
         self.index: dict[str, int] = {}
         self.free: list[int] = []  # rows without an item that no log entry refers to, as a heap
         self.since_snapshot = 0
@@ -82,7 +92,8 @@ class Ledger:
     @property
     def nbytes(self) -> int:
         """Approximate size in memory."""
-        return 3_000 + self.counts.nbytes + 56 * self.capacity + self.candidate_bytes + 250 * len(self.ids)
+        named = self.text_bytes + ROW_BYTES * len(self.ids)
+        return 3_000 + self.counts.nbytes + 56 * self.capacity + self.candidate_bytes + named
 
     # --- items -------------------------------------------------------------------------------------------------------
 
@@ -92,8 +103,15 @@ class Ledger:
             self.extend(row)
             self.ids.append(item)
             self.groups.append(group)
+            self.text_bytes += text_size(item) + text_size(group)
             if item is not None:
                 self.index[item] = row
+
+    def name_row(self, row: int, item: str | None, group: str | None) -> None:
+        """Set the id and the group of a row."""
+        before = text_size(self.ids[row]) + text_size(self.groups[row])
+        self.text_bytes += text_size(item) + text_size(group) - before
+        self.ids[row], self.groups[row] = item, group
 
     def check_items(self) -> None:
         """Raise StoreCorruptError if the stored items are not those that the log has admitted and not deleted."""
@@ -114,7 +132,8 @@ class Ledger:
         self.extend(len(self.ids) + len(items) - len(self.free))
         rows = [heapq.heappop(self.free) for _ in items]
         for row, (item, group) in zip(rows, items, strict=True):
-            self.ids[row], self.groups[row], self.index[item] = item, group, row
+            self.name_row(row, item, group)
+            self.index[item] = row
         return rows
 
     def withdraw_items(self, taken: list[int], rows: int) -> None:
@@ -129,7 +148,7 @@ class Ledger:
     def free_rows(self, rows: Iterable[int]) -> None:
         """Free rows, so that newcomers can take them."""
         for row in rows:
-            self.ids[row] = self.groups[row] = None
+            self.name_row(row, None, None)
             heapq.heappush(self.free, row)
 
     def idle_rows(self, until: int) -> list[int]:
@@ -162,11 +181,25 @@ class Ledger:
         """Enlarge the arrays to at least this number of rows."""
         if rows <= self.capacity:
             return
-        before, self.capacity = self.capacity, max(rows, 2 * self.capacity)
+        before, self.capacity = self.capacity, max(rows, self.capacity + min(self.capacity, MAX_SPARE_ROWS))
         for part in (self.counts, self.maturation, self.newcomers):
             part.grow(self.capacity)
         self.priors = np.pad(self.priors, (0, self.capacity - before), constant_values=np.nan)
         self.used = np.pad(self.used, (0, self.capacity - before))
+
+    def check_size(self, newcomers: int, k: int, version: Version, now: int, limit: int) -> None:
+        """Raise RequestError if a list of k ranks would make the counts larger than a limit, before they are."""
+        rows = len(self.ids) + max(0, newcomers - len(self.free))
+        if rows <= self.capacity and not self.counts.grows(version, now, k):
+            return
+        ranks, per_row = self.counts.bytes_per_row(version, now, k)
+        if (size := rows * per_row) > limit:
+            raise RequestError(
+                f"the counts of {rows:,} items at {ranks:,} ranks need {size / MEGABYTE:,.0f} MB, and at most "
+                f"{limit / MEGABYTE:,.0f} MB are allowed for a query: send fewer items, ask for shorter lists, delete "
+                "items that are no longer offered, or enlarge the cache",
+                "k",
+            )
 
     def newcomer_rate(self, candidates: Candidates, taken: list[int], version: Version, now: int) -> float:
         """Compute the starting exposure of newcomers, given by their rows, per unit of relevance."""
@@ -310,7 +343,7 @@ class Ledger:
         for row in rows:
             if (item := self.ids[row]) is not None:
                 del self.index[item]
-            self.ids[row] = self.groups[row] = None
+            self.name_row(row, None, None)
         self.evict_candidates()
         self.advance(seq, time)
         self.mature(version.maturation, time)
@@ -361,3 +394,13 @@ class Ledger:
                 block.pending_F[:n] = decompress(pending_F, np.int32).reshape(n, ranks)
                 block.pending_C[:n] = decompress(pending_C, np.int32)
         self.counts.weighting = None
+
+
+def text_size(text: str | None) -> int:
+    """Return the size of a text in memory, with the copy in UTF-8 that Python keeps of what is not ASCII."""
+    if text is None:
+        return 0
+    if text.isascii():
+        return 50 + len(text)
+    widest = ord(max(text))
+    return 76 + len(text) * (1 if widest < 0x100 else 2 if widest < 0x10000 else 4) + len(text.encode())
