@@ -174,9 +174,7 @@ def test_counts_of_one_query_that_would_be_too_large_are_refused_before_they_are
         engine.rank(RawRankRequest(query="q", items=many(first, 2_000), k=2))
     before, size = engine.query_state("q"), engine.ledgers[1].nbytes
     tracemalloc.start()
-    with pytest.raises(
-        RequestError, match=r"the counts of 8,\d00 items at 1,000 ranks need .* MB, and at most 19 MB"
-    ):
+    with pytest.raises(RequestError, match=r"the counts of 8,\d00 items at 1,000 ranks need .* MB, and at most 19 MB"):
         engine.rank(RawRankRequest(query="q", items=many(0, 1_000), k=1_000))
     with pytest.raises(RequestError, match="shorter lists"):
         engine.rank(RawRankRequest(query="q", items=many(7_900, 1_000), k=1_000))
@@ -214,3 +212,59 @@ def test_the_size_of_a_ledger_is_that_of_its_ids_and_groups(clock, letter):
     engine.delete_item("00000" + length * letter)
     loaded = engine.repository.ledger(2)
     assert (ledger.text_bytes, len(ledger.index)) == (loaded.text_bytes, 1_999)
+
+
+# --- what the rules keep stored --------------------------------------------------------------------------------------
+
+
+def test_a_maturation_that_was_set_by_mistake_does_not_keep_the_log(clock):
+    engine = open_engine(clock)
+    session(engine, "before")
+    engine.change(PolicyChange(maturation=1e8, retention=1e8))
+    session(engine, "during")
+    engine.change(PolicyChange(maturation=0.0, retention=1000.0))
+    for _ in range(5):
+        for _ in range(20):
+            session(engine, "after")
+        clock.now += 86_400_000
+        for _ in range(10):
+            engine.compact_expired()
+    assert [len(list(engine.store.log(number, 0))) for number in (1, 2, 3)] == [0, 2, 0]  # "during" was promised long
+    for _ in range(3):
+        session(engine, "during")
+    engine.change(PolicyChange(maturation=500.0))
+    session(engine, "after")
+    before = [engine.query_state(query) for query in ("before", "during", "after")]
+    engine.drop_cache()
+    assert [engine.query_state(query) for query in ("before", "during", "after")] == before
+    assert verify(engine.store) + replay(engine.store)[2] == []
+
+
+def test_rules_can_be_changed_again_and_again(clock):
+    engine = Engine(CountingStore(None), clock=clock, max_versions=20)
+    engine.change(PolicyChange(retention=1000.0, examination=0.5))
+    for seed in range(1, 100):
+        engine.change(PolicyChange(seed=seed))
+        if seed % 7 == 0:
+            session(engine)
+            clock.now += 600_000
+        engine.compact_expired()
+    assert len(engine.repository.versions) < 20
+    restarted = Engine(engine.store, clock=clock)
+    assert restarted.version.number == 101
+    assert restarted.query_state("q") == engine.query_state("q")
+    assert verify(engine.store) + replay(engine.store)[2] == []
+
+
+def test_versions_that_impressions_refer_to_are_kept(clock):
+    engine = Engine(CountingStore(None), clock=clock, max_versions=10)
+    answer = session(engine)
+    for seed in range(1, 10):
+        engine.change(PolicyChange(seed=seed))
+        engine.compact_expired()
+    assert len(engine.explain(answer.impression).items) == 3
+    with pytest.raises(RequestError, match="the store has 10 versions of the rules, and no more are allowed"):
+        engine.change(PolicyChange(seed=10))
+    clock.now += 8 * 86_400_000
+    engine.compact_expired()
+    assert engine.change(PolicyChange(seed=10)).version == 11

@@ -98,9 +98,11 @@ DELETION_STEP, PURGE_STEP = 16, 256
 COMPACTION_STEP, IDLE_STEP = 128, 512
 """Maximum numbers of log entries that are compacted, and of idle items that are deleted, in one step."""
 
-MAX_VERSIONS = 10_000
-MAX_ITEMS = 100_000
-"""Default of the maximum number of items of one query."""
+VERSION_STEP = 1_000
+"""Maximum number of versions of the rules that are dropped at the end of a pass of compaction."""
+
+MAX_VERSIONS, MAX_ITEMS = 10_000, 100_000
+"""Defaults of the maximum numbers of versions of the rules, and of items of one query."""
 
 CACHE, LEDGER = 256 << 20, 64 << 20
 KEY_PREFIX = "mcfair"
@@ -129,6 +131,8 @@ class Engine:
         Maximum number of log entries that are compacted in one step.
     max_items
         Maximum number of items of one query at a time.
+    max_versions
+        Maximum number of versions of the rules. Once there are half as many, those that nothing refers to are dropped.
     max_ledger
         Maximum size of the counts of one query, in bytes; by default 64 MB, or a quarter of the cache if that is more.
     """
@@ -137,17 +141,19 @@ class Engine:
         self, store: Store, rules: Callable[[Rules], Rules] | None = None, *,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000, cache: int = CACHE,
         snapshot_interval: int = SNAPSHOT_INTERVAL, snapshot_spacing: int = SNAPSHOT_SPACING,
-        compaction_step: int = COMPACTION_STEP, max_items: int = MAX_ITEMS, max_ledger: int | None = None,
+        compaction_step: int = COMPACTION_STEP, max_items: int = MAX_ITEMS,
+        max_versions: int = MAX_VERSIONS, max_ledger: int | None = None,
     ) -> None:  # fmt: skip
         self.store, self.clock, self.cache_limit = store, clock, cache
         self.snapshot_interval, self.snapshot_spacing = snapshot_interval, snapshot_spacing
-        self.compaction_step, self.max_items = compaction_step, max_items
+        self.compaction_step, self.max_items, self.max_versions = compaction_step, max_items, max_versions
         self.max_ledger = max(LEDGER, cache // 4) if max_ledger is None else max_ledger
         self.ids = IdSigner(store.secret)
         self.epoch = secrets.randbits(32)
         self.latest = 0
         self.compaction_cursor = 0
         self.compaction_began: int | None = None
+        self.oldest_version = 0  # the oldest one that any query visited by this pass refers to; 0 if not recorded
         self.optimistic = False
         self.touched: set[int] = set()
         self.damaged: dict[str, str] = {}  # what background work leaves out, such as a query, and why
@@ -609,9 +615,11 @@ class Engine:
 
     def activate(self, rules: Rules) -> None:
         """Write rules as a new version and put it in force."""
-        if len(self.repository.versions) >= MAX_VERSIONS:
+        if len(self.repository.versions) >= self.max_versions:
             raise RequestError(
-                f"the store has {MAX_VERSIONS:,} versions of the rules, and no more are allowed", "policy"
+                f"the store has {self.max_versions:,} versions of the rules, and no more are allowed: versions are "
+                "dropped once the impressions ranked by them have expired",
+                "policy",
             )
         version = self.repository.new_version(rules, self.now())
         self.store.add_version(version.number, encode(version))
@@ -754,15 +762,23 @@ class Engine:
             self.compaction_began = now
         if not self.compaction_cursor:  # a list ranked from now on expires at this time at the earliest
             self.next_expiry = now + min(each.retention for each in self.repository.versions.values())
+            crowded = len(self.repository.versions) > self.max_versions // 2
+            self.oldest_version = self.version.number if crowded else 0
         compacted = 0
         while numbers := self.store.numbers(self.compaction_cursor, 1):
             step = self.work_on(f"query {numbers[0]}", partial(self.compact_query, numbers[0], now))
             compacted += step
             if step < self.compaction_step:
                 self.compaction_cursor = numbers[0]
+                if self.oldest_version:
+                    oldest = next(iter(self.store.log(numbers[0], 0)), None)
+                    self.oldest_version = min(self.oldest_version, oldest.version if oldest else self.oldest_version)
             if time.monotonic() > end:
                 return compacted
         self.compaction_cursor, self.compaction_began, self.queries_due = 0, None, self.next_expiry
+        if dropped := self.repository.unreferenced_versions(self.oldest_version)[:VERSION_STEP]:
+            self.store.delete_versions(dropped)
+            self.repository.drop_versions(dropped)
         return compacted
 
     def compaction_seconds(self) -> float:
@@ -777,7 +793,7 @@ class Engine:
         the base are compacted, but stay in the log for as long as a decision after the base may depend on when they
         matured.
         """
-        base, longest = self.store.base(number), self.repository.longest_maturation
+        base = self.store.base(number)
         expired: list[LogEntry] = []
         live: LogEntry | None = None
         for entry in self.store.log(number, base, base + self.compaction_step + 1):
@@ -786,7 +802,8 @@ class Engine:
                 self.next_expiry = min(self.next_expiry, self.expiry(live))
                 break
             expired.append(entry)
-        if not expired and not (live is None and longest and self.outlived_maturation(number, base, now)):
+        longest = self.repository.longest_maturation(self.version if live is None else self.repository.version(live))
+        if not expired and not (live is None and self.outlived_maturation(number, base, longest, now)):
             return 0
         if not self.store.lock(number):
             return 0
@@ -794,14 +811,18 @@ class Engine:
         for entry in expired:
             self.repository.apply(ledger, entry)
         until = now if live is None else live.time
-        ledger.mature(ledger.maturation.age, until)
+        # Mature by the rules of the next entry: what it needs of the log stays stored, and nothing needs more.
+        age = (self.version if live is None else self.repository.version(live)).maturation
+        ledger.mature(age, until)
         if live is None and ledger.time + longest > now:
             self.next_expiry = min(self.next_expiry, ledger.time + longest)
+        if (loaded := self.cached(number)) is not None and live is None:
+            loaded.mature(age, until)
         self.store.add_snapshot(number, ledger.seq, ledger.time, encode(ledger.snapshot()))
         last = self.store.compact(number, ledger.seq, until - longest, 4 * self.compaction_step)
         unused = last if live is None and last == ledger.seq else last - CANDIDATES_REUSED
         dropped, freed = self.store.delete_candidates(number, unused), self.store.free_rows(number, last)
-        if (loaded := self.cached(number)) is not None:
+        if loaded is not None:
             loaded.evict_candidates(dropped)
             loaded.free_rows(freed)
             loaded.base = ledger.seq
@@ -824,12 +845,12 @@ class Engine:
         """Return when an entry can be compacted, in ms: an impression after its retention, others at once."""
         return entry.time + (self.repository.version(entry).retention if entry.kind == KIND_IMPRESSION else 0)
 
-    def outlived_maturation(self, number: int, base: int, now: int) -> bool:
+    def outlived_maturation(self, number: int, base: int, longest: int, now: int) -> bool:
         """Return whether entries up to the base are stored that no decision can depend on any more."""
         entry = self.store.entry(number, base)
         if entry is None:
             return False
-        due = entry.time + self.repository.longest_maturation
+        due = entry.time + longest
         self.next_expiry = min(self.next_expiry, max(due, now + 1))
         return due <= now
 

@@ -56,7 +56,7 @@ class LedgerRepository:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.versions: dict[int, Version] = {}
-        self.longest_maturation = 0  # over all versions, in ms
+        self.longest: dict[int, int] = {}  # the longest maturation from each version on; empty if to be computed
         self.examinations = Examinations()
         self.scratch = top_k_scratch(0)
         self.named_policies: OrderedDict[tuple[int, str], Version] = OrderedDict()
@@ -66,10 +66,18 @@ class LedgerRepository:
     # --- versions ----------------------------------------------------------------------------------------------------
 
     def read_versions(self) -> None:
-        """Read the versions that are not known yet."""
-        for number, body in self.store.versions():
+        """Read the versions that are not known yet, and drop those that are not stored any more."""
+        stored = dict(self.store.versions())
+        for number, body in stored.items():
             if number not in self.versions:
                 self.add_version(decode_version(body))
+        self.drop_versions(self.versions.keys() - stored.keys())
+
+    def drop_versions(self, numbers: Collection[int]) -> None:
+        """Drop versions that nothing refers to."""
+        for number in numbers:
+            del self.versions[number]
+        self.longest = {}
 
     def add_version(self, version: Version) -> None:
         """Add a version of the rules."""
@@ -79,7 +87,33 @@ class LedgerRepository:
                 f"version {version.number} of the rules refers to examination {version.examination}: expected {number}"
             )
         self.versions[version.number] = version
-        self.longest_maturation = max(self.longest_maturation, version.maturation)
+        self.longest = {}
+
+    def longest_maturation(self, first: Version) -> int:
+        """Return the longest maturation of a version and all later ones, in ms.
+
+        Decisions on a query depend on no other maturation if its first live entry has the version `first`: versions
+        ascend along a log.
+        """
+        if not self.longest:
+            longest = 0
+            for number, version in reversed(self.versions.items()):
+                longest = self.longest[number] = max(longest, version.maturation)
+        return self.longest[first.number]
+
+    def unreferenced_versions(self, oldest: int) -> list[int]:
+        """Return the versions before the oldest one that log entries refer to.
+
+        The first version of each examination is not among them: counts refer to examinations by the number that those
+        versions define.
+        """
+        defined: set[int] = set()
+        found = []
+        for number, version in self.versions.items():
+            if number < oldest and version.examination in defined:
+                found.append(number)
+            defined.add(version.examination)
+        return found
 
     @property
     def in_force(self) -> Version:
