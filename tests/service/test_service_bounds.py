@@ -1,8 +1,11 @@
 """Bounded work: the cost of an operation does not grow with the length of a query's log."""
 
+import tracemalloc
+
 import msgspec
 import pytest
 
+from mcfair.errors import RequestError
 from mcfair.service.engine import Engine
 from mcfair.service.rules import change_rules
 from mcfair.service.stores import SQLiteStore
@@ -52,11 +55,12 @@ def clock():
     return Clock()
 
 
-def open_engine(clock, store=None, **rules):
+def open_engine(clock, store=None, max_ledger=None, **rules):
     return Engine(
         store or CountingStore(None),
         lambda stored: change_rules(stored, "MCFair(beta=5)", {"retention": 1000.0} | rules),
         clock=clock,
+        max_ledger=max_ledger,
     )
 
 
@@ -152,3 +156,115 @@ def test_a_longer_maturation_is_replayed_after_compaction(clock):
     assert engine.store.base(1) > 50
     assert verify(engine.store) == []
     assert replay(engine.store)[2] == []
+
+
+# --- memory of one query ---------------------------------------------------------------------------------------------
+
+
+def many(first, n):
+    return msgspec.Raw(msgspec.json.encode([{"id": f"item {i}"} for i in range(first, first + n)]))
+
+
+@pytest.mark.parametrize(
+    "rules", [{}, {"half_life": 100.0}, {"half_life": 100.0, "maturation": 10.0}], ids=["plain", "decay", "maturation"]
+)
+def test_counts_of_one_query_that_would_be_too_large_are_refused_before_they_are_allocated(clock, rules):
+    engine = open_engine(clock, max_ledger=20_000_000, **rules)
+    for first in range(0, 8_000, 2_000):
+        engine.rank(RawRankRequest(query="q", items=many(first, 2_000), k=2))
+    before, size = engine.query_state("q"), engine.ledgers[1].nbytes
+    tracemalloc.start()
+    with pytest.raises(RequestError, match=r"the counts of 8,\d00 items at 1,000 ranks need .* MB, and at most 19 MB"):
+        engine.rank(RawRankRequest(query="q", items=many(0, 1_000), k=1_000))
+    with pytest.raises(RequestError, match="shorter lists"):
+        engine.rank(RawRankRequest(query="q", items=many(7_900, 1_000), k=1_000))
+    assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    tracemalloc.stop()
+    assert (engine.query_state("q"), engine.ledgers[1].nbytes) == (before, size)
+    assert engine.rank(RawRankRequest(query="q", items=many(0, 1_000), k=2)).items
+
+
+def test_a_query_that_is_accepted_fits_into_its_bound_with_every_time_bucket(clock):
+    engine = open_engine(clock, max_ledger=4_000_000, half_life=100.0, retention=2_000.0)
+    for _ in range(200):
+        clock.now += 12_500
+        engine.rank(RawRankRequest(query="q", items=many(0, 1_000), k=10))
+    assert len(engine.ledgers[1].counts.blocks) > 40
+    assert engine.ledgers[1].counts.nbytes < 4_000_000 * 1.1  # arrays have some spare rows
+
+
+@pytest.mark.parametrize("letter", ["a", "\u0416", "\u20ac", "\U0001f45f"])
+def test_the_size_of_a_ledger_is_that_of_its_ids_and_groups(clock, letter):
+    engine = open_engine(clock)
+    length = 250 // len(letter.encode())
+
+    def items():
+        return [{"id": f"{i:05}" + length * letter, "group": f"{i:05}" + length * letter} for i in range(2_000)]
+
+    engine.rank(RawRankRequest(query="warm", items=msgspec.Raw(msgspec.json.encode(items())), k=1))
+    raw = msgspec.Raw(msgspec.json.encode(items()))
+    tracemalloc.start()
+    engine.rank(RawRankRequest(query="q", items=raw, k=1))
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    ledger = engine.ledgers[2]
+    assert 0.7 * used < ledger.nbytes < 1.5 * used
+    engine.delete_item("00000" + length * letter)
+    loaded = engine.repository.ledger(2)
+    assert (ledger.text_bytes, len(ledger.index)) == (loaded.text_bytes, 1_999)
+
+
+# --- what the rules keep stored --------------------------------------------------------------------------------------
+
+
+def test_a_maturation_that_was_set_by_mistake_does_not_keep_the_log(clock):
+    engine = open_engine(clock)
+    session(engine, "before")
+    engine.change(PolicyChange(maturation=1e8, retention=1e8))
+    session(engine, "during")
+    engine.change(PolicyChange(maturation=0.0, retention=1000.0))
+    for _ in range(5):
+        for _ in range(20):
+            session(engine, "after")
+        clock.now += 86_400_000
+        for _ in range(10):
+            engine.compact_expired()
+    assert [len(list(engine.store.log(number, 0))) for number in (1, 2, 3)] == [0, 2, 0]  # "during" was promised long
+    for _ in range(3):
+        session(engine, "during")
+    engine.change(PolicyChange(maturation=500.0))
+    session(engine, "after")
+    before = [engine.query_state(query) for query in ("before", "during", "after")]
+    engine.drop_cache()
+    assert [engine.query_state(query) for query in ("before", "during", "after")] == before
+    assert verify(engine.store) + replay(engine.store)[2] == []
+
+
+def test_rules_can_be_changed_again_and_again(clock):
+    engine = Engine(CountingStore(None), clock=clock, max_versions=20)
+    engine.change(PolicyChange(retention=1000.0, examination=0.5))
+    for seed in range(1, 100):
+        engine.change(PolicyChange(seed=seed))
+        if seed % 7 == 0:
+            session(engine)
+            clock.now += 600_000
+        engine.compact_expired()
+    assert len(engine.repository.versions) < 20
+    restarted = Engine(engine.store, clock=clock)
+    assert restarted.version.number == 101
+    assert restarted.query_state("q") == engine.query_state("q")
+    assert verify(engine.store) + replay(engine.store)[2] == []
+
+
+def test_versions_that_impressions_refer_to_are_kept(clock):
+    engine = Engine(CountingStore(None), clock=clock, max_versions=10)
+    answer = session(engine)
+    for seed in range(1, 10):
+        engine.change(PolicyChange(seed=seed))
+        engine.compact_expired()
+    assert len(engine.explain(answer.impression).items) == 3
+    with pytest.raises(RequestError, match="the store has 10 versions of the rules, and no more are allowed"):
+        engine.change(PolicyChange(seed=10))
+    clock.now += 8 * 86_400_000
+    engine.compact_expired()
+    assert engine.change(PolicyChange(seed=10)).version == 11

@@ -45,13 +45,13 @@ class FailingStore(SQLiteStore):
             raise StoreUnavailableError("database or disk is full")
         super().commit()
 
-    def append(self, number, entry):
+    def append(self, number, entry, base=None):
         if number == self.fails_for:
             raise StoreConflictError("a bug")
         if self.append_fails:
             self.append_fails -= 1
             raise StoreUnavailableError("disk I/O error")
-        super().append(number, entry)
+        super().append(number, entry, base)
         self.wrote = True
 
 
@@ -330,7 +330,7 @@ def test_compaction_runs_while_idle(in_loop):
         for _ in range(5):
             await ranker.executor.submit_async(Engine.rank, ranking())
         await asyncio.sleep(1.5)
-        return (await ranker.executor.submit_async(Engine.usage)).impressions
+        return ranker.usage().impressions
 
     assert in_loop(work, {"compaction_interval": 0.02}, retention=1.0) == 0
 

@@ -953,9 +953,10 @@ def engine_with_lists(clock):
             "do not reproduce the snapshot",
         ),
         ("DELETE FROM candidates", "candidate set 1 is missing"),
-        ("DELETE FROM items WHERE row = 4", "row 4 has an item in the log"),
+        ("DELETE FROM items WHERE row = 2", "row 2 has an item in the log"),
+        ("DELETE FROM items WHERE row = 4", "a candidate has row 4, but there are 4 rows"),
     ],
-    ids=["bits", "gap", "feedback", "counters", "candidates", "items"],
+    ids=["bits", "gap", "feedback", "counters", "candidates", "items", "last item"],
 )
 def test_verify_reports_tampering(engine_with_lists, sql, message):
     def check(faulty):

@@ -231,15 +231,15 @@ class NewcomersForgotten(LedgerRepository):
     """Ignores the starting exposure that was recorded for newcomers."""
 
     def impression(self, ledger, entry):
-        impression, candidates, version = super().impression(ledger, entry)
-        return msgspec.structs.replace(impression, newcomer_exposure=0.0), candidates, version
+        impression, candidates = super().impression(ledger, entry)
+        return msgspec.structs.replace(impression, newcomer_exposure=0.0), candidates
 
 
 class GroupsForgotten(LedgerRepository):
     """Ignores the groups that were recorded with the candidates."""
 
-    def candidates(self, number, candidates):
-        found = super().candidates(number, candidates)
+    def candidates(self, ledger, entry):
+        found = super().candidates(ledger, entry)
         return found._replace(groups=np.arange(found.rows.size))
 
 
@@ -261,9 +261,9 @@ class PendingForgotten(LedgerRepository):
 class LaterFeedbackSeen(LedgerRepository):
     """Matures impressions with the feedback of today instead of that of the time."""
 
-    def recorded(self, number, after, until):
-        for each in super().recorded(number, after, until):
-            entry = self.store.entry(number, each.seq)
+    def recorded(self, ledger, after):
+        for each in super().recorded(ledger, after):
+            entry = self.store.entry(ledger.number, each.seq)
             yield each._replace(bits=bytes(decode_impression(entry.body).bits(entry.bits)))
 
 

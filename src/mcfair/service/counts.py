@@ -60,6 +60,23 @@ class ObservedCounts:
             self.measured_bytes = self.capacity * (8 * 4 + 8 * self.settled_by_rank.shape[1] + cells)
         return self.measured_bytes
 
+    def grows(self, version: Version, now: int, ranks: int) -> bool:
+        """Return whether counting a list of this length adds a block, or ranks to one."""
+        found = self.blocks.get((version.examination, version.bucket(now)))
+        return found is None or ranks > found.ranks
+
+    def bytes_per_row(self, version: Version, now: int, ranks: int) -> tuple[int, int]:
+        """Return the number of ranks after a list of this length was counted, and the size of a row in memory.
+
+        With a half-life a row is as large as if every time bucket had counts already: otherwise a query would be
+        refused only once they had filled up.
+        """
+        kept = {key: b.ranks for key, b in self.blocks.items() if not version.is_negligible(key[1], now)}
+        kept.setdefault((version.examination, version.bucket(now)), ranks)
+        blocks, ranks = max(len(kept), version.time_buckets), max(ranks, *kept.values())
+        counts = 4 * (1 + ranks) * blocks * (2 if version.maturation else 1)
+        return ranks, 8 * 4 + (8 * ranks if blocks > 1 else 0) + counts
+
     # --- blocks ------------------------------------------------------------------------------------------------------
 
     @property

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -40,9 +41,18 @@ from .records import (
     is_exposed,
 )
 from .reports import query_state, to_datetime
-from .repository import LedgerRepository
+from .repository import UNREADABLE, LedgerRepository
 from .rules import DAY, Rules, Version
-from .stores import KIND_DELETION, KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoredDeletion, StoredKey
+from .stores import (
+    KIND_DELETION,
+    KIND_FEEDBACK,
+    KIND_IMPRESSION,
+    LogEntry,
+    Store,
+    StoreCorruptError,
+    StoredDeletion,
+    StoredKey,
+)
 from .wire import (
     MAX_KEY,
     SCOPES,
@@ -88,11 +98,13 @@ DELETION_STEP, PURGE_STEP = 16, 256
 COMPACTION_STEP, IDLE_STEP = 128, 512
 """Maximum numbers of log entries that are compacted, and of idle items that are deleted, in one step."""
 
-MAX_VERSIONS = 10_000
-MAX_ITEMS = 100_000
-"""Default of the maximum number of items of one query."""
+VERSION_STEP = 1_000
+"""Maximum number of versions of the rules that are dropped at the end of a pass of compaction."""
 
-CACHE = 256 << 20
+MAX_VERSIONS, MAX_ITEMS = 10_000, 100_000
+"""Defaults of the maximum numbers of versions of the rules, and of items of one query."""
+
+CACHE, LEDGER = 256 << 20, 64 << 20
 KEY_PREFIX = "mcfair"
 NO_QUERY = "there is no such query"
 
@@ -119,6 +131,10 @@ class Engine:
         Maximum number of log entries that are compacted in one step.
     max_items
         Maximum number of items of one query at a time.
+    max_versions
+        Maximum number of versions of the rules. Once there are half as many, those that nothing refers to are dropped.
+    max_ledger
+        Maximum size of the counts of one query, in bytes; by default 64 MB, or a quarter of the cache if that is more.
     """
 
     def __init__(
@@ -126,17 +142,21 @@ class Engine:
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000, cache: int = CACHE,
         snapshot_interval: int = SNAPSHOT_INTERVAL, snapshot_spacing: int = SNAPSHOT_SPACING,
         compaction_step: int = COMPACTION_STEP, max_items: int = MAX_ITEMS,
+        max_versions: int = MAX_VERSIONS, max_ledger: int | None = None,
     ) -> None:  # fmt: skip
         self.store, self.clock, self.cache_limit = store, clock, cache
         self.snapshot_interval, self.snapshot_spacing = snapshot_interval, snapshot_spacing
-        self.compaction_step, self.max_items = compaction_step, max_items
+        self.compaction_step, self.max_items, self.max_versions = compaction_step, max_items, max_versions
+        self.max_ledger = max(LEDGER, cache // 4) if max_ledger is None else max_ledger
         self.ids = IdSigner(store.secret)
         self.epoch = secrets.randbits(32)
         self.latest = 0
         self.compaction_cursor = 0
         self.compaction_began: int | None = None
+        self.oldest_version = 0  # the oldest one that any query visited by this pass refers to; 0 if not recorded
         self.optimistic = False
         self.touched: set[int] = set()
+        self.damaged: dict[str, str] = {}  # what background work leaves out, such as a query, and why
         self.drop_cache()
         stored = self.version.rules if self.repository.versions else Rules()
         wanted = stored if rules is None else rules(stored)
@@ -297,6 +317,7 @@ class Engine:
                 "are allowed; delete items that are no longer offered",
                 "items",
             )
+        ledger.check_size(len(newcomers), k, version, now, self.max_ledger)
         taken = ledger.add_items(newcomers)
         reused = [row for row in taken if row < admitted]
         moved = regrouped(ledger, read)
@@ -311,7 +332,7 @@ class Engine:
         except BaseException:
             ledger.withdraw_items(taken, admitted)
             for row, before, _ in moved:
-                ledger.groups[row] = before
+                ledger.name_row(row, ledger.ids[row], before)
             if fresh:
                 self.remove_query(ledger.number)
             raise
@@ -359,7 +380,7 @@ class Engine:
             return None
         earlier, seq = found
         entry = self.store.entry(number, seq)
-        if entry is None or self.now() >= entry.time + self.idempotency_window(self.repository.versions[entry.version]):
+        if entry is None or self.now() >= entry.time + self.idempotency_window(self.repository.version(entry)):
             return None  # the key has expired
         if not hmac.compare_digest(earlier, digest):
             raise ConflictError("this Idempotency-Key was used for another request: use a new one for each request")
@@ -370,7 +391,7 @@ class Engine:
         impression = decode_impression(entry.body)
         positions, place = decode_positions(impression.shown), Position(number, seq, impression.epoch)
         return self.ranking(
-            ledger, place, entry.time, version, decision, positions, candidates.rows[positions], explain
+            ledger, place, entry.time, version, decision, positions, candidates.rows_at(positions), explain
         )
 
     def idempotency_window(self, version: Version) -> int:
@@ -470,11 +491,12 @@ class Engine:
         entry = self.find_impression(position)
         if entry is None:
             return EventResult("expired" if self.is_compacted(position) else "unknown_impression")
-        made, candidates, version = self.repository.impression(ledger, entry)
+        made, candidates = self.repository.impression(ledger, entry)
+        version = self.repository.version(entry)
         if now >= entry.time + version.retention:
             return EventResult("expired")
         return OpenImpression(
-            ledger, entry, candidates.rows[decode_positions(made.shown)].tolist(), version, made.bits(entry.bits)
+            ledger, entry, candidates.rows_at(decode_positions(made.shown)).tolist(), version, made.bits(entry.bits)
         )
 
     def find_impression(self, position: Position) -> LogEntry | None:
@@ -602,9 +624,11 @@ class Engine:
 
     def activate(self, rules: Rules) -> None:
         """Write rules as a new version and put it in force."""
-        if len(self.repository.versions) >= MAX_VERSIONS:
+        if len(self.repository.versions) >= self.max_versions:
             raise RequestError(
-                f"the store has {MAX_VERSIONS:,} versions of the rules, and no more are allowed", "policy"
+                f"the store has {self.max_versions:,} versions of the rules, and no more are allowed: versions are "
+                "dropped once the impressions ranked by them have expired",
+                "policy",
             )
         version = self.repository.new_version(rules, self.now())
         self.store.add_version(version.number, encode(version))
@@ -633,7 +657,7 @@ class Engine:
     def purge(self, end: float) -> None:
         """Delete rows of deleted queries until the monotonic time `end`, in small steps."""
         while self.purging:
-            self.purging = self.store.purge(PURGE_STEP) > 0
+            self.purging = self.work_on("what is left of deleted queries", partial(self.store.purge, PURGE_STEP)) > 0
             if time.monotonic() > end:
                 return
 
@@ -663,8 +687,7 @@ class Engine:
         number, item, cursor = deletion
         rows = self.store.rows_of_item(item, cursor, DELETION_STEP, number)
         for query, row in rows:
-            if self.store.lock(query):
-                self.delete_rows(self.cached(query) or self.repository.ledger(query), [row])
+            self.work_on(f"query {query}", partial(self.delete_row, query, row))
             cursor = query
         if len(rows) < DELETION_STEP:
             self.store.finish_deletion(number)
@@ -674,11 +697,34 @@ class Engine:
             self.deletions[number] = deletion._replace(cursor=cursor)
         self.reset_expiry_schedule()
 
+    def delete_row(self, number: int, row: int) -> int:
+        """Delete the item of a row of a query."""
+        if self.store.lock(number):
+            self.delete_rows(self.cached(number) or self.repository.ledger(number), [row])
+        return 1
+
+    def work_on(self, what: str, step: Callable[[], int]) -> int:
+        """Do a step of background work, on one query for example; leave it out, and return 0, if data is damaged.
+
+        A step that has written something before it found the damage must be rolled back, so its error is raised; the
+        next attempt leaves it out.
+        """
+        if what in self.damaged:
+            return 0
+        changes = self.store.changes
+        try:
+            return step()
+        except (StoreCorruptError, *UNREADABLE) as error:
+            self.damaged[what] = f"background work leaves {what} out: {error}"
+            if self.store.changes > changes:
+                raise
+            return 0
+
     def delete_from(self, ledger: Ledger) -> None:
         """Delete the items whose deletion is under way from one query."""
-        for number, item, _ in self.deletions.values():
-            if item in ledger.index and not self.store.is_exempt(number, ledger.number):
-                self.delete_rows(ledger, [ledger.index[item]])
+        for deletion in self.deletions.values():
+            if (row := self.repository.row_to_delete(ledger, deletion)) is not None:
+                self.delete_rows(ledger, [row])
 
     def delete_rows(self, ledger: Ledger, rows: list[int]) -> None:
         """Delete the items of some rows: append the deletion to the log and erase the ids."""
@@ -705,18 +751,19 @@ class Engine:
         self.continue_deletions(end)
         self.purge(end)
         if now >= self.requests_due:
-            self.expire_requests(now)
+            self.work_on("idempotency keys", partial(self.expire_requests, now))
         return self.compact_queries(now, end) if now >= self.queries_due else 0
 
     def reset_expiry_schedule(self) -> None:
         """Clear the expiry schedule. Every operation other than rank and feedback may bring expiry forward."""
         self.requests_due = self.queries_due = self.next_expiry = 0
 
-    def expire_requests(self, now: int) -> None:
-        """Delete expired idempotency keys."""
+    def expire_requests(self, now: int) -> int:
+        """Delete expired idempotency keys; return when the next ones expire, in ms."""
         window = max(map(self.idempotency_window, self.repository.versions.values()))
         oldest = self.store.expire_requests(now - window)
         self.requests_due = (now if oldest is None else min(now, oldest)) + window + 1
+        return self.requests_due
 
     def compact_queries(self, now: int, end: float) -> int:
         """Compact queries in order of their numbers, from where the last call stopped."""
@@ -724,15 +771,23 @@ class Engine:
             self.compaction_began = now
         if not self.compaction_cursor:  # a list ranked from now on expires at this time at the earliest
             self.next_expiry = now + min(each.retention for each in self.repository.versions.values())
+            crowded = len(self.repository.versions) > self.max_versions // 2
+            self.oldest_version = self.version.number if crowded else 0
         compacted = 0
         while numbers := self.store.numbers(self.compaction_cursor, 1):
-            step = self.compact_query(numbers[0], now)
+            step = self.work_on(f"query {numbers[0]}", partial(self.compact_query, numbers[0], now))
             compacted += step
             if step < self.compaction_step:
                 self.compaction_cursor = numbers[0]
+                if self.oldest_version:
+                    oldest = next(iter(self.store.log(numbers[0], 0)), None)
+                    self.oldest_version = min(self.oldest_version, oldest.version if oldest else self.oldest_version)
             if time.monotonic() > end:
                 return compacted
         self.compaction_cursor, self.compaction_began, self.queries_due = 0, None, self.next_expiry
+        if dropped := self.repository.unreferenced_versions(self.oldest_version)[:VERSION_STEP]:
+            self.store.delete_versions(dropped)
+            self.repository.drop_versions(dropped)
         return compacted
 
     def compaction_seconds(self) -> float:
@@ -747,7 +802,7 @@ class Engine:
         the base are compacted, but stay in the log for as long as a decision after the base may depend on when they
         matured.
         """
-        base, longest = self.store.base(number), self.repository.longest_maturation
+        base = self.store.base(number)
         expired: list[LogEntry] = []
         live: LogEntry | None = None
         for entry in self.store.log(number, base, base + self.compaction_step + 1):
@@ -756,7 +811,8 @@ class Engine:
                 self.next_expiry = min(self.next_expiry, self.expiry(live))
                 break
             expired.append(entry)
-        if not expired and not (live is None and longest and self.outlived_maturation(number, base, now)):
+        longest = self.repository.longest_maturation(self.version if live is None else self.repository.version(live))
+        if not expired and not (live is None and self.outlived_maturation(number, base, longest, now)):
             return 0
         if not self.store.lock(number):
             return 0
@@ -765,9 +821,13 @@ class Engine:
         for entry in expired:
             self.repository.apply(ledger, entry)
         until = now if live is None else live.time
-        ledger.mature(ledger.maturation.age, until)
+        # Mature by the rules of the next entry: what it needs of the log stays stored, and nothing needs more.
+        age = (self.version if live is None else self.repository.version(live)).maturation
+        ledger.mature(age, until)
         if live is None and ledger.time + longest > now:
             self.next_expiry = min(self.next_expiry, ledger.time + longest)
+        if (loaded := self.cached(number)) is not None and live is None:
+            loaded.mature(age, until)
         self.store.add_snapshot(number, ledger.seq, ledger.time, encode(ledger.snapshot()))
         last = self.store.compact(number, ledger.seq, until - longest, 4 * self.compaction_step)
         unused = last if live is None and last == ledger.seq else last - CANDIDATES_REUSED
@@ -793,14 +853,14 @@ class Engine:
 
     def expiry(self, entry: LogEntry) -> int:
         """Return when an entry can be compacted, in ms: an impression after its retention, others at once."""
-        return entry.time + (self.repository.versions[entry.version].retention if entry.kind == KIND_IMPRESSION else 0)
+        return entry.time + (self.repository.version(entry).retention if entry.kind == KIND_IMPRESSION else 0)
 
-    def outlived_maturation(self, number: int, base: int, now: int) -> bool:
+    def outlived_maturation(self, number: int, base: int, longest: int, now: int) -> bool:
         """Return whether entries up to the base are stored that no decision can depend on any more."""
         entry = self.store.entry(number, base)
         if entry is None:
             return False
-        due = entry.time + self.repository.longest_maturation
+        due = entry.time + longest
         self.next_expiry = min(self.next_expiry, max(due, now + 1))
         return due <= now
 
@@ -864,7 +924,7 @@ def regrouped(ledger: Ledger, items: list[Item]) -> list[tuple[int, str | None, 
         if item.group is not None and (before := ledger.groups[row := ledger.index[item.id]]) != item.group
     ]
     for row, _, group in moved:
-        ledger.groups[row] = group
+        ledger.name_row(row, ledger.ids[row], group)
     return moved
 
 

@@ -20,12 +20,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from enum import Enum, auto
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..errors import MCFairError, StoreError, UnavailableError
 from .engine import Engine
 from .handover import AttachedLoop, WorkItem, resolve_all
-from .stores import Store, StoreConflictError, StoreUnavailableError, StoreUncertainError
+from .stores import Store, StoreConflictError, StoreCorruptError, StoreUnavailableError, StoreUncertainError
 
 __all__ = ["QUEUE", "GroupCommit"]
 
@@ -245,8 +245,7 @@ class GroupCommit:
     def execute_batch(self, items: Iterator[WorkItem]) -> Exception | None:
         """Execute operations in a new transaction and leave it open; return the error that stopped it, if any.
 
-        An operation that raises one of our errors has written nothing, so it fails alone. StoreError and unexpected
-        errors may leave a partial write behind and therefore stop the batch.
+        See `execute_one` for the errors that do not stop it.
         """
         self.phase = Phase.EXECUTING
         try:
@@ -254,19 +253,39 @@ class GroupCommit:
             self.recover()
             self.changes_before = self.store.changes
             for each in items:
-                each.error = None
-                try:
-                    each.result = each.work(self.engine, *each.args, **each.kwargs)
-                except StoreError:
-                    raise
-                except MCFairError as error:
-                    each.error = error
+                self.execute_one(each)
+                if isinstance(each.error, StoreCorruptError):
+                    self.log_unreadable(each.error)
         except Exception as error:
             if is_store_failure(error):
                 for _ in items:  # what else is queued shares the fate of the batch
                     pass
             return error
         return None
+
+    def execute_one(self, item: WorkItem, **options: Any) -> set[int]:
+        """Execute an operation; return the queries it touched.
+
+        An operation that raises one of our errors has written nothing, so it fails alone, and so does one that found
+        damaged data before it wrote. Other errors may leave a partial write behind and therefore stop the batch.
+        """
+        touched: set[int] = set()
+        self.engine.touched, changes = touched, self.store.changes
+        item.error = None
+        try:
+            item.result = item.work(self.engine, *item.args, **{**item.kwargs, **options})
+        except StoreError as error:
+            if not isinstance(error, StoreCorruptError) or self.store.changes > changes:
+                raise
+            self.engine.evict_all(touched)  # a ledger may have changed before the damage was found
+            item.error = error
+        except MCFairError as error:
+            item.error = error
+        except Exception:
+            raise
+        except BaseException as error:  # such as SystemExit in a policy, which must not end this thread
+            raise RuntimeError(f"an operation was ended by {type(error).__name__}") from error
+        return touched
 
     def commit_batch(self, items: list[WorkItem], error: Exception | None) -> None:
         """Commit the batch, or roll it back: all operations that did not fail on their own become durable, or none."""
@@ -327,6 +346,8 @@ class GroupCommit:
                 self.store.probe()
             self.engine.compact_expired(self.compaction_seconds)
             self.store.commit()
+            for cause in self.engine.damaged.values():
+                self.log_unreadable(cause)
             if idle or time.monotonic() >= self.next_maintenance:
                 self.store.maintain()
                 self.next_maintenance = time.monotonic() + self.maintenance_interval
@@ -337,7 +358,7 @@ class GroupCommit:
 
     # --- the log of failures -----------------------------------------------------------------------------------------
 
-    def log_unreadable(self, error: Exception) -> None:
+    def log_unreadable(self, error: Exception | str) -> None:
         """Log damaged or unreadable data, each cause once."""
         if str(error) not in self.unreadable and len(self.unreadable) < MAX_LOGGED:
             self.unreadable.add(str(error))

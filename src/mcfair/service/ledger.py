@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from ..arrays import IntArray
+from ..errors import RequestError
 from ..metrics.exposure import dots
 from ..random import POLICY, Draws, draws
 from ..state import Query
@@ -31,15 +32,24 @@ from .records import (
     is_exposed,
 )
 from .rules import Version
+from .stores import StoreCorruptError
 
 __all__ = ["Ledger"]
+
+MAX_SPARE_ROWS = 8_192
+"""Maximum number of rows by which the arrays grow beyond what is needed."""
+
+ROW_BYTES = 150
+"""Size of a row of an item in lists and dictionaries, without the texts of its id and group."""
+
+MEGABYTE = 1 << 20
 
 CACHED_CANDIDATES = 8
 """Candidate sets that a ledger caches, so that a repeated set is neither decoded nor stored again."""
 
-Recorded = Callable[[int, int | None, int], Iterator[RecordedImpression]]
-"""Return the impressions of a query after a log entry, oldest first, or if there is none given, all up to the last
-argument, newest first. Their feedback state is that after the entry of the last argument."""
+Recorded = Callable[["Ledger", int | None], Iterator[RecordedImpression]]
+"""Return the impressions of a query after a log entry, oldest first, or if there is none given, all, newest first.
+Their feedback state is that after the last entry that the ledger has recorded."""
 
 
 class Ledger:
@@ -65,6 +75,7 @@ class Ledger:
         self.deleted: set[int] = set()
         self.ids: list[str | None] = []
         self.groups: list[str | None] = []
+        self.text_bytes = 0  # size of the ids and groups
         self.index: dict[str, int] = {}
         self.free: list[int] = []  # rows without an item that no log entry refers to, as a heap
         self.since_snapshot = 0
@@ -74,14 +85,15 @@ class Ledger:
         self.last_recorded: Candidates | None = None
         self.capacity = 16
         self.counts = ObservedCounts(examinations, self.capacity)
-        self.maturation = Maturation(self.counts, lambda after: recorded(self.number, after, self.seq))
+        self.maturation = Maturation(self.counts, lambda after: recorded(self, after))
         self.newcomers = Newcomers(self.capacity)
         self.priors, self.used = np.full(self.capacity, np.nan), np.zeros(self.capacity, np.int64)
 
     @property
     def nbytes(self) -> int:
         """Approximate size in memory."""
-        return 3_000 + self.counts.nbytes + 56 * self.capacity + self.candidate_bytes + 250 * len(self.ids)
+        named = self.text_bytes + ROW_BYTES * len(self.ids)
+        return 3_000 + self.counts.nbytes + 56 * self.capacity + self.candidate_bytes + named
 
     # --- items -------------------------------------------------------------------------------------------------------
 
@@ -91,8 +103,22 @@ class Ledger:
             self.extend(row)
             self.ids.append(item)
             self.groups.append(group)
+            self.text_bytes += text_size(item) + text_size(group)
             if item is not None:
                 self.index[item] = row
+
+    def name_row(self, row: int, item: str | None, group: str | None) -> None:
+        """Set the id and the group of a row."""
+        before = text_size(self.ids[row]) + text_size(self.groups[row])
+        self.text_bytes += text_size(item) + text_size(group) - before
+        self.ids[row], self.groups[row] = item, group
+
+    def check_items(self) -> None:
+        """Raise StoreCorruptError if the stored items are not those that the log has admitted and not deleted."""
+        if wrong := set(self.index.values()) ^ (set(range(self.rows)) - self.deleted):
+            raise StoreCorruptError(
+                f"row {min(wrong)} has an item in the log, or in the table of items, but not in both"
+            )
 
     def extend(self, rows: int) -> None:
         """Add free rows up to a number of rows."""
@@ -106,7 +132,8 @@ class Ledger:
         self.extend(len(self.ids) + len(items) - len(self.free))
         rows = [heapq.heappop(self.free) for _ in items]
         for row, (item, group) in zip(rows, items, strict=True):
-            self.ids[row], self.groups[row], self.index[item] = item, group, row
+            self.name_row(row, item, group)
+            self.index[item] = row
         return rows
 
     def withdraw_items(self, taken: list[int], rows: int) -> None:
@@ -121,7 +148,7 @@ class Ledger:
     def free_rows(self, rows: Iterable[int]) -> None:
         """Free rows, so that newcomers can take them."""
         for row in rows:
-            self.ids[row] = self.groups[row] = None
+            self.name_row(row, None, None)
             heapq.heappush(self.free, row)
 
     def idle_rows(self, until: int) -> list[int]:
@@ -154,11 +181,25 @@ class Ledger:
         """Enlarge the arrays to at least this number of rows."""
         if rows <= self.capacity:
             return
-        before, self.capacity = self.capacity, max(rows, 2 * self.capacity)
+        before, self.capacity = self.capacity, max(rows, self.capacity + min(self.capacity, MAX_SPARE_ROWS))
         for part in (self.counts, self.maturation, self.newcomers):
             part.grow(self.capacity)
         self.priors = np.pad(self.priors, (0, self.capacity - before), constant_values=np.nan)
         self.used = np.pad(self.used, (0, self.capacity - before))
+
+    def check_size(self, newcomers: int, k: int, version: Version, now: int, limit: int) -> None:
+        """Raise RequestError if a list of k ranks would make the counts larger than a limit, before they are."""
+        rows = len(self.ids) + max(0, newcomers - len(self.free))
+        if rows <= self.capacity and not self.counts.grows(version, now, k):
+            return
+        ranks, per_row = self.counts.bytes_per_row(version, now, k)
+        if (size := rows * per_row) > limit:
+            raise RequestError(
+                f"the counts of {rows:,} items at {ranks:,} ranks need {size / MEGABYTE:,.0f} MB, and at most "
+                f"{limit / MEGABYTE:,.0f} MB are allowed for a query: send fewer items, ask for shorter lists, delete "
+                "items that are no longer offered, or enlarge the cache",
+                "k",
+            )
 
     def newcomer_rate(self, candidates: Candidates, taken: list[int], version: Version, now: int) -> float:
         """Compute the starting exposure of newcomers, given by their rows, per unit of relevance."""
@@ -302,7 +343,7 @@ class Ledger:
         for row in rows:
             if (item := self.ids[row]) is not None:
                 del self.index[item]
-            self.ids[row] = self.groups[row] = None
+            self.name_row(row, None, None)
         self.evict_candidates()
         self.advance(seq, time)
         self.mature(version.maturation, time)
@@ -332,20 +373,34 @@ class Ledger:
     def restore(self, snapshot: Snapshot) -> None:
         """Restore the state of a snapshot."""
         n = snapshot.rows
+        # The rows are not compared with the items, because the last ones may be free.
+        if (arrays := decompress(snapshot.priors, np.float64)).size != n:
+            raise StoreCorruptError(f"the snapshot at entry {snapshot.seq} has {n} rows, but {arrays.size} priors")
         self.seq, self.time, self.visits, self.rows = snapshot.seq, snapshot.time, snapshot.visits, n
         self.deleted = set(snapshot.deleted)
-        self.extend(n)  # the last rows may be free
+        self.extend(n)
         self.grow(n)
-        self.priors[:n] = decompress(snapshot.priors, np.float64)
+        self.priors[:n] = arrays
         self.used[:n] = decompress(snapshot.used, np.int64)
         self.newcomers.exposure[:n] = decompress(snapshot.newcomer_exposure, np.float64)
         self.newcomers.times[:n] = decompress(snapshot.newcomer_times, np.int64)
         self.maturation.restore(snapshot.maturation, snapshot.first_pending, snapshot.pending_since)
         for examination, bucket, since, ranks, F, C, pending_F, pending_C in snapshot.blocks:
+            counted = decompress(F, np.int32).reshape(n, ranks)
             block = self.counts.add_block(examination, bucket, since, ranks)
-            block.F[:n] = decompress(F, np.int32).reshape(n, ranks)
+            block.F[:n] = counted
             block.C[:n] = decompress(C, np.int32)
             if snapshot.maturation:
                 block.pending_F[:n] = decompress(pending_F, np.int32).reshape(n, ranks)
                 block.pending_C[:n] = decompress(pending_C, np.int32)
         self.counts.weighting = None
+
+
+def text_size(text: str | None) -> int:
+    """Return the size of a text in memory, with the copy in UTF-8 that Python keeps of what is not ASCII."""
+    if text is None:
+        return 0
+    if text.isascii():
+        return 50 + len(text)
+    widest = ord(max(text))
+    return 76 + len(text) * (1 if widest < 0x100 else 2 if widest < 0x10000 else 4) + len(text.encode())

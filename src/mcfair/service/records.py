@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import zlib
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from ..arrays import FloatArray, IntArray
+from .stores import StoreCorruptError
 
 __all__ = [
     "CLICKED",
@@ -79,6 +81,8 @@ class Impression(msgspec.Struct, array_like=True):
         """Return the feedback state of its ranks, as it is or as it was after a log entry."""
         bits = bytearray(self.initial_bits())
         for seq, rank, after in [] if feedback is None else decode_feedback(feedback):
+            if not (0 <= rank < len(bits) and 0 <= after < 16):
+                raise StoreCorruptError(f"the feedback has bits {after} at rank {rank + 1} of {len(bits)}")
             if until is None or seq <= until:
                 bits[rank] = after
         return bits
@@ -140,11 +144,20 @@ class Candidates(NamedTuple):
     @classmethod
     def unpacked(cls, body: bytes, n: int) -> Candidates:
         """Decode n candidates."""
-        have_priors, grouped = body[-1] & 1, body[-1] & 2
+        flags = body[-1] if body else 0
+        have_priors, grouped = flags & 1, flags & 2
+        if n < 1 or len(body) != 1 + n * (4 + 8 * have_priors + grouped):
+            raise StoreCorruptError(f"{len(body)} bytes do not encode {n} candidates")
         rows = np.frombuffer(body, np.uint32, n).astype(np.int64)
         priors = np.frombuffer(body, np.float64, n, 4 * n).copy() if have_priors else np.full(n, np.nan)
         groups = np.frombuffer(body, np.uint16, n, 12 * n if have_priors else 4 * n) if grouped else None
         return cls.of(rows, priors, None if groups is None else groups.astype(np.int64))
+
+    def rows_at(self, positions: IntArray) -> IntArray:
+        """Return the rows at stored positions among the candidates."""
+        if positions.size and positions.max() >= self.rows.size:
+            raise StoreCorruptError(f"a list has position {positions.max()} of {self.rows.size} candidates")
+        return self.rows[positions]
 
 
 class Snapshot(msgspec.Struct, array_like=True):
@@ -170,11 +183,24 @@ class Snapshot(msgspec.Struct, array_like=True):
     blocks: list[tuple[int, int, int, int, bytes, bytes, bytes, bytes]]
 
 
-decode_impression = msgspec.msgpack.Decoder(Impression).decode
-decode_flips = msgspec.msgpack.Decoder(BitChanges).decode
-decode_snapshot = msgspec.msgpack.Decoder(Snapshot).decode
-decode_feedback = msgspec.msgpack.Decoder(FeedbackHistory).decode
-decode_rows = msgspec.msgpack.Decoder(list[int]).decode
+def decoder(kind: Any, name: str) -> Callable[[bytes], Any]:
+    """Return the decoder of a kind of record, which raises StoreCorruptError for anything else."""
+    decode = msgspec.msgpack.Decoder(kind).decode
+
+    def decode_record(body: bytes) -> Any:
+        try:
+            return decode(body)
+        except (msgspec.MsgspecError, ValueError, TypeError) as error:
+            raise StoreCorruptError(f"{name} cannot be decoded: {error}") from error
+
+    return decode_record
+
+
+decode_impression: Callable[[bytes], Impression] = decoder(Impression, "an impression")
+decode_flips: Callable[[bytes], BitChanges] = decoder(BitChanges, "feedback")
+decode_snapshot: Callable[[bytes], Snapshot] = decoder(Snapshot, "a snapshot")
+decode_feedback: Callable[[bytes], FeedbackHistory] = decoder(FeedbackHistory, "the feedback state of an impression")
+decode_rows: Callable[[bytes], list[int]] = decoder(list[int], "a deletion")
 
 
 def encode_positions(places: IntArray) -> bytes:
@@ -184,6 +210,8 @@ def encode_positions(places: IntArray) -> bytes:
 
 def decode_positions(packed: bytes) -> IntArray:
     """Decode positions among the candidates."""
+    if not packed or len(packed) % 2:
+        raise StoreCorruptError(f"{len(packed)} bytes do not encode a list")
     return np.frombuffer(packed, np.uint16).astype(np.int64)
 
 

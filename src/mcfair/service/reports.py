@@ -147,8 +147,8 @@ def export(store: Store) -> Iterator[bytes]:
 
 def exported_impression(repository: LedgerRepository, ledger: Ledger, entry: LogEntry) -> dict[str, Any]:
     """Export an impression: the items shown and the feedback on them."""
-    impression, candidates, _ = repository.impression(ledger, entry)
-    shown = candidates.rows[decode_positions(impression.shown)].tolist()
+    impression, candidates = repository.impression(ledger, entry)
+    shown = candidates.rows_at(decode_positions(impression.shown)).tolist()
     return {
         "query": ledger.key.hex(), "impression": entry.seq, "time": to_datetime(entry.time), "version": entry.version,
         "policy": impression.policy, "items": [ledger.ids[row] for row in shown],

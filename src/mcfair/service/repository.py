@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
-from ..errors import StoreError
+from ..errors import ConflictError, PolicyError, RequestError
 from ..policies.ordering import top_k_scratch
 from .blocks import Examinations
 from .decision import Decision, decide
@@ -22,9 +22,10 @@ from .records import (
     decode_positions,
     decode_rows,
     decode_snapshot,
+    decoder,
 )
 from .rules import Rules, Version
-from .stores import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoreCorruptError
+from .stores import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoreCorruptError, StoredDeletion
 from .wire import PolicyChange
 
 __all__ = ["PAGE_SIZE", "UNREADABLE", "LedgerRepository"]
@@ -46,7 +47,7 @@ CACHED_POLICIES = 64
 CACHED_SETS = 64
 """Maximum numbers of policies of single requests and of candidate sets that are kept decoded."""
 
-decode_version = msgspec.msgpack.Decoder(Version).decode
+decode_version: Callable[[bytes], Version] = decoder(Version, "a version of the rules")
 
 
 class LedgerRepository:
@@ -55,7 +56,7 @@ class LedgerRepository:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.versions: dict[int, Version] = {}
-        self.longest_maturation = 0  # over all versions, in ms
+        self.longest: dict[int, int] = {}  # the longest maturation from each version on; empty if to be computed
         self.examinations = Examinations()
         self.scratch = top_k_scratch(0)
         self.named_policies: OrderedDict[tuple[int, str], Version] = OrderedDict()
@@ -65,20 +66,54 @@ class LedgerRepository:
     # --- versions ----------------------------------------------------------------------------------------------------
 
     def read_versions(self) -> None:
-        """Read the versions that are not known yet."""
-        for number, body in self.store.versions():
+        """Read the versions that are not known yet, and drop those that are not stored any more."""
+        stored = dict(self.store.versions())
+        for number, body in stored.items():
             if number not in self.versions:
                 self.add_version(decode_version(body))
+        self.drop_versions(self.versions.keys() - stored.keys())
+
+    def drop_versions(self, numbers: Collection[int]) -> None:
+        """Drop versions that nothing refers to."""
+        for number in numbers:
+            del self.versions[number]
+        self.longest = {}
 
     def add_version(self, version: Version) -> None:
         """Add a version of the rules."""
         number = self.examinations.number(version.rules.examination)
         if number != version.examination:
-            raise StoreError(
+            raise StoreCorruptError(
                 f"version {version.number} of the rules refers to examination {version.examination}: expected {number}"
             )
         self.versions[version.number] = version
-        self.longest_maturation = max(self.longest_maturation, version.maturation)
+        self.longest = {}
+
+    def longest_maturation(self, first: Version) -> int:
+        """Return the longest maturation of a version and all later ones, in ms.
+
+        Decisions on a query depend on no other maturation if its first live entry has the version `first`: versions
+        ascend along a log.
+        """
+        if not self.longest:
+            longest = 0
+            for number, version in reversed(self.versions.items()):
+                longest = self.longest[number] = max(longest, version.maturation)
+        return self.longest[first.number]
+
+    def unreferenced_versions(self, oldest: int) -> list[int]:
+        """Return the versions before the oldest one that log entries refer to.
+
+        The first version of each examination is not among them: counts refer to examinations by the number that those
+        versions define.
+        """
+        defined: set[int] = set()
+        found = []
+        for number, version in self.versions.items():
+            if number < oldest and version.examination in defined:
+                found.append(number)
+            defined.add(version.examination)
+        return found
 
     @property
     def in_force(self) -> Version:
@@ -126,72 +161,93 @@ class LedgerRepository:
         try:
             with self.store.read_transaction():
                 return self.rebuild(number, before, from_base)
+        except StoreCorruptError as error:
+            raise StoreCorruptError(f"query {number} cannot be read: {error}") from error
         except UNREADABLE as error:
             raise StoreCorruptError(f"query {number} cannot be read: {type(error).__name__}: {error}") from error
 
     def rebuild(self, number: int, before: LogEntry | None, from_base: bool) -> Ledger:
         """Rebuild a ledger from a snapshot and the log entries after it."""
-        stored = self.store.load(number, self.store.base(number) if from_base else before.seq - 1 if before else None)
+        until = self.store.base(number) if from_base else before.seq - 1 if before else None
+        stored = self.store.load(number, until)
         if stored is None:
-            raise StoreCorruptError(f"query {number} does not exist")
+            raise StoreCorruptError("it does not exist")
         ledger = self.empty(number, stored.key)
         ledger.base, ledger.revision = stored.base, stored.revision
         ledger.load_items(stored.items)
         if stored.snapshot is not None:
             ledger.restore(decode_snapshot(stored.snapshot))
         elif ledger.base > 0:
-            raise StoreCorruptError(f"query {number} has no snapshot at its base, entry {ledger.base}")
+            raise StoreCorruptError(f"there is no snapshot at its base, entry {ledger.base}")
         if not from_base:
             for entry in stored.entries:
                 self.apply(ledger, entry)
+        if until is None:
+            ledger.check_items()
         return ledger
 
     def apply(self, ledger: Ledger, entry: LogEntry) -> None:
         """Apply a log entry to a ledger."""
         if entry.seq != ledger.seq + 1:
-            raise StoreCorruptError(
-                f"the log of query {ledger.number} has a gap between entries {ledger.seq} and {entry.seq}"
-            )
-        version = self.versions[entry.version]
+            raise StoreCorruptError(f"the log has a gap between entries {ledger.seq} and {entry.seq}")
+        version = self.version(entry)
         if entry.kind == KIND_IMPRESSION:
-            impression, candidates, version = self.impression(ledger, entry)
+            impression, candidates = self.impression(ledger, entry)
             ledger.admit(candidates, impression.reused, impression.newcomer_exposure, version, entry.time)
-            rows = candidates.rows[decode_positions(impression.shown)]
+            rows = candidates.rows_at(decode_positions(impression.shown))
             ledger.record_impression(entry.seq, entry.time, candidates, rows, impression.initial_bits(), version)
         elif entry.kind == KIND_FEEDBACK:
             ledger.record_feedback(entry.seq, entry.time, decode_flips(entry.body), version)
         else:
             ledger.record_deletion(entry.seq, entry.time, decode_rows(entry.body), version)
 
-    def impression(self, ledger: Ledger, entry: LogEntry) -> tuple[Impression, Candidates, Version]:
-        """Decode an impression, its candidates and its version of the rules."""
-        assert entry.candidates is not None
-        found = ledger.candidates.get(entry.candidates) or self.candidates(ledger.number, entry.candidates)
-        impression = decode_impression(entry.body)
-        return impression, found, self.with_policy(self.versions[entry.version], impression.policy)
+    def version(self, entry: LogEntry) -> Version:
+        """Return the version of the rules of a log entry."""
+        if entry.version not in self.versions:
+            self.read_versions()  # perhaps it is newer than this reader
+        if entry.version not in self.versions:
+            raise StoreCorruptError(f"version {entry.version} of the rules is missing")
+        return self.versions[entry.version]
 
-    def candidates(self, number: int, candidates: int) -> Candidates:
-        """Return a candidate set of a query."""
-        found = self.decoded_sets.get((number, candidates))
-        if found is None:
-            n, body = self.store.candidates(number, candidates)
-            found = self.decoded_sets[number, candidates] = Candidates.unpacked(body, n)
+    def impression(self, ledger: Ledger, entry: LogEntry) -> tuple[Impression, Candidates]:
+        """Decode an impression and its candidates."""
+        return decode_impression(entry.body), self.candidates(ledger, entry)
+
+    def candidates(self, ledger: Ledger, entry: LogEntry) -> Candidates:
+        """Return the candidates of an impression."""
+        if entry.candidates is None:
+            raise StoreCorruptError(f"entry {entry.seq} of the log of query {ledger.number} has no candidate set")
+        found = ledger.candidates.get(entry.candidates)
+        key = (ledger.number, entry.candidates)
+        if found is None and (found := self.decoded_sets.get(key)) is None:
+            n, body = self.store.candidates(*key)
+            found = Candidates.unpacked(body, n)
+            self.check_rows(ledger, found)
+            self.decoded_sets[key] = found
             if len(self.decoded_sets) > CACHED_SETS:
                 self.decoded_sets.popitem(last=False)
         return found
+
+    def check_rows(self, ledger: Ledger, candidates: Candidates) -> None:
+        """Raise StoreCorruptError if candidates have rows that the query does not have, before any are allocated."""
+        if candidates.rows_needed > len(ledger.ids):  # perhaps items were added since the ledger was loaded
+            rows = max((row + 1 for row, _, _ in self.store.items(ledger.number)), default=0)
+            if candidates.rows_needed > rows:
+                raise StoreCorruptError(f"a candidate has row {candidates.rows_needed - 1}, but there are {rows} rows")
 
     def evict_candidates(self, numbers: Collection[int]) -> None:
         """Evict the decoded candidate sets of some queries."""
         for each in [each for each in self.decoded_sets if each[0] in numbers]:
             del self.decoded_sets[each]
 
-    def recorded(self, number: int, after: int | None, until: int) -> Iterator[RecordedImpression]:
+    def recorded(self, ledger: Ledger, after: int | None) -> Iterator[RecordedImpression]:
         """Read the impressions of a query; see `mcfair.service.ledger.Recorded`."""
-        entries = self.store.log_descending(number, until) if after is None else self.store.log(number, after, until)
-        for entry in entries:
-            if entry.kind == KIND_IMPRESSION and entry.candidates is not None:
-                impression, version = decode_impression(entry.body), self.versions[entry.version]
-                rows = self.candidates(number, entry.candidates).rows[decode_positions(impression.shown)]
+        log, number, until = self.store, ledger.number, ledger.seq
+        for entry in log.log_descending(number, until) if after is None else log.log(number, after, until):
+            if entry.kind == KIND_IMPRESSION:
+                version = self.version(entry)
+                impression, candidates = self.impression(ledger, entry)
+                rows = candidates.rows_at(decode_positions(impression.shown))
                 bits = bytes(impression.bits(entry.bits, until))
                 yield RecordedImpression(
                     entry.seq, entry.time, version.examination, version.bucket(entry.time), rows, bits
@@ -200,8 +256,20 @@ class LedgerRepository:
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def repeat_decision(self, ledger: Ledger, entry: LogEntry) -> tuple[Decision, Candidates, Version]:
-        """Repeat the decision of an impression on the ledger as it was before it."""
-        impression, candidates, version = self.impression(ledger, entry)
+        """Repeat the decision of an impression on the ledger as it was before it.
+
+        Raises ConflictError if its policy is not known here, which is no damage: counting does not depend on it.
+        """
+        impression, candidates = self.impression(ledger, entry)
+        version = self.version(entry)
+        text = version.rules.policy if impression.policy is None else impression.policy
+        try:
+            version = self.with_policy(version, impression.policy)
+            version.theta  # noqa: B018 (parses the policy)
+        except (RequestError, PolicyError) as error:
+            raise ConflictError(
+                f"this list cannot be repeated, because its policy {text} is not known: {error}"
+            ) from error
         ledger.admit(candidates, impression.reused, impression.newcomer_exposure, version, entry.time)
         return self.decide(ledger, candidates, version, entry.time, impression.ranks), candidates, version
 
@@ -215,12 +283,21 @@ class LedgerRepository:
         return decide(version.policy, view, rng, version.theta, self.scratch, p)
 
     def all_ledgers(self) -> Iterator[Ledger]:
-        """Load the ledger of every query, one at a time, except queries that are deleted meanwhile."""
+        """Load the ledger of every query, one at a time, without items and queries whose deletion is under way."""
         for number in self.numbers():
             with self.store.read_transaction():
-                ledger = None if self.store.key_of(number) is None else self.ledger(number)
-            if ledger is not None:
-                yield ledger
+                if self.store.key_of(number) is None:
+                    continue
+                ledger = self.ledger(number)
+                found = (self.row_to_delete(ledger, deletion) for deletion in self.store.deletions())
+                if rows := [row for row in found if row is not None]:
+                    ledger.record_deletion(ledger.seq, ledger.time, rows, self.in_force)
+            yield ledger
+
+    def row_to_delete(self, ledger: Ledger, deletion: StoredDeletion) -> int | None:
+        """Return the row of an item whose deletion is under way, None if the query does not have it."""
+        row = ledger.index.get(deletion.item)
+        return None if row is None or self.store.is_exempt(deletion.number, ledger.number) else row
 
     def numbers(self) -> Iterator[int]:
         """Iterate over the numbers of all queries."""

@@ -160,6 +160,11 @@ class Version(msgspec.Struct, kw_only=True, dict=True):
         """Retention of impressions in ms."""
         return round(self.rules.retention * 1000)
 
+    @cached_property
+    def time_buckets(self) -> int:
+        """Maximum number of time buckets whose counts are not negligible."""
+        return MAX_HALF_LIVES * BUCKETS_PER_HALF_LIFE + 2 if self.half_life else 1
+
     def bucket(self, time: int) -> int:
         """Return the start of the time bucket of a time; always 0 if counts do not decay."""
         if not self.half_life:

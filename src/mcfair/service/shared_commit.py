@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
+from typing import Any
 
-from ..errors import MCFairError, StoreError, UnavailableError
+from ..errors import UnavailableError
 from .engine import Engine
 from .group_commit import GroupCommit, Phase, is_store_failure
 from .handover import WorkItem
-from .stores import StoreConflictError
+from .stores import StoreConflictError, StoreCorruptError
 from .wire import FeedbackResults
 
 __all__ = ["SharedGroupCommit"]
@@ -60,7 +61,7 @@ class SharedGroupCommit(GroupCommit):
                 self.prepare_engine(optimistic=not lost)
                 if not lost:
                     self.engine.prefetch(each.args[0] for each in items if each.work is Engine.feedback)
-                touched = [self.execute_one(each, lost) for each in items]
+                touched = [self.execute_again(each, lost) for each in items]
                 changes = self.store.changes
                 lost = frozenset(self.store.commit())
             except Exception as error:
@@ -73,10 +74,15 @@ class SharedGroupCommit(GroupCommit):
                 return
             if changes > self.changes_before:
                 self.end_episode()
+            damaged = [each for each in items if isinstance(each.error, StoreCorruptError)]
+            self.engine.evict_all(lost)
+            items = [
+                each for each, numbers in zip(items, touched, strict=True) if numbers & lost and each not in damaged
+            ]
+            for each in damaged:  # perhaps a state that was read while it changed
+                self.execute_alone(each, exclusive=True)
             if not lost:
                 return
-            self.engine.evict_all(lost)
-            items = [each for each, numbers in zip(items, touched, strict=True) if numbers & lost]
             for listener in self.conflict_listeners:
                 listener(len(lost))
         for each in items:
@@ -89,33 +95,28 @@ class SharedGroupCommit(GroupCommit):
         self.engine.optimistic = optimistic
         self.changes_before = self.store.changes
 
-    def execute_one(self, item: WorkItem, lost: frozenset[int]) -> set[int]:
-        """Execute an operation, of feedback the events of queries that have lost; return the queries it touched."""
-        options = dict(item.kwargs)
+    def execute_again(self, item: WorkItem, lost: frozenset[int]) -> set[int]:
+        """Execute an operation, of feedback only the events of queries that have lost, if any have."""
+        options: dict[str, Any] = {}
         if lost and item.work is Engine.feedback and isinstance(item.result, FeedbackResults):
             options["kept"] = self.engine.kept_results(item.args[0], item.result, lost)
-        touched: set[int] = set()
-        self.engine.touched = touched
-        item.error = None
-        try:
-            item.result = item.work(self.engine, *item.args, **options)
-        except StoreError:
-            raise
-        except MCFairError as error:
-            item.error = error
-        return touched
+        return self.execute_one(item, **options)
 
     def execute_alone(self, item: WorkItem, *, exclusive: bool) -> None:
         """Execute an operation in a transaction of its own, if `exclusive` while no other instance writes."""
         try:
             self.store.begin(exclusive=exclusive)
             self.prepare_engine(optimistic=False)
-            self.execute_one(item, frozenset())
+            self.execute_one(item)
             changes = self.store.changes
             if self.store.commit():
                 raise StoreConflictError("another instance wrote at the same time")
             if changes > self.changes_before:
                 self.end_episode()
+            if isinstance(item.error, StoreCorruptError) and exclusive:
+                self.log_unreadable(item.error)
+            elif isinstance(item.error, StoreCorruptError):
+                self.execute_alone(item, exclusive=True)
         except Exception as error:
             self.roll_back(error)
             if is_store_failure(error):

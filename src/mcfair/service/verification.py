@@ -7,7 +7,8 @@ from itertools import islice
 
 import numpy as np
 
-from ..errors import StoreError
+from ..errors import ConflictError, StoreError
+from .ledger import Ledger
 from .records import (
     FeedbackHistory,
     Snapshot,
@@ -124,9 +125,10 @@ class QueryVerification:
             self.found.append(f"the snapshot at entry {outside[0]} is outside the log")
         if any((block.F < 0).any() or (block.C < 0).any() for block in ledger.counts.blocks.values()):
             self.found.append("a counter is negative")
-        rows = {row for row, item, _ in self.store.items(self.number) if item is not None}
-        if wrong := rows ^ (set(range(ledger.rows)) - ledger.deleted):
-            self.found.append(f"row {min(wrong)} has an item in the log, or in the table of items, but not in both")
+        try:
+            self.repository.ledger(self.number)
+        except StoreCorruptError as error:
+            self.found.append(str(error))
 
 
 def differ(a: Snapshot, b: Snapshot) -> bool:
@@ -143,12 +145,11 @@ def replay(store: Store, progress: Progress = lambda done: None) -> tuple[int, i
     queries = lists = 0
     faults = []
     for number in repository.numbers():
+        more = 0
         try:
             more, found = replay_query(repository, number)
-        except StoreError:
-            if store.key_of(number) is not None:
-                raise
-            continue
+        except (StoreCorruptError, *UNREADABLE) as error:
+            found = [str(error)]
         if not found or store.key_of(number) is not None:  # otherwise it was deleted meanwhile
             lists += more
             faults += [f"query {number}: {fault}" for fault in found]
@@ -170,13 +171,22 @@ def replay_query(repository: LedgerRepository, number: int) -> tuple[int, list[s
             page = list(islice(store.log(number, ledger.seq), PAGE_SIZE))
             for entry in page:
                 if entry.kind == KIND_IMPRESSION:
-                    decision, _, _ = repository.repeat_decision(ledger, entry)
-                    impression = decode_impression(entry.body)
                     lists += 1
-                    if not np.array_equal(decision.pi, decode_positions(impression.policy_list or impression.shown)):
-                        faults.append(f"the replayed list {entry.seq} differs from the stored one")
+                    faults += repeated_list_faults(repository, ledger, entry)
                 repository.apply(ledger, entry)
             ended = len(page) < PAGE_SIZE
             if ended and differ(ledger.snapshot(), repository.ledger(number).snapshot()):
                 faults.append("the replayed counters differ from the current ones")
     return lists, faults
+
+
+def repeated_list_faults(repository: LedgerRepository, ledger: Ledger, entry: LogEntry) -> list[str]:
+    """Repeat the decision of an impression; return how it differs."""
+    try:
+        decision, _, _ = repository.repeat_decision(ledger, entry)
+    except ConflictError as error:
+        return [f"list {entry.seq}: {error}"]
+    impression = decode_impression(entry.body)
+    if np.array_equal(decision.pi, decode_positions(impression.policy_list or impression.shown)):
+        return []
+    return [f"the replayed list {entry.seq} differs from the stored one"]

@@ -326,6 +326,10 @@ def check_settings(store: Store) -> None:
     assert store.versions()[1][1] == b"rules 2", "a version changes when it is stored"
     assert store.all_keys() == [keys[0], keys[1]._replace(revoked=5)], "keys differ, or a later revocation changes one"
     refused(store, lambda: store.add_version(2, b"other"), "a version that exists")
+    store.begin()
+    store.delete_versions([1, 2])
+    store.commit()
+    assert store.versions() == [(3, b"rules 3")], "versions are not deleted, or others are"
     refused(store, lambda: store.add_key(keys[0]), "an API key that exists")
 
 

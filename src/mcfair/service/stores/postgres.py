@@ -195,7 +195,9 @@ class PostgresStore(PostgresPages):
 
     def lock(self, number: int) -> bool:
         """See `Store`."""
-        return bool(self.write("SELECT 1 FROM queries WHERE number = %s FOR UPDATE", number))
+        found = self.write("SELECT 1 FROM queries WHERE number = %s FOR UPDATE", number)
+        self.changes -= 1  # a lock changes no row
+        return bool(found)
 
     def leads(self) -> bool:
         """See `Store`."""

@@ -325,6 +325,10 @@ class PostgresRows:
         self.write("INSERT INTO versions VALUES (%s, %s)", number, body)
         self.announce()
 
+    def delete_versions(self, numbers: Sequence[int]) -> None:
+        """See `Store`."""
+        self.write("DELETE FROM versions WHERE number = ANY(%s::bigint[])", list(numbers))
+
     def all_keys(self) -> list[StoredKey]:
         """See `Store`."""
         rows = self.rows("SELECT id, digest, name, scopes, created, revoked FROM keys ORDER BY created, id")

@@ -725,6 +725,11 @@ class SQLiteStore:
         """See `Store`."""
         self.db.execute("INSERT INTO versions VALUES (?, ?)", (number, body))
 
+    def delete_versions(self, numbers: Sequence[int]) -> None:
+        """See `Store`."""
+        for number in numbers:
+            self.db.execute("DELETE FROM versions WHERE number = ?", (number,))
+
     def all_keys(self) -> list[StoredKey]:
         """See `Store`."""
         return [StoredKey._make(row) for row in self.db.execute("SELECT * FROM keys ORDER BY created, id")]

@@ -323,6 +323,9 @@ class Store(Protocol):
     def add_version(self, number: int, body: bytes) -> None:
         """Add a version of the rules."""
 
+    def delete_versions(self, numbers: Sequence[int]) -> None:
+        """Delete versions of the rules."""
+
     def all_keys(self) -> list[StoredKey]:
         """Return every API key."""
 

@@ -72,6 +72,12 @@ class Metrics:
             registry=registry,
         )
         compaction.set_function(lambda: ranker.executor.engine.compaction_seconds())
+        damaged = Gauge(
+            "mcfair_damaged",
+            "Queries, and other data, that compaction and deletions leave out because they are damaged.",
+            registry=registry,
+        )
+        damaged.set_function(lambda: len(ranker.executor.engine.damaged))
         conflicts = Counter(
             "mcfair_conflicts", "Queries decided again because another instance wrote first.", registry=registry
         )
