@@ -583,10 +583,10 @@ class FailingStore(SQLiteStore):
 
     failing = False
 
-    def begin(self):
+    def begin(self, **options):
         if self.failing:
             raise OSError(28, "No space left on device", "/secret/place/store.db")
-        super().begin()
+        super().begin(**options)
 
 
 def test_failures_of_the_store_name_no_path_to_clients(tmp_path):

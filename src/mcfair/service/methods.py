@@ -71,8 +71,8 @@ class Methods:
             `Ranker` waits until the ranking is durable.
         fallback
             Return the first k items in the given order, instead of raising UnavailableError, if the service is
-            unavailable or the deadline passes. Such a list has `fallback` set and no impression; feedback on it is not
-            sent.
+            unavailable, the deadline passes or something else responds in its place. Such a list has `fallback` set and
+            no impression; feedback on it is not sent.
 
         Returns
         -------

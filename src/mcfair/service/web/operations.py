@@ -13,7 +13,6 @@ from typing import Any, Generic, TypeVar
 
 from ...errors import SettingError, UnavailableError
 from .. import operations, wire
-from ..engine import Engine
 from ..operations import NDJSON, Operation, operation
 from ..ranker import Ranker
 from .apidocs import openapi, page
@@ -58,27 +57,19 @@ class Operations:
         """Return the function that executes an operation, given its path parameters and its body."""
         if hasattr(self, operation.name):
             return getattr(self, operation.name)  # type: ignore[no-any-return]
-        executor = self.ranker.executor
         if operation.threaded:
-            return partial(asyncio.to_thread, operation.function, executor)
-        return partial(executor.submit_async, operation.function)
+            return partial(asyncio.to_thread, operation.function, self.ranker.executor)
+        return partial(self.report if operation.response is wire.FeedbackResults else self.submit, operation)
 
-    # --- ranking: the executor recognises small requests by the method of the engine ----------------------------------
+    def submit(self, operation: Operation, **arguments: Any) -> Awaitable[Any]:
+        """Execute an operation."""
+        work, args, kwargs = operations.submission(operation, arguments)
+        return self.ranker.executor.submit_async(work, *args, **kwargs)
 
-    def rank(self, body: wire.RawRankRequest, key: str | None, caller: str | None) -> Awaitable[wire.Ranking]:
-        """Rank."""
-        return self.ranker.executor.submit_async(Engine.rank, body, key, caller)
-
-    async def feedback(self, body: wire.Feedback) -> wire.FeedbackResults:
-        """Apply events and count them by result."""
-        results = await self.ranker.executor.submit_async(Engine.feedback, body.events)
-        self.metrics.count_events("feedback", results)
-        return results
-
-    async def retract(self, body: wire.Feedback) -> wire.FeedbackResults:
-        """Retract events and count them by result."""
-        results = await self.ranker.executor.submit_async(Engine.feedback, body.events, retract=True)
-        self.metrics.count_events("retract", results)
+    async def report(self, operation: Operation, **arguments: Any) -> wire.FeedbackResults:
+        """Apply or retract events, and count them by result."""
+        results: wire.FeedbackResults = await self.submit(operation, **arguments)
+        self.metrics.count_events(operation.name, results)
         return results
 
     # --- reading the store --------------------------------------------------------------------------------------------
