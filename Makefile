@@ -25,6 +25,7 @@ bench: $(VENV)/ready
 
 soak: $(VENV)/ready
 	$(BIN)/python tests/crash_loop.py --kills 60
+	$(BIN)/python tests/crash_loop.py --kills 62 --store postgresql --max-seconds 10
 	$(BIN)/python tests/soak.py --minutes 10
 	$(BIN)/python tests/soak.py --minutes 4 --kill-every 8
 

@@ -36,8 +36,8 @@ class Crashing:
     point, _, after = os.environ.get("MCFAIR_CRASH", "").partition(":")
     appended = 0
 
-    def append(self, number, entry, base=None):
-        super().append(number, entry, base)
+    def append(self, number, entry, revision=None):
+        super().append(number, entry, revision)
         self.appended += 1
         self.reach("between-rows")
 
@@ -78,9 +78,9 @@ def crash_on_postgresql():
             self.reach("between-rows")
             super().write_rows(won, commit)
 
-        def append(self, number, entry, base=None):
+        def append(self, number, entry, revision=None):
             self.appended += 1
-            base_class.append(self, number, entry, base)
+            base_class.append(self, number, entry, revision)
 
     postgres.PostgresStore = CrashingPostgresStore
 
@@ -94,8 +94,8 @@ class EarlyAcknowledgingStore(CrashingStore):
     batch = ()
     has_feedback = False
 
-    def append(self, number, entry, base=None):
-        super().append(number, entry, base)
+    def append(self, number, entry, revision=None):
+        super().append(number, entry, revision)
         self.has_feedback |= entry.kind == KIND_FEEDBACK
 
     def commit(self):

@@ -144,10 +144,11 @@ class PostgresLoop(CrashLoop):
 
 
 def seconds_until_ready(port, since):
-    """Wait until an instance is ready; return the seconds since a moment."""
+    """Wait until an instance is ready and reads from the database; return the seconds since a moment."""
     while time.monotonic() < since + 60:
         with suppress(NoResponseError), Connection(port, timeout=5.0) as connection:
-            if connection.get("/readyz").status == 200:
+            answers = connection.get("/readyz"), connection.post("/v1/queries/lookup", {"query": "absent"})
+            if [each.status for each in answers] == [200, 404]:
                 return time.monotonic() - since
         time.sleep(0.02)
     raise TimeoutError("the instance is not ready 60 s after the database is back")

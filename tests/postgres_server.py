@@ -80,15 +80,16 @@ class PostgresServer:
         """Kill the server and all of its processes with SIGKILL, as a crash of the machine would."""
         self.signal(signal.SIGKILL)
         self.child.wait()
-        # A new server refuses to start while a process of the old one lives.
-        while subprocess.run(["pgrep", "-f", f"^postgres:.*{self.port}|{self.data}"], capture_output=True).stdout:
-            time.sleep(0.01)
 
     def signal(self, number):
-        """Send a signal to the server and its processes."""
-        for process in [self.child.pid, *children(self.child.pid)]:
+        """Send a signal to the server and its processes; wait for those that it ends."""
+        processes = [self.child.pid, *children(self.child.pid)]
+        for process in processes:
             with suppress(ProcessLookupError):
                 os.kill(process, number)
+        # A new server refuses to start while a process of the old one lives.
+        while number == signal.SIGKILL and any(Path(f"/proc/{each}/stat").exists() for each in processes[1:]):
+            time.sleep(0.01)
 
     def close(self):
         """Stop the server and remove its files."""

@@ -28,6 +28,7 @@ COMPOSE = (DEPLOY / "compose.yaml").read_text()
 SERVICES = yaml.safe_load(COMPOSE)["services"]
 UNIT = (DEPLOY / "mcfair@.service").read_text()
 
+needs_postgres = pytest.mark.skipif(postgres_server.missing() is not None, reason=str(postgres_server.missing()))
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 
 
@@ -63,7 +64,7 @@ def test_secrets_are_ignored_by_git():
 def test_commands_on_the_pages_for_operators_are_allowed(name):
     text = (ROOT / "docs" / f"{name}.md").read_text()
     code = re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL) + re.findall(r"`([^`\n]+)`", text)
-    commands = "serve|keys add|keys list|keys revoke|backup|verify|replay|restore"
+    commands = "serve|keys add|keys list|keys revoke|backup|verify|replay|restore|migrate"
     given = [line for part in code for line in re.findall(rf"\bmcfair(?:-1)? ((?:{commands})\b[^\n|&#]*)", part)]
     assert given
     for line in given:
@@ -185,7 +186,7 @@ def test_instances_of_compose_are_those_of_nginx_and_of_prometheus():
         assert int(each["stop_grace_period"].removesuffix("s")) > GRACE_SECONDS
 
 
-@pytest.mark.skipif(postgres_server.missing() is not None, reason=str(postgres_server.missing()))
+@needs_postgres
 def test_store_of_compose_is_found_through_a_service_file(tmp_path, monkeypatch):
     """The secret is a file in the format of libpq, named by an environment variable."""
     database = conninfo_to_dict(postgres_server.shared_server().new_database())
@@ -201,6 +202,32 @@ def test_store_of_compose_is_found_through_a_service_file(tmp_path, monkeypatch)
     with Ranker(url, warm=False) as ranker:
         assert ranker.has_keys
         assert ranker.rank("q", ["a"], k=1).items[0].id == "a"
+
+
+@needs_postgres
+def test_dump_of_postgresql_restores_the_store():
+    """As docs/deploying.md advises: keys and impression ids stay valid, and every list is reproduced."""
+    server = postgres_server.shared_server()
+    old, new = server.new_database(), server.new_database()
+    with Ranker(old, warm=False) as ranker:
+        key = ranker.add_key("any", ["admin"]).info
+        answers = [ranker.rank(f"q{i % 3}", ["a", "b", "c"], k=2) for i in range(10)]
+        ranker.feedback([{"impression": answers[0].impression, "item": answers[0].items[0].id}])
+    dump = server.folder / "dump"
+    for program, *words in (
+        ["pg_dump", "--format=custom", f"--file={dump}", old],
+        ["pg_restore", "--dbname", new, dump],
+    ):
+        ran = server.run(program, *words)
+        assert ran.returncode == 0, ran.stderr
+    for command in ("verify", "replay"):
+        ran = mcfair(command, "--store", new)
+        assert ran.returncode == 0, ran.stderr
+    with Ranker(new, warm=False) as ranker:
+        kept = ranker.keys()
+        assert [each.id for each in kept] == [key.id]
+        event = {"impression": answers[1].impression, "item": answers[1].items[0].id}
+        assert ranker.feedback([event])[0].status == "applied"
 
 
 def test_grafana_is_provisioned_with_the_data_source_of_the_dashboard():

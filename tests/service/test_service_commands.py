@@ -241,7 +241,8 @@ def test_verify_ends_in_one_line_for_any_damage(damage, sound, tmp_path):
         damage(content, random.Random(seed))
         path = tmp_path / f"{seed}.db"
         path.write_bytes(content)
-        check_verification(path, damage in (overwrite_page, zero_page, swap_pages))
+        changed = content != sound  # the pages of two empty tables are alike
+        check_verification(path, changed and damage in (overwrite_page, zero_page, swap_pages))
 
 
 def test_verify_ends_in_one_line_for_rows_and_tables_that_are_wrong(sound, tmp_path):

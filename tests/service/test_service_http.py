@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+import struct
 import time
 from contextlib import suppress
 
@@ -483,11 +484,11 @@ def test_requests_without_a_key_hold_no_place_and_their_bodies_are_not_read():
 
 
 def test_probes_are_answered_while_all_places_are_taken():
-    with Ranker("memory:") as ranker, serving(ranker, max_in_flight=2, max_probes=1) as client:
+    with Ranker("memory:") as ranker, serving(ranker, max_in_flight=2) as client:
         waiting = [Wire(client) for _ in range(2)]
         for each in waiting:
             each.send(post()[:-1])
-        wait_until(lambda: client.server.app.lifecycle.requests.in_flight == 2)
+        wait_until(lambda: client.server.app.lifecycle.in_flight == 2)
         assert client.post("/v1/rank", json=json.loads(BODY)).status_code == 503
         for path in ("/livez", "/readyz", "/metrics", "/docs", "/openapi.json"):
             assert client.get(path).status_code == 200
@@ -495,6 +496,62 @@ def test_probes_are_answered_while_all_places_are_taken():
             each.send(post()[-1:])
             assert ranked([each.answer()]) == ["own"]
             each.socket.close()
+
+
+def slow_readers(client, number):
+    """Open connections without a key that request more than their socket buffers hold, and do not read it."""
+    opened = []
+    for _ in range(number):
+        opened.append(Wire(client, buffer=2048))
+        opened[-1].send(get(b"/docs") * 60)
+    return opened
+
+
+def test_slow_readers_without_a_key_cannot_starve_the_probes():
+    with Ranker("memory:") as ranker:
+        ranker.add_key("shop", ["rank"])
+        with serving(ranker, max_in_flight=2) as client:
+            slow = slow_readers(client, 40)
+            wait_until(lambda: len(client.server.config.table.stalled) == len(slow))
+            assert client.server.app.lifecycle.in_flight == 0
+            for path in ("/livez", "/readyz", "/docs", "/openapi.json"):
+                assert client.get(path).status_code == 200
+            for each in slow:
+                each.socket.close()
+
+
+def test_slow_reader_of_a_complete_response_holds_no_place():
+    with Ranker("memory:") as ranker, serving(ranker, max_in_flight=1) as client:
+        state = ranker.rank("q", [f"{i:0200d}" for i in range(1000)])
+        with Wire(client, buffer=2048) as wire:
+            wire.send(get(b"/v1/queries/" + state.query_id.encode()) * 60)
+            wait_until(lambda: client.server.config.table.stalled)
+            wait_until(lambda: client.post("/v1/rank", json=json.loads(BODY)).status_code == 200)
+            assert client.server.config.table.stalled
+
+
+def test_slow_readers_make_room_for_new_connections():
+    with Ranker("memory:") as ranker, serving(ranker, limits=DEFAULT_LIMITS._replace(connections=10)) as client:
+        slow = slow_readers(client, 10)
+        wait_until(lambda: len(client.server.config.table.stalled) == 10)
+        for _ in range(20):
+            with Wire(client) as wire:
+                wire.send(get())
+                assert wire.answer()[0] == 200
+        assert len(client.server.server_state.connections) <= 10
+        for each in slow:
+            each.socket.close()
+
+
+def test_large_head_is_refused_also_if_it_arrives_at_once(client):
+    limit = DEFAULT_LIMITS.head_bytes
+    for size, status in ((limit // 2, 200), (limit + 1, 400)):
+        with Wire(client) as wire:
+            wire.send(get(b"/livez", *([b"a: " + b"b" * 96] * (size // 97 + 1)), b"connection: close"))
+            assert [found for found, _, _ in wire.answers()] == [status]
+    with Wire(client) as wire:
+        wire.send(get(b"/livez?" + b"x" * limit))
+        assert [status for status, _, _ in wire.answers()] == [400]
 
 
 # --- disconnects and shutdown ----------------------------------------------------------------------------------------
@@ -505,6 +562,47 @@ def test_disconnected_clients_are_cleaned_up(client):
         with Wire(client) as wire:
             wire.send(sent)
     wait_until(lambda: is_idle(client))
+
+
+def test_clients_that_leave_before_they_have_read_their_response_are_not_logged(caplog):
+    with Ranker("memory:") as ranker, serving(ranker) as client:
+        slow = slow_readers(client, 20)
+        wait_until(lambda: len(client.server.config.table.stalled) == len(slow))
+        for each in slow:
+            each.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close with a reset
+            each.socket.close()
+        wait_until(lambda: is_idle(client))
+    assert not caplog.records
+
+
+def test_half_closed_connection_gets_its_response(client):
+    with Wire(client) as wire:
+        wire.send(get(b"/livez", b"connection: close"))
+        wire.socket.shutdown(socket.SHUT_WR)
+        assert [status for status, _, _ in wire.answers()] == [200]
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /livez HT", post()[:-1], post(), post() * 3, get(b"/v1/export")])
+def test_reset_at_any_point_of_a_request_leaves_nothing_behind(client, caplog, sent):
+    for _ in range(10):
+        with Wire(client) as wire:
+            wire.send(sent)
+            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wait_until(lambda: is_idle(client))
+    assert not caplog.records
+
+
+def test_key_that_is_revoked_while_the_body_arrives_is_refused():
+    with Ranker("memory:") as ranker:
+        made = ranker.add_key("shop", ["rank"])
+        with serving(ranker) as client, Wire(client) as wire:
+            sent = post(BODY, b"authorization: Bearer " + made.key.encode())
+            wire.send(sent[:-1])
+            wait_until(lambda: client.server.app.lifecycle.in_flight)
+            ranker.revoke_key(made.info.id)
+            wire.send(sent[-1:])
+            assert wire.answer()[0] == 401
+        assert ranker.usage().impressions == 0
 
 
 def test_client_that_disconnects_during_its_request_keeps_its_place_until_the_end():

@@ -251,6 +251,7 @@ class Machine(RuleBasedStateMachine):
     def roll_back(self, data, query):
         """Roll a transaction back: nothing of it may remain, in memory or on disk."""
         self.engine.store.begin()
+        self.engine.refresh()
         self.engine.rank(with_raw_items(RankRequest(query=query, items=[Item("a"), Item("new")], k=2)))
         if self.impressions:
             name, _, _ = data.draw(st.sampled_from(self.impressions))

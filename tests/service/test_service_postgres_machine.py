@@ -10,7 +10,7 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 from postgres_server import missing, shared_server
 from test_service_machine import Machine
 
-from mcfair.service.group_commit import WorkItem
+from mcfair.service.handover import WorkItem
 from mcfair.service.shared_commit import SharedGroupCommit
 from mcfair.service.stores.postgres import PostgresStore
 
@@ -87,7 +87,7 @@ class TwoInstances(PostgresMachine):
         """Execute one operation as the writer thread does."""
         item = WorkItem(work, args, kwargs, Future(), None)
         executor = self.instances[self.active][1]
-        executor.execute_and_commit([item])
+        executor.run_batch(iter([item]), [item])
         assert executor.write_error is None, executor.write_error
         if item.error is not None:
             raise item.error

@@ -1,5 +1,6 @@
 """Privacy: what is stored and what erasure leaves, checked in the raw bytes of the files; see docs/privacy.md."""
 
+import shutil
 import sqlite3
 import time
 from contextlib import closing
@@ -65,6 +66,20 @@ def test_erased_data_leaves_the_files_when_the_service_stops(tmp_path):
         assert ERASED.encode() in stored_bytes(path)  # in the write-ahead log, which is not emptied yet
     assert ERASED.encode() not in stored_bytes(path)
     assert KEPT.encode() in stored_bytes(path)
+
+
+def test_erased_data_leaves_the_log_that_a_crash_left_behind(tmp_path):
+    path, crashed = tmp_path / "mcfair.db", tmp_path / "crashed" / "mcfair.db"
+    crashed.parent.mkdir()
+    with Ranker(SQLiteStore(path, truncate_seconds=3600), warm=False) as ranker:
+        fill(ranker)
+        ranker.delete_item(ERASED)
+        for suffix in ("", "-wal"):  # the files as a crash at this moment would leave them
+            shutil.copy(f"{path}{suffix}", f"{crashed}{suffix}")
+    assert ERASED.encode() in stored_bytes(crashed)
+    with Ranker(SQLiteStore(crashed, truncate_seconds=0.5), warm=False):
+        wait_until_gone(crashed, ERASED)
+        assert KEPT.encode() in stored_bytes(crashed)
 
 
 def test_a_reader_delays_the_truncation_of_the_log_and_nothing_else(tmp_path):

@@ -74,7 +74,7 @@ def test_export_is_streamed_through_the_proxy(keyed, tmp_path):
         assert client.get("/v1/export", headers=key).content == whole
         with client.stream("GET", "/v1/export", headers=key) as answer:
             assert next(answer.iter_bytes(4096))
-            assert keyed.server.app.lifecycle.requests.in_flight == 1  # nginx does not read ahead of its client
+            assert keyed.server.app.lifecycle.in_flight == 1  # nginx does not read ahead of its client
     assert not any((tmp_path / "proxy").rglob("[0-9]*[0-9]"))
 
 

@@ -54,9 +54,9 @@ def test_store_keeps_the_contract(kind, tmp_path):
 
 
 class AcceptsDuplicates(SQLiteStore):
-    def append(self, number, entry, base=None):
+    def append(self, number, entry, revision=None):
         if self.entry(number, entry.seq) is None:
-            super().append(number, entry, base)
+            super().append(number, entry, revision)
 
 
 class KeepsRolledBackRows(SQLiteStore):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import re
 import secrets
 import sys
@@ -44,6 +45,9 @@ MATURATION = Annotated[str | None, typer.Option(help="Age at which impressions e
 HALF_LIFE = Annotated[str | None, typer.Option(help="Time in which counts lose half their weight: 30d.")]
 NEWCOMER_EXPOSURE = Annotated[str | None, typer.Option(help="Starting exposure of new items: zero or fair.")]
 
+MAX_SECONDS = 1e10
+"""Longest duration, about 300 years; each rule has its own limit below it."""
+
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
@@ -57,7 +61,7 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
         host: Annotated[
             str, typer.Option(help="Address to listen on; any but loopback requires API keys.")
         ] = "127.0.0.1",
-        port: Annotated[int, typer.Option(help="Port to listen on; 0 selects a free one.")] = 8000,
+        port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 selects a free one.")] = 8000,
         examination: EXAMINATION = None,
         prior_mean: PRIOR_MEAN = None,
         prior_strength: PRIOR_STRENGTH = None,
@@ -67,10 +71,12 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
         newcomer_exposure: NEWCOMER_EXPOSURE = None,
         retention: Annotated[str | None, typer.Option(help="How long impressions accept feedback: 7d.")] = None,
         seed: Annotated[int | None, typer.Option(help="Seed of randomised policies.")] = None,
-        max_in_flight: Annotated[int, typer.Option(help="Maximum concurrent requests; others get 503.")] = 128,
-        cache: Annotated[int, typer.Option(help="Memory for cached queries, in MB.")] = 256,
+        max_in_flight: Annotated[int, typer.Option(min=1, help="Maximum concurrent requests; others get 503.")] = 128,
+        cache: Annotated[int, typer.Option(min=1, help="Memory for cached queries, in MB.")] = 256,
         drain: Annotated[str, typer.Option(help="How long to drain after SIGTERM before stopping: 10s.")] = "0s",
-        max_connections: Annotated[int, typer.Option(help="Maximum connections; idle ones are closed first.")] = 1024,
+        max_connections: Annotated[
+            int, typer.Option(min=1, help="Maximum connections; idle ones are closed first.")
+        ] = 1024,
         proxy_headers: Annotated[
             bool, typer.Option("--proxy-headers", help="Take client addresses from the headers of trusted proxies.")
         ] = False,
@@ -84,6 +90,7 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
     ) -> None:
         """Serve rankings over HTTP and learn from feedback. Rules that are not given stay as stored."""
         from .ranker import Ranker
+        from .web.server import check_proxies
         from .web.server import serve as listen
 
         for each in plugin or []:
@@ -95,6 +102,7 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
         )  # fmt: skip
         drain_seconds = parse_duration("drain", drain) or 0.0
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        trusted = check_proxies(trusted_proxies) if proxy_headers else None
         check_address(store, host, port)
         with status("opening the store; the first start on a machine compiles for about a minute"):
             ranker = Ranker(store, policy=policy, cache=cache << 20, **settings)
@@ -102,7 +110,7 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
             token = secrets.token_urlsafe(32)
             listen(
                 ranker, host, port, access_log=access_log, drain_seconds=drain_seconds, max_in_flight=max_in_flight,
-                max_connections=max_connections, trusted_proxies=trusted_proxies if proxy_headers else None,
+                max_connections=max_connections, trusted_proxies=trusted,
                 admin_token=token, on_ready=partial(announce, ranker, token),
             )  # fmt: skip
         finally:
@@ -229,10 +237,11 @@ def parse_duration(name: str, text: str | None) -> float | None:
     """
     if text is None:
         return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw]?)", text)
-    if found is None:
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhdw]?)", text)
+    seconds = math.inf if found is None else float(found[1]) * SECONDS[found[2] or "s"]
+    if seconds > MAX_SECONDS:
         raise SettingError(f"{name} = {text!r} is not allowed: expected a duration such as 45s, 30m, 12h or 7d")
-    return float(found[1]) * SECONDS[found[2] or "s"]
+    return seconds
 
 
 def parse_rules(**given: Any) -> dict[str, Any]:
@@ -294,14 +303,16 @@ def report(faults: list[str], failure: str) -> None:
 @contextlib.contextmanager
 def readable(store: str) -> Iterator[None]:
     """Convert every failure to read a store to one line: damaged data may lead to any error."""
-    from .stores import describe
+    from .stores import StoreCorruptError, StoreUnavailableError, describe
 
     try:
         yield
-    except MCFairError as error:
+    except (StoreCorruptError, StoreUnavailableError) as error:  # they may not name the store
         if store.rpartition("/")[2] in str(error):
             raise
         raise StoreError(f"{describe(store)} cannot be read: {error}") from error
+    except MCFairError:
+        raise
     except Exception as error:
         raise StoreError(
             f"{describe(store)} is damaged: {type(error).__name__}: {' '.join(str(error).split())}"
@@ -346,6 +357,7 @@ def open_admin(store: str) -> Iterator[Any]:
 
 
 def describe_key(key: KeyInfo) -> str:
-    """Describe an API key in one line."""
+    """Describe an API key in one line; what would not be printed as one, in a name of an older store, is escaped."""
+    name = key.name if key.name.isprintable() else repr(key.name)
     revoked = "" if key.revoked is None else f", revoked {key.revoked:%Y-%m-%d}"
-    return f"{key.id}  {key.name}: {', '.join(key.scopes)} (created {key.created:%Y-%m-%d}{revoked})"
+    return f"{key.id}  {name}: {', '.join(key.scopes)} (created {key.created:%Y-%m-%d}{revoked})"

@@ -39,9 +39,7 @@ class Decision(NamedTuple):
         return score_terms(policy, self.view, self.weight)
 
 
-def decide(
-    policy: Policy, q: Query, rng: Draws, theta: FloatArray, scratch: TopKScratch, p: FloatArray
-) -> Decision:  # fmt: skip
+def decide(policy: Policy, q: Query, rng: Draws, theta: FloatArray, scratch: TopKScratch, p: FloatArray) -> Decision:
     """Return the list that a policy shows for one request, given the examination probabilities of its ranks."""
     pi, scores, weight = choose(policy, q, rng, p=p, theta=theta, scratch=scratch)
     return Decision(pi, scores, q, weight, p)

@@ -12,7 +12,7 @@ import math
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -217,7 +217,7 @@ class Engine:
         ledger = self.ledgers.get(number)
         if ledger is None or not self.store.shared or self.optimistic:
             return ledger
-        if self.store.head(number) == (ledger.base, ledger.seq):
+        if self.store.head(number) == (ledger.base, ledger.revision, ledger.seq):
             return ledger
         self.evict(number)
         return None
@@ -289,7 +289,7 @@ class Engine:
         self.store.append(
             ledger.number,
             LogEntry(seq, chosen.time, KIND_IMPRESSION, version.number, chosen.number, encode(impression), None),
-            ledger.base,
+            ledger.revision,
         )
         if key is not None:
             self.store.add_request(ledger.number, name, digest, seq, chosen.time)
@@ -457,6 +457,13 @@ class Engine:
                 pinned[number] = ledger
         return pinned
 
+    def prefetch(self, batches: Iterable[list[Event]]) -> None:
+        """Read the impressions of batches of events at once, those of queries whose ledgers are cached."""
+        found = (self.ids.position(event.impression) for events in batches for event in events)
+        places = {(each.number, each.seq) for each in found if each is not None and each.number in self.ledgers}
+        if places:
+            self.store.prefetch(list(places))
+
     def kept_results(
         self, events: list[Event], results: FeedbackResults, lost: Collection[int]
     ) -> dict[int, EventResult]:
@@ -501,13 +508,15 @@ class Engine:
 
     def is_compacted(self, position: Position | None) -> bool:
         """Return whether a position belongs to the compacted part of a log."""
-        if position is None or not self.exists(position.number):
+        if position is None:
             return False
-        return position.seq <= self.store.base(position.number)
+        ledger = self.cached(position.number)
+        base = self.store.base(position.number) if ledger is None else ledger.base
+        return position.seq <= base and self.exists(position.number)
 
     def exists(self, number: int) -> bool:
         """Return whether a query exists; rows of one that was deleted may still be stored."""
-        return number in self.ledgers or self.store.key_of(number) is not None
+        return self.cached(number) is not None or self.store.key_of(number) is not None
 
     def write_feedback(self, each: OpenImpression, now: int) -> None:
         """Append the effect of events on one impression to the log and record it in the ledger."""
@@ -525,7 +534,7 @@ class Engine:
         self.store.append(
             ledger.number,
             LogEntry(seq, when, KIND_FEEDBACK, self.version.number, None, encode(changes), None),
-            ledger.base,
+            ledger.revision,
         )
         self.store.set_bits(ledger.number, entry.seq, encode(history + changes.history(seq)))
         ledger.record_feedback(seq, when, changes, self.version)
@@ -721,7 +730,7 @@ class Engine:
         """Delete the items of some rows: append the deletion to the log and erase the ids."""
         seq, when, version = ledger.seq + 1, max(self.now(), ledger.time), self.version
         entry = LogEntry(seq, when, KIND_DELETION, version.number, None, encode(rows), None)
-        self.store.append(ledger.number, entry, ledger.base)
+        self.store.append(ledger.number, entry, ledger.revision)
         for row in rows:
             self.store.erase_item(ledger.number, row, seq)
         ledger.record_deletion(seq, when, rows, version)
@@ -807,6 +816,7 @@ class Engine:
             return 0
         if not self.store.lock(number):
             return 0
+        loaded = self.cached(number)
         ledger = self.repository.ledger(number, from_base=True)
         for entry in expired:
             self.repository.apply(ledger, entry)
@@ -816,7 +826,7 @@ class Engine:
         ledger.mature(age, until)
         if live is None and ledger.time + longest > now:
             self.next_expiry = min(self.next_expiry, ledger.time + longest)
-        if (loaded := self.cached(number)) is not None and live is None:
+        if loaded is not None and live is None:
             loaded.mature(age, until)
         self.store.add_snapshot(number, ledger.seq, ledger.time, encode(ledger.snapshot()))
         last = self.store.compact(number, ledger.seq, until - longest, 4 * self.compaction_step)
@@ -825,18 +835,18 @@ class Engine:
         if loaded is not None:
             loaded.evict_candidates(dropped)
             loaded.free_rows(freed)
-            loaded.base = ledger.seq
-        self.delete_idle_items(ledger, now)
+            loaded.base, loaded.revision, _ = self.store.head(number) or (0, 0, 0)
+        self.delete_idle_items(ledger, loaded, now)
         return len(expired)
 
-    def delete_idle_items(self, base: Ledger, now: int) -> None:
+    def delete_idle_items(self, base: Ledger, loaded: Ledger | None, now: int) -> None:
         """Delete items that need no row: never shown or clicked, and no candidates of any impression after the base.
 
         If such an item comes again, it is a newcomer. The current ledger is loaded only if the base has such items.
         """
         base.refresh(self.version, max(now, base.time))
         if base.idle_rows(base.seq):
-            ledger = self.cached(base.number) or self.repository.ledger(base.number)
+            ledger = loaded or self.repository.ledger(base.number)
             ledger.refresh(self.version, max(now, ledger.time))
             if rows := ledger.idle_rows(base.seq)[:IDLE_STEP]:
                 self.delete_rows(ledger, rows)

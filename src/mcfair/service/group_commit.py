@@ -4,10 +4,10 @@ Any thread may submit operations. One thread, the writer, uses the engine and th
 executes what is queued as one batch in one transaction, and resolves the futures after the commit: nothing is
 acknowledged before it is durable.
 
-An event loop that is attached hands over the operations of one iteration together, and waits for the writer. That
-seems wasteful, but both threads compete for Python's global interpreter lock, and a writer that competes with a busy
-loop for it takes several times as long. The wait is bounded: if a disk hangs, the loop goes on, and the writer calls
-back later. While commits are slow, the loop waits for the execution of a batch only.
+An event loop that is attached hands over the operations of one iteration together, and waits for the writer: while
+both threads compute, they compete for Python's global interpreter lock, and everything takes longer. The wait is
+bounded: if a disk hangs, the loop goes on, and the writer calls back later. While commits are slow, the loop waits for
+the execution of a batch only.
 """
 
 from __future__ import annotations
@@ -223,10 +223,6 @@ class GroupCommit:
             if time.monotonic() >= self.next_compaction:
                 self.maintain(idle=False)
 
-    def run_batch(self, taken: Iterator[WorkItem], items: list[WorkItem]) -> None:
-        """Execute and commit a batch; `taken` moves its operations into `items`."""
-        self.commit_batch(items, self.execute_batch(taken))
-
     def take(self, first: WorkItem | None, items: list[WorkItem]) -> Iterator[WorkItem]:
         """Move queued operations into a batch one by one, for a limited time; stop at the end marker."""
         end = time.perf_counter() + self.batch_seconds
@@ -241,6 +237,10 @@ class GroupCommit:
             except queue.Empty:
                 return
         self.stopped = True
+
+    def run_batch(self, queued: Iterator[WorkItem], items: list[WorkItem]) -> None:
+        """Execute and commit a batch; iterating over what is queued moves it into the batch."""
+        self.commit_batch(items, self.execute_batch(queued))
 
     def execute_batch(self, items: Iterator[WorkItem]) -> Exception | None:
         """Execute operations in a new transaction and leave it open; return the error that stopped it, if any.

@@ -93,6 +93,8 @@ class AttachedLoop:
 
     def hand_over(self) -> None:
         """Queue what was collected; wait for it unless the writer is busy or an operation is large."""
+        if not self.collected:  # queued already: the loop was detached
+            return
         waits = self.writer_is_idle() and all(item.small for item in self.collected)
         ended = threading.Lock()  # a condition variable would cost more than everything else here
         if waits:

@@ -70,7 +70,7 @@ class Ledger:
 
     def __init__(self, number: int, key: bytes, examinations: Examinations, recorded: Recorded) -> None:
         self.number, self.key, self.examinations = number, key, examinations
-        self.seq = self.time = self.visits = self.base = 0
+        self.seq = self.time = self.visits = self.base = self.revision = 0
         self.rows = 0  # rows of items that have been admitted; `ids` may already have more
         self.deleted: set[int] = set()
         self.ids: list[str | None] = []

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any, Protocol, cast
 
 from ..errors import StoreError
-from .stores import TABLES, Store, Table, describe, open_store
+from .stores import TABLES, Store, StoredTable, describe, open_store
 from .verification import verify
 
 __all__ = ["MovableStore", "migrate"]
@@ -17,20 +17,16 @@ MARKER = "migration"
 """Entry of the target's metadata while it is incomplete; such a store cannot be opened otherwise."""
 
 
-PURGE_STEP = 10_000
-"""Rows of deleted queries that are deleted in one transaction."""
-
-
 class MovableStore(Store, Protocol):
     """A store whose rows can be read and written as they are."""
 
-    def read_page(self, table: Table, after: Sequence[Any] | None) -> list[tuple[Any, ...]]:
+    def read_page(self, table: StoredTable, after: Sequence[Any] | None) -> list[tuple[Any, ...]]:
         """Return the first rows of a table after a key, in the order of keys."""
 
-    def add_page(self, table: Table, rows: list[tuple[Any, ...]]) -> None:
+    def add_page(self, table: StoredTable, rows: list[tuple[Any, ...]]) -> None:
         """Add rows to a table."""
 
-    def last_key(self, table: Table) -> tuple[Any, ...] | None:
+    def last_key(self, table: StoredTable) -> tuple[Any, ...] | None:
         """Return the last key of a table, None if it is empty."""
 
     def read_meta(self, name: str) -> bytes | None:
@@ -57,7 +53,7 @@ def migrate(source: str, target: str, progress: Callable[[int], None] = lambda r
     Parameters
     ----------
     source
-        The store to read; no server may use it. Deletions of queries are completed in it, nothing else is changed.
+        The store to read; no server may use it. Nothing in it is changed, except that deletions are completed.
     target
         The store to write: a new or empty one, or the target of an interrupted migration of the same source.
     progress
@@ -76,9 +72,9 @@ def migrate(source: str, target: str, progress: Callable[[int], None] = lambda r
     with closing(opened(source)) as old, closing(opened(target)) as new:
         if old.read_meta(MARKER) is not None:
             raise StoreError(f"{describe(source)} is itself the target of an unfinished migration")
-        purge(old)
         identity = hashlib.sha256(old.secret).digest()
         begin(old, new, identity, describe(target))
+        purge(old)
         for table in TABLES:
             copy(old, new, table, progress)
         rows = compare(old, new, describe(target), progress)
@@ -102,15 +98,6 @@ def opened(where: str) -> MovableStore:
     return store
 
 
-def purge(store: MovableStore) -> None:
-    """Delete the rows of deleted queries, in steps that are one transaction each."""
-    deleted = 1
-    while deleted:
-        store.begin()
-        deleted = store.purge(PURGE_STEP)
-        store.commit()
-
-
 def begin(old: MovableStore, new: MovableStore, identity: bytes, name: str) -> None:
     """Mark the target as incomplete, or check that it is marked with the identity of the source."""
     marker = new.read_meta(MARKER)
@@ -125,7 +112,16 @@ def begin(old: MovableStore, new: MovableStore, identity: bytes, name: str) -> N
         new.commit()
 
 
-def copy(old: MovableStore, new: MovableStore, table: Table, progress: Callable[[int], None]) -> None:
+def purge(store: MovableStore) -> None:
+    """Delete the rows of deleted queries, which are not moved."""
+    left = 1
+    while left:
+        store.begin()
+        left = store.purge(1_000)
+        store.commit()
+
+
+def copy(old: MovableStore, new: MovableStore, table: StoredTable, progress: Callable[[int], None]) -> None:
     """Copy the rows of a table that the target does not have yet; each page is one transaction."""
     for page in pages(old, table, new.last_key(table)):
         new.begin()
@@ -152,7 +148,7 @@ def compare(old: MovableStore, new: MovableStore, name: str, progress: Callable[
     return total
 
 
-def pages(store: MovableStore, table: Table, after: Sequence[Any] | None) -> Iterator[list[tuple[Any, ...]]]:
+def pages(store: MovableStore, table: StoredTable, after: Sequence[Any] | None) -> Iterator[list[tuple[Any, ...]]]:
     """Iterate over the rows of a table after a key, page by page."""
     while page := [tuple(row) for row in store.read_page(table, after)]:
         yield page

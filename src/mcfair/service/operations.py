@@ -34,8 +34,8 @@ class Operation(Struct, frozen=True, kw_only=True):
 
     An `idempotent` operation accepts an Idempotency-Key. One that is not `repeatable` must not be retried if it may
     have been executed. A `threaded` one gets the executor instead of the engine and runs in a thread of its caller,
-    concurrently with others. A `probe` is admitted under overload; a `rooted` operation receives the path under which
-    the application is mounted.
+    concurrently with others. A `probe` is always admitted, so it must need little; a `rooted` operation receives the
+    path under which the application is mounted.
     """
 
     function: Callable[..., Any]
@@ -265,6 +265,7 @@ def delete_query(engine: "Engine", query_id: QueryPart) -> None:
 @operation("POST", "/v1/items/delete", "Data", "admin", example={"item": "sku1"})
 def delete_item(engine: "Engine", body: wire.ItemDeletion) -> wire.DeletionCount:
     """Delete an item from every query."""
+    wire.check_text("item", body.item, wire.MAX_ID)
     return wire.DeletionCount(engine.delete_item(body.item))
 
 
@@ -292,6 +293,7 @@ def keys(engine: "Engine") -> list[wire.KeyInfo]:
 @operation("POST", "/v1/keys", "Keys", "admin", status=201, repeatable=False, example=KEY_EXAMPLE)
 def add_key(engine: "Engine", body: wire.KeyRequest) -> wire.CreatedKey:
     """Create an API key; its secret is shown only once."""
+    wire.check_label("name", body.name)
     return engine.add_key(body.name, body.scopes)
 
 

@@ -27,6 +27,16 @@ from .stores import describe, open_reader
 
 __all__ = ["GroupOutcome", "Outcome", "Rehearsal", "read_queries"]
 
+LIMITS = (
+    ("sessions", 1, 10**8),
+    ("k", 1, 10**4),
+    ("seed", 0, 2**62),
+    ("interval", 0, 10**7),
+    ("delay", 0, 10**9),
+    ("newcomers", 0, 1),
+)
+"""Least and largest values of the settings of a rehearsal."""
+
 START = 1_700_000_000_000
 """The time at which a rehearsal begins, in ms; any would do, but the same one each time."""
 
@@ -103,7 +113,7 @@ class Rehearsal:
     priors: bool = True
 
     def __post_init__(self) -> None:
-        for name, least, most in (("sessions", 1, 10**8), ("k", 1, 10**4), ("newcomers", 0, 1), ("seed", 0, 2**62)):
+        for name, least, most in LIMITS:
             if not least <= getattr(self, name) <= most:
                 allowed = f"expected a number from {least} to {most:,}"
                 raise SettingError(f"{name} = {getattr(self, name)} is not allowed: {allowed}")

@@ -168,22 +168,20 @@ class LedgerRepository:
 
     def rebuild(self, number: int, before: LogEntry | None, from_base: bool) -> Ledger:
         """Rebuild a ledger from a snapshot and the log entries after it."""
-        key = self.store.key_of(number)
-        if key is None:
+        stored = self.store.load(number, self.store.base(number) if from_base else before.seq - 1 if before else None)
+        if stored is None:
             raise StoreCorruptError("it does not exist")
-        ledger = self.empty(number, key)
-        ledger.base = self.store.base(number)
-        ledger.load_items(self.store.items(number))
-        until = ledger.base if from_base else before.seq - 1 if before else None
-        found = self.store.snapshot(number, until)
-        if found is not None:
-            ledger.restore(decode_snapshot(found))
+        ledger = self.empty(number, stored.key)
+        ledger.base, ledger.revision = stored.base, stored.revision
+        ledger.load_items(stored.items)
+        if stored.snapshot is not None:
+            ledger.restore(decode_snapshot(stored.snapshot))
         elif ledger.base > 0:
             raise StoreCorruptError(f"there is no snapshot at its base, entry {ledger.base}")
         if not from_base:
-            for entry in self.store.log(number, ledger.seq, until):
+            for entry in stored.entries:
                 self.apply(ledger, entry)
-        if until is None:
+        if before is None and not from_base:
             ledger.check_items()
         return ledger
 

@@ -75,8 +75,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     def changed(self, change: PolicyChange) -> Rules:
         """Return a validated copy of these rules with the given changes."""
-        values = {name: value for name in change.__struct_fields__
-                  if (value := getattr(change, name)) is not msgspec.UNSET}  # fmt: skip
+        fields = msgspec.structs.asdict(change)
+        values = {name: value for name, value in fields.items() if value is not msgspec.UNSET}
         if "policy" in values:
             try:
                 values["policy"] = canonical_policy(values["policy"])

@@ -32,15 +32,18 @@ the same time."""
 
 
 class SharedGroupCommit(GroupCommit):
-    """Execute operations of an engine serially, and commit them in batches, beside other instances."""
+    """Execute operations of an engine serially, and commit them in batches, beside other instances.
 
-    def run_batch(self, taken: Iterator[WorkItem], items: list[WorkItem]) -> None:
+    An attached event loop does not wait for them: the writer waits for the network itself.
+    """
+
+    def run_batch(self, queued: Iterator[WorkItem], items: list[WorkItem]) -> None:
         """Execute and commit operations in order: rankings and feedback in batches, everything else alone."""
         self.phase = Phase.EXECUTING
-        for _ in taken:
-            pass
-        if self.attached is not None:  # every operation may wait for the network
+        if self.attached is not None:
             self.attached.end_wait([])
+        for _ in queued:
+            pass
         for optimistic, some in groupby(items, key=lambda each: each.work in OPTIMISTIC):
             if optimistic:
                 self.execute_optimistically(list(some))
@@ -56,6 +59,8 @@ class SharedGroupCommit(GroupCommit):
             try:
                 self.store.begin(lock=lost)
                 self.prepare_engine(optimistic=not lost)
+                if not lost:
+                    self.engine.prefetch(each.args[0] for each in items if each.work is Engine.feedback)
                 touched = [self.execute_again(each, lost) for each in items]
                 changes = self.store.changes
                 lost = frozenset(self.store.commit())

@@ -34,15 +34,18 @@ def verify(store: Store, progress: Progress = lambda done: None) -> list[str]:
     from its feedback entries, and nothing may be missing.
     """
     faults = store.check()
-    repository = LedgerRepository(store)
-    for number in repository.numbers():
-        try:
-            found = QueryVerification(repository, number).faults()
-        except (StoreError, *UNREADABLE) as error:
-            found = [str(error)]
-        if found and store.key_of(number) is not None:  # otherwise it was deleted meanwhile
-            faults += [f"query {number}: {fault}" for fault in found]
-        progress(number)
+    try:
+        repository = LedgerRepository(store)
+        for number in repository.numbers():
+            try:
+                found = QueryVerification(repository, number).faults()
+            except (StoreError, *UNREADABLE) as error:
+                found = [str(error)]
+            if found and store.key_of(number) is not None:  # otherwise it was deleted meanwhile
+                faults += [f"query {number}: {fault}" for fault in found]
+            progress(number)
+    except StoreCorruptError as error:  # in what all queries share
+        faults.append(str(error))
     return faults
 
 
@@ -65,7 +68,7 @@ class QueryVerification:
         with self.store.read_transaction():
             base = self.store.base(self.number)
             stored = self.store.snapshot(self.number, base) if base else None
-            if base and (stored is None or decode_snapshot(stored).seq != base):
+            if base and (stored is None or stored[0] != base):
                 return [f"the base snapshot at entry {base} is missing"]
             self.ledger = self.repository.ledger(self.number, from_base=True)
         ended = False

@@ -73,26 +73,9 @@ Reply: TypeAlias = "httpcore.Response | TransportError"
 
 
 class Exchange:
-    """The calls of the service.
+    """The calls of the service over a transport; `Client` describes the settings.
 
-    Parameters
-    ----------
-    transport
-        Sends the requests and waits between them.
-    instances
-        The instances of the service.
-    timeout
-        Timeout of an attempt, in seconds.
-    retry_timeout
-        No attempt starts later than this number of seconds after the first one; `rank` has a deadline instead.
-    rank_deadline
-        Maximum duration of `rank`, in seconds.
-    backoff
-        Maximum wait after the first failure, in seconds; it doubles with every failure.
-    clock
-        Returns the time in seconds.
-    uniform
-        Draws a number between two others.
+    `clock` returns the time in seconds, and `uniform` draws a number between two others.
     """
 
     def __init__(

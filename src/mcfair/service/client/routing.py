@@ -21,16 +21,8 @@ def route(name: str) -> bytes:
 class Instances:
     """The instances of a service, in the order in which the requests of a query try them.
 
-    Parameters
-    ----------
-    addresses
-        URLs of the instances.
-    cooldown
-        Seconds for which an instance that failed is tried last.
-    max_hints
-        Maximum number of impressions and queries whose route is remembered.
-    clock
-        Returns the time in seconds.
+    An instance that failed is tried last for `cooldown` seconds. The routes of at most `max_hints` impressions and
+    queries are remembered. `clock` returns the time in seconds.
     """
 
     def __init__(

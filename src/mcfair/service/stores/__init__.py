@@ -17,7 +17,7 @@ from .store import (
     StoredDeletion,
     StoredKey,
 )
-from .tables import TABLES, Table
+from .tables import TABLES, StoredTable
 
 __all__ = [
     "KIND_DELETION",
@@ -34,7 +34,7 @@ __all__ = [
     "StoredCounts",
     "StoredDeletion",
     "StoredKey",
-    "Table",
+    "StoredTable",
     "describe",
     "exists",
     "is_shared",

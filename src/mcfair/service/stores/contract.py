@@ -94,7 +94,7 @@ def check_readers(store: Store) -> None:
             assert len(reader.numbers(0, 9)) == 1, "the state changes within a read transaction"
     with store.reader() as reader:
         assert len(reader.numbers(0, 9)) == 2, "a new reader does not see a committed row"
-    assert store.head(store.numbers(0, 1)[0]) == (0, 0), "a query without a log has another end"
+    assert store.head(store.numbers(0, 1)[0]) == (0, 0, 0), "a query without a log has another end"
     store.begin()
     with store.read_transaction():
         number = store.add_query(b"three")
@@ -145,6 +145,9 @@ def check_purge(store: Store) -> None:
     store.delete_query(numbers[0])
     store.commit()
     store.begin()
+    before = store.usage()
+    assert before[:4] == (3, 6, 3 * (MANY - 1), 0), "rows of deleted queries are counted as those of others"
+    assert before.deleting >= 2 * MANY, "rows of deleted queries are not counted"
     purge_all(store)
     for number in numbers:
         deleted = number in (numbers[0], numbers[3])
@@ -153,9 +156,7 @@ def check_purge(store: Store) -> None:
     store.reset()
     new = store.add_query(b"0")
     store.append(new, entry(1))
-    before = store.usage()
-    assert before[:4] == (1, 0, 1, 0), "rows of deleted queries are counted as those of others"
-    assert before.deleting > 3 * MANY, "rows of deleted queries are not counted"
+    assert store.usage()[:4] == (1, 0, 1, 0), "rows of deleted queries are counted as those of others"
     purge_all(store)
     assert [store.find_query(b"0"), store.usage().deleting] == [new, 0], "purge after a reset deletes the wrong rows"
     assert store.entry(new, 1) == entry(1), "purge after a reset deletes the wrong rows"
@@ -255,12 +256,15 @@ def check_compaction(store: Store) -> None:
         store.add_snapshot(number, seq, 1_000 + seq, bytes([seq]))
     store.delete_snapshot(number, 3)
     found = [store.snapshot(number), store.snapshot(number, 5), store.snapshot(number, 1)]
-    assert found == [b"\6", b"\4", None], "the latest snapshot within bounds is not found"
+    assert found == [(6, b"\6"), (4, b"\4"), None], "the latest snapshot within bounds is not found"
+    check_loading(store, number)
     assert store.base(number) == 0, "a query has a base before compaction"
     young = entry(1).time - 1
     assert store.compact(number, 4, young, 9) == 0, "compaction deletes entries that are too young"
     assert store.base(number) == 4, "compaction does not set the base"
-    assert store.head(number) == (4, 6), "the end of a log is not as written"
+    head = store.head(number)
+    assert head is not None, "a query has no end"
+    assert (head[0], head[2]) == (4, 6), "the end of a log is not as written"
     steps = [store.compact(number, 4, young + 1_000_000, 3) for _ in range(2)]
     assert steps == [3, 4], "compaction does not delete the log in bounded steps"
     assert [each.seq for each in store.log(number, 0)] == [5, 6], "compaction does not delete the log up to the base"
@@ -276,6 +280,17 @@ def check_compaction(store: Store) -> None:
     else:
         raise AssertionError("a missing candidate set is not reported as damage")
     store.commit()
+
+
+def check_loading(store: Store, number: int) -> None:
+    """Check what is loaded of a query with 6 log entries and snapshots at 2, 4 and 6, written in this transaction."""
+    for until, snapshot, entries in ((None, b"\6", []), (5, b"\4", [5]), (1, None, [1])):
+        loaded = store.load(number, until)
+        assert loaded is not None, "a query that exists is not loaded"
+        assert (loaded.key, loaded.base, loaded.items) == (b"q", 0, []), "a query is not loaded as it was written"
+        assert loaded.snapshot == snapshot, "a query is loaded with another snapshot"
+        assert [each.seq for each in loaded.entries] == entries, "a query is loaded with other log entries"
+    assert store.load(number + 1) is None, "a query is loaded that does not exist"
 
 
 def check_requests(store: Store) -> None:

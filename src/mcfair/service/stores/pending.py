@@ -1,8 +1,8 @@
-"""Uncommitted writes of a shared store, buffered by query, and the rows that they become."""
+"""Uncommitted writes of a store in PostgreSQL, buffered by query, and the statements that write them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .store import LogEntry
@@ -11,18 +11,70 @@ __all__ = ["PendingWrites"]
 
 Row = tuple[Any, ...]
 
+ADD_QUERIES = """
+INSERT INTO queries (key, number) SELECT * FROM unnest(%s::bytea[], %s::bigint[]) AS new (key, number) ORDER BY key
+ON CONFLICT (key) DO NOTHING RETURNING number"""
+
+CLAIM = """
+WITH used AS (
+    SELECT query FROM unnest(%s::bigint[], %s::bytea[]) AS assumed (number, name)
+    JOIN requests ON query = assumed.number AND key = assumed.name)
+INSERT INTO log
+SELECT c.query, c.seq, c.time, c.kind, c.version, c.candidates, c.body, c.bits
+FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::smallint[], %s::bigint[], %s::bigint[], %s::bytea[],
+            %s::bytea[], %s::bigint[]) AS c (query, seq, time, kind, version, candidates, body, bits, revision)
+JOIN queries q ON q.number = c.query AND (c.revision = -1 OR q.revision = c.revision)
+WHERE (SELECT number FROM generation) = %s AND c.query NOT IN (SELECT query FROM used)
+AND (c.seq = q.base + 1 OR EXISTS (SELECT 1 FROM log p WHERE p.query = c.query AND p.seq = c.seq - 1))
+ORDER BY c.query FOR KEY SHARE OF q
+ON CONFLICT DO NOTHING RETURNING query"""
+"""The entry before the first new one must exist: a database that lost commits must not get a log with a gap."""
+
+ADD_ENTRIES = """
+INSERT INTO log SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::smallint[], %s::bigint[],
+                                     %s::bigint[], %s::bytea[], %s::bytea[])"""
+
+TABLES = {
+    "items": """INSERT INTO items SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[], %s::bytea[],
+                                                       %s::bigint[])
+                ON CONFLICT (query, row) DO UPDATE
+                SET id = EXCLUDED.id, grp = EXCLUDED.grp, erased = EXCLUDED.erased""",
+    "groups": """UPDATE items SET grp = new.grp FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[])
+                 AS new (query, row, grp) WHERE items.query = new.query AND items.row = new.row""",
+    "bits": """UPDATE log SET bits = new.bits FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[])
+               AS new (query, seq, bits) WHERE log.query = new.query AND log.seq = new.seq""",
+    "candidates": "INSERT INTO candidates SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bytea[])",
+    "requests": """INSERT INTO requests SELECT * FROM unnest(%s::bigint[], %s::bytea[], %s::bytea[], %s::bigint[],
+                                                             %s::bigint[])
+                   ON CONFLICT (query, key) DO UPDATE
+                   SET digest = EXCLUDED.digest, seq = EXCLUDED.seq, time = EXCLUDED.time""",
+}
+"""Statements that write the pending rows of each kind."""
+
+ADD_SNAPSHOTS = """
+INSERT INTO snapshots SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bytea[])
+ON CONFLICT (query, seq) DO UPDATE SET time = EXCLUDED.time, body = EXCLUDED.body"""
+
+DELETE_SNAPSHOTS = """
+DELETE FROM snapshots USING unnest(%s::bigint[], %s::bigint[]) AS old (query, seq)
+WHERE snapshots.query = old.query AND snapshots.seq = old.seq"""
+
+ADD_EXEMPTIONS = """
+INSERT INTO exemptions SELECT number, query FROM unnest(%s::bigint[], %s::bigint[]) AS new (number, query)
+JOIN deletions USING (number) ON CONFLICT DO NOTHING"""
+
 
 class PendingWrites:
     """The uncommitted writes to one query.
 
-    `key` is the id of a query that is new. `base` is the base that the appended entries rely on, and `assumed_new` are
-    the idempotency keys that they assume to be unused: both are checked when the first entry is written. A snapshot
-    that is None is deleted.
+    `key` is the id of a query that is new. `revision` is the one that the appended entries rely on, and `assumed_new`
+    are the idempotency keys that they assume to be unused: both are checked when the first entry is written. Items are
+    (id, group, entry that erased them). A snapshot that is None is deleted.
     """
 
     def __init__(self, number: int, key: bytes | None = None) -> None:
         self.number, self.key = number, key
-        self.base: int | None = None
+        self.revision: int | None = None
         self.entries: list[LogEntry] = []
         self.bits: dict[int, bytes] = {}
         self.items: dict[int, tuple[bytes | None, bytes | None, int | None]] = {}
@@ -50,7 +102,7 @@ class PendingWrites:
             self.groups[row] = group
 
     def set_item(self, row: int, id: bytes | None, group: bytes | None, erased: int | None = None) -> None:
-        """Set the id and the group of a row, and the entry that erased it."""
+        """Set the id and the group of a row."""
         self.items[row] = id, group, erased
         self.groups.pop(row, None)
 
@@ -70,19 +122,19 @@ class PendingWrites:
         bits = self.bits.get(entry.seq)
         return entry if bits is None else entry._replace(bits=bits)
 
-    def current_items(self, stored: Sequence[Row]) -> list[Row]:
-        """Return the stored items, row, id and group, with the pending changes."""
-        rows = {row: (row, id, group) for row, id, group in stored}
-        rows.update({row: (row, rows[row][1], group) for row, group in self.groups.items()})
-        rows.update({row: (row, id, group) for row, (id, group, _) in self.items.items()})
-        return [rows[row] for row in sorted(rows)]
+    def current_items(self, stored: Iterable[Row]) -> list[Row]:
+        """Return the stored rows of items, (row, id, group), with the pending changes."""
+        rows = {row: (id, group) for row, id, group in stored}
+        rows.update({row: (rows[row][0], group) for row, group in self.groups.items()})
+        rows.update({row: (id, group) for row, (id, group, _) in self.items.items()})
+        return [(row, *rows[row]) for row in sorted(rows)]
 
     # --- rows to write, each with the query's number first -----------------------------------------------------------
 
     def claim(self) -> Iterator[Row]:
-        """Iterate over the first entry, with the base that it relies on (-1 for any)."""
+        """Iterate over the first entry, with the revision that it relies on (-1 for any)."""
         for entry in self.entries[:1]:
-            yield (self.number, *entry, -1 if self.base is None else self.base)
+            yield (self.number, *entry, -1 if self.revision is None else self.revision)
 
     def rest(self) -> Iterable[Row]:
         """Iterate over the entries after the first."""

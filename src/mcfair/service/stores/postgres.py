@@ -25,12 +25,21 @@ from typing import Any, TypeVar
 
 from ...errors import StoreError
 from .errors import UNFINISHED, StoreConflictError, StoreUnavailableError, StoreUncertainError
-from .pending import PendingWrites, Row
+from .pending import (
+    ADD_ENTRIES,
+    ADD_EXEMPTIONS,
+    ADD_QUERIES,
+    ADD_SNAPSHOTS,
+    CLAIM,
+    DELETE_SNAPSHOTS,
+    TABLES,
+    PendingWrites,
+    Row,
+)
 from .postgres_connection import Connection, connect, described, translated
-from .postgres_rows import PostgresRows, decoded
+from .postgres_pages import BLOCK, PostgresPages
 from .postgres_schema import ADMINISTRATION, LEADERSHIP, prepare
 from .store import LogEntry
-from .tables import Table
 
 __all__ = ["PostgresStore"]
 
@@ -39,66 +48,8 @@ T = TypeVar("T")
 MEASURE_SECONDS = 60.0
 """Interval at which the size of the database is measured."""
 
-BLOCK = 100
-"""Query numbers that are taken from the sequence at a time; its increment."""
 
-TEXTS = {"keys": ("name",), "items": ("id", "grp"), "deletions": ("item",)}
-"""Columns with texts that are stored as bytes."""
-
-ADD_QUERIES = """
-INSERT INTO queries (key, number) SELECT * FROM unnest(%s::bytea[], %s::bigint[]) AS new (key, number) ORDER BY key
-ON CONFLICT (key) DO NOTHING RETURNING number"""
-
-CLAIM = """
-WITH used AS (
-    SELECT query FROM unnest(%s::bigint[], %s::bytea[]) AS assumed (number, name)
-    JOIN requests ON query = assumed.number AND key = assumed.name)
-INSERT INTO log
-SELECT c.query, c.seq, c.time, c.kind, c.version, c.candidates, c.body, c.bits
-FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::smallint[], %s::bigint[], %s::bigint[], %s::bytea[],
-            %s::bytea[], %s::bigint[]) AS c (query, seq, time, kind, version, candidates, body, bits, base)
-JOIN queries q ON q.number = c.query AND (c.base = -1 OR q.base = c.base)
-WHERE (SELECT number FROM generation) = %s AND c.query NOT IN (SELECT query FROM used)
-AND (c.seq = q.base + 1 OR EXISTS (SELECT 1 FROM log p WHERE p.query = c.query AND p.seq = c.seq - 1))
-ORDER BY c.query FOR KEY SHARE OF q
-ON CONFLICT DO NOTHING RETURNING query"""
-"""The entry before the first new one must exist: a database that lost commits must not get a log with a gap."""
-
-ADD_ENTRIES = """
-INSERT INTO log SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::smallint[], %s::bigint[],
-                                     %s::bigint[], %s::bytea[], %s::bytea[])"""
-
-TABLES = {
-    "items": """INSERT INTO items SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[], %s::bytea[],
-                                                       %s::bigint[])
-                ON CONFLICT (query, row) DO UPDATE
-                SET id = EXCLUDED.id, grp = EXCLUDED.grp, erased = EXCLUDED.erased""",
-    "groups": """UPDATE items SET grp = new.grp FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[])
-                 AS new (query, row, grp) WHERE items.query = new.query AND items.row = new.row""",
-    "bits": """UPDATE log SET bits = new.bits FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[])
-               AS new (query, seq, bits) WHERE log.query = new.query AND log.seq = new.seq""",
-    "candidates": "INSERT INTO candidates SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bytea[])",
-    "requests": """INSERT INTO requests SELECT * FROM unnest(%s::bigint[], %s::bytea[], %s::bytea[], %s::bigint[],
-                                                             %s::bigint[])
-                   ON CONFLICT (query, key) DO UPDATE
-                   SET digest = EXCLUDED.digest, seq = EXCLUDED.seq, time = EXCLUDED.time""",
-}
-"""Statements that write the pending rows of each kind."""
-
-ADD_SNAPSHOTS = """
-INSERT INTO snapshots SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bytea[])
-ON CONFLICT (query, seq) DO UPDATE SET time = EXCLUDED.time, body = EXCLUDED.body"""
-
-DELETE_SNAPSHOTS = """
-DELETE FROM snapshots USING unnest(%s::bigint[], %s::bigint[]) AS old (query, seq)
-WHERE snapshots.query = old.query AND snapshots.seq = old.seq"""
-
-ADD_EXEMPTIONS = """
-INSERT INTO exemptions SELECT number, query FROM unnest(%s::bigint[], %s::bigint[]) AS new (number, query)
-JOIN deletions USING (number) ON CONFLICT DO NOTHING"""
-
-
-class PostgresStore(PostgresRows):
+class PostgresStore(PostgresPages):
     """A `Store` in PostgreSQL 15 or newer, at a URL `postgresql://…`; with `reading` for reports, read-only.
 
     A connection that fails is opened again by the next transaction.
@@ -131,58 +82,6 @@ class PostgresStore(PostgresRows):
 
     def __str__(self) -> str:
         return self.name
-
-    # --- moving to another store -------------------------------------------------------------------------------------
-
-    def read_page(self, table: Table, after: Sequence[Any] | None) -> list[tuple[Any, ...]]:
-        """See `MovableStore`."""
-        texts = [name in TEXTS.get(table.name, ()) for name in table.columns]
-        rows = self.rows(table.select_page(after, "%s"), *(after or ()))
-        return [
-            tuple(decoded(value) if text else value for value, text in zip(row, texts, strict=True)) for row in rows
-        ]
-
-    def add_page(self, table: Table, rows: list[tuple[Any, ...]]) -> None:
-        """See `MovableStore`."""
-        texts = TEXTS.get(table.name, ())
-        encoded = [
-            [value.encode() if name in texts and value is not None else value
-             for name, value in zip(table.columns, row, strict=True)]
-            for row in rows
-        ]  # fmt: skip
-        self.attempt(self.open_transaction)
-        self.attempt(lambda: self.connection.cursor().executemany(table.insert("%s").encode(), encoded))
-
-    def last_key(self, table: Table) -> tuple[Any, ...] | None:
-        """See `MovableStore`."""
-        rows = self.rows(table.select_last())
-        return rows[0] if rows else None
-
-    def read_meta(self, name: str) -> bytes | None:
-        """See `MovableStore`."""
-        return self.one("SELECT value FROM meta WHERE name = %s", name)  # type: ignore[no-any-return]
-
-    def write_meta(self, name: str, value: bytes | None) -> None:
-        """See `MovableStore`."""
-        self.write("DELETE FROM meta WHERE name = %s", name)
-        if value is not None:
-            self.write("INSERT INTO meta VALUES (%s, %s)", name, value)
-
-    def read_counters(self) -> dict[str, int]:
-        """See `MovableStore`."""
-        queries, deletions = (self.one(f"SELECT last_value FROM {name}_numbers") for name in ("query", "deletion"))
-        return {"queries": queries + BLOCK, "deletions": deletions}
-
-    def write_counters(self, counters: dict[str, int]) -> None:
-        """See `MovableStore`."""
-        self.write("SELECT setval('query_numbers', %s, false)", counters["queries"] + 1)
-        self.write("SELECT setval('deletion_numbers', %s, false)", counters["deletions"] + 1)
-
-    def claim_alone(self) -> None:
-        """See `MovableStore`. Every instance needs a share of the second lock to write."""
-        if not self.leads():
-            raise StoreError(f"{self.name} is in use by a server: stop it first")
-        self.rows("SELECT pg_advisory_lock(%s)", ADMINISTRATION)
 
     # --- connection --------------------------------------------------------------------------------------------------
 
@@ -224,6 +123,11 @@ class PostgresStore(PostgresRows):
         self.changes += 1
         cursor = self.attempt(lambda: self.execute(sql, *values))
         return cursor.fetchall() if cursor.description is not None else []
+
+    def write_many(self, sql: str, rows: list[list[Any]]) -> None:
+        """Execute a statement for each of some rows in the write transaction."""
+        self.attempt(self.open_transaction)
+        self.attempt(lambda: self.connection.cursor().executemany(sql.encode(), rows))
 
     def close(self) -> None:
         """See `Store`."""
@@ -308,8 +212,8 @@ class PostgresStore(PostgresRows):
 
     @contextlib.contextmanager
     def read_transaction(self) -> Iterator[None]:
-        """See `Store`."""
-        if self.opened or self.in_read_transaction:
+        """See `Store`. An operation before its first lock or write reads without: the log confirms what it has read."""
+        if self.active or self.in_read_transaction:
             yield
             return
         self.attempt(lambda: self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ"))
@@ -433,11 +337,11 @@ class PostgresStore(PostgresRows):
         self.changes += 1
         return number
 
-    def append(self, number: int, entry: LogEntry, base: int | None = None) -> None:
+    def append(self, number: int, entry: LogEntry, revision: int | None = None) -> None:
         """See `Store`."""
         pending = self.pending_of(number)
         if not pending.entries:
-            pending.base = base
+            pending.revision = revision
         pending.entries.append(entry)
         self.changes += 1
 

@@ -13,7 +13,7 @@ from typing import Any
 from .errors import StoreCorruptError
 from .pending import PendingWrites
 from .postgres_schema import ADMINISTRATION, QUERY_TABLES
-from .store import LogEntry, StoredCounts, StoredDeletion, StoredKey
+from .store import LogEntry, StoredCounts, StoredDeletion, StoredKey, StoredQuery
 
 __all__ = ["PostgresRows"]
 
@@ -23,6 +23,18 @@ of a query."""
 
 NO_LIMIT = 2**62
 ENTRY = "seq, time, kind, version, candidates, body, bits"
+
+LOAD = f"""
+SELECT q.key, q.base, q.revision, s.body, i.*, l.* FROM queries q
+LEFT JOIN LATERAL (SELECT seq, body FROM snapshots WHERE query = q.number AND seq <= %s ORDER BY seq DESC LIMIT 1) s
+ON true
+CROSS JOIN LATERAL (
+    SELECT {", ".join(f"array_agg({name} ORDER BY row)" for name in ("row", "id", "grp"))} FROM items
+    WHERE query = q.number) i
+CROSS JOIN LATERAL (
+    SELECT {", ".join(f"array_agg({name} ORDER BY seq)" for name in ENTRY.split(", "))} FROM log
+    WHERE query = q.number AND seq > coalesce(s.seq, 0) AND seq <= %s) l
+WHERE q.number = %s"""
 
 
 class PostgresRows:
@@ -72,15 +84,16 @@ class PostgresRows:
             return pending.key
         return self.one("SELECT key FROM queries WHERE number = %s", number)  # type: ignore[no-any-return]
 
-    def head(self, number: int) -> tuple[int, int] | None:
+    def head(self, number: int) -> tuple[int, int, int] | None:
         """See `Store`."""
-        sql = """SELECT base, greatest(base, coalesce((SELECT max(seq) FROM log WHERE query = number), 0))
+        sql = """SELECT base, revision, greatest(base, coalesce((SELECT max(seq) FROM log WHERE query = number), 0))
                  FROM queries WHERE number = %s"""
         rows = self.rows(sql, number)
         pending = self.pending.get(number)
-        if pending is not None and pending.entries:
-            return (rows[0][0] if rows else 0), pending.entries[-1].seq
-        return rows[0] if rows else None
+        if pending is None or not (pending.entries or pending.key):
+            return rows[0] if rows else None
+        base, revision, last = rows[0] if rows else (0, 0, 0)
+        return base, revision, pending.entries[-1].seq if pending.entries else last
 
     def numbers(self, after: int, limit: int) -> list[int]:
         """See `Store`."""
@@ -95,26 +108,26 @@ class PostgresRows:
             del self.pending[number], self.numbers_by_key[pending.key]
             return
         self.write("DELETE FROM queries WHERE number = %s", number)
-        self.write("INSERT INTO orphans VALUES (%s, %s) ON CONFLICT DO NOTHING", number - 1, number)
+        self.write("INSERT INTO orphans VALUES (%s) ON CONFLICT DO NOTHING", number)
+        self.announce()
 
     def reset(self) -> None:
-        """See `Store`. Truncating takes constant time, so nothing is left to purge."""
+        """See `Store`. Emptying the tables takes the same time whatever they hold, and nothing is left to purge."""
         self.write("SELECT pg_advisory_xact_lock(%s)", ADMINISTRATION)
-        self.write(f"TRUNCATE queries, orphans, {', '.join(QUERY_TABLES)}")
+        self.write(f"TRUNCATE queries, orphans, requests, {', '.join(QUERY_TABLES)}")
+        self.announce()
 
     def purge(self, limit: int) -> int:
-        """See `Store`."""
-        found = self.rows("SELECT low, high FROM orphans LIMIT 1")
-        if not found:
+        """See `Store`. Long rows count more: deleting one touches every page of it."""
+        number = self.one("SELECT query FROM orphans ORDER BY query LIMIT 1")
+        if number is None:
             return 0
-        low, high = found[0]
-        for table in QUERY_TABLES:
-            first = f"SELECT ctid FROM {table} WHERE query > %s AND query <= %s LIMIT %s"
-            if rows := self.write(
-                f"DELETE FROM {table} WHERE ctid = ANY(ARRAY({first})) RETURNING 1", low, high, limit
-            ):
-                return len(rows)
-        return len(self.write("DELETE FROM orphans WHERE low = %s RETURNING 1", low))
+        for table, size in QUERY_TABLES.items():
+            first = f"SELECT ctid FROM {table} WHERE query = %s LIMIT %s"
+            sql = f"DELETE FROM {table} WHERE ctid = ANY(ARRAY({first})) RETURNING 1"
+            if deleted := self.write(sql, number, max(1, limit // size)):
+                return len(deleted)
+        return len(self.write("DELETE FROM orphans WHERE query = %s RETURNING 1", number))
 
     def items(self, number: int) -> list[tuple[int, str | None, str | None]]:
         """See `Store`."""
@@ -124,25 +137,24 @@ class PostgresRows:
             stored = pending.current_items(stored)
         return [(row, decoded(id), decoded(group)) for row, id, group in stored]
 
+    def free_rows(self, number: int, until: int) -> list[int]:
+        """See `Store`."""
+        sql = "DELETE FROM items WHERE query = %s AND erased <= %s RETURNING row"
+        return [row[0] for row in self.write(sql, number, until)]
+
     def rows_of_item(self, item: str, after: int, limit: int, deletion: int = 0) -> list[tuple[int, int]]:
         """See `Store`."""
         self.flush()
-        sql = """SELECT query, row FROM items WHERE id = %s AND query > %s
-                     AND EXISTS (SELECT 1 FROM queries WHERE number = items.query) AND NOT EXISTS (
-                         SELECT 1 FROM exemptions WHERE deletion = %s AND exemptions.query = items.query)
+        sql = """SELECT query, row FROM items JOIN queries ON number = query
+                 WHERE id = %s AND query > %s AND NOT EXISTS (
+                     SELECT 1 FROM exemptions WHERE deletion = %s AND exemptions.query = items.query)
                  ORDER BY query LIMIT %s"""
         return self.rows(sql, item.encode(), after, deletion, limit)
 
     def count_item(self, item: str) -> int:
         """See `Store`."""
         self.flush()
-        sql = "SELECT count(*) FROM items WHERE id = %s AND EXISTS (SELECT 1 FROM queries WHERE number = items.query)"
-        return int(self.one(sql, item.encode()))
-
-    def free_rows(self, number: int, until: int) -> list[int]:
-        """See `Store`."""
-        sql = "DELETE FROM items WHERE query = %s AND erased <= %s RETURNING row"
-        return [row[0] for row in self.write(sql, number, until)]
+        return int(self.one("SELECT count(*) FROM items JOIN queries ON number = query WHERE id = %s", item.encode()))
 
     # --- deletions ---------------------------------------------------------------------------------------------------
 
@@ -246,18 +258,39 @@ class PostgresRows:
         sql = "DELETE FROM candidates WHERE query = %s AND number <= %s RETURNING number"
         return [row[0] for row in self.write(sql, number, until)]
 
-    def snapshot(self, number: int, until: int | None = None) -> bytes | None:
+    def load(self, number: int, until: int | None = None) -> StoredQuery | None:
+        """See `Store`. One statement sees one state, and takes one round trip; but it does not see what is pending."""
+        if number in self.pending:
+            key, head = self.key_of(number), self.head(number)
+            if key is None or head is None:
+                return None
+            seq, body = self.snapshot(number, until) or (0, None)
+            return StoredQuery(key, *head[:2], self.items(number), body, self.log(number, seq, until))
+        self.prefetched.pop(number, None)  # its entries must be read after it was loaded
+        last = NO_LIMIT if until is None else until
+        rows = self.rows(LOAD, last, last, number)
+        if not rows:
+            return None
+        key, base, revision, body, *columns = rows[0]
+        items, entries = (zip(*(each or () for each in part), strict=True) for part in (columns[:3], columns[3:]))
+        return StoredQuery(
+            key, base, revision, [(row, decoded(id), decoded(group)) for row, id, group in items], body,
+            map(LogEntry._make, entries),
+        )  # fmt: skip
+
+    def snapshot(self, number: int, until: int | None = None) -> tuple[int, bytes] | None:
         """See `Store`."""
         last, deleted = NO_LIMIT if until is None else until, [0]
         pending = self.pending.get(number)
         if pending is not None:
             own = [seq for seq, row in pending.snapshots.items() if row is not None and seq <= last]
             if own and (row := pending.snapshots[max(own)]) is not None:
-                return row[1]
+                return max(own), row[1]
             deleted, last = [0, *pending.snapshots], min(last, pending.first - 1)
-        sql = """SELECT body FROM snapshots WHERE query = %s AND seq <= %s AND seq <> ALL(%s::bigint[])
+        sql = """SELECT seq, body FROM snapshots WHERE query = %s AND seq <= %s AND seq <> ALL(%s::bigint[])
                  ORDER BY seq DESC LIMIT 1"""
-        return self.one(sql, number, last, deleted)  # type: ignore[no-any-return]
+        rows = self.rows(sql, number, last, deleted)
+        return rows[0] if rows else None
 
     def snapshots(self, number: int, after: int = -1, until: int | None = None) -> Iterator[tuple[int, bytes]]:
         """See `Store`."""
@@ -274,7 +307,7 @@ class PostgresRows:
 
     def compact(self, number: int, seq: int, before: int, limit: int) -> int:
         """See `Store`. Call `lock` first: appending reads the base under a lock that this update alone ignores."""
-        self.write("UPDATE queries SET base = %s WHERE number = %s", seq, number)
+        self.write("UPDATE queries SET base = %s, revision = revision + 1 WHERE number = %s", seq, number)
         self.write("DELETE FROM snapshots WHERE query = %s AND seq < %s", number, seq)
         oldest = "SELECT seq, time FROM log WHERE query = %s AND seq <= %s ORDER BY seq LIMIT %s"
         last = self.one(f"SELECT max(seq) FROM ({oldest}) AS oldest WHERE time <= %s", number, seq, limit, before) or 0
@@ -334,25 +367,26 @@ class PostgresRows:
         )
         return self.one("SELECT min(time) FROM requests")  # type: ignore[no-any-return]
 
-    # --- everything --------------------------------------------------------------------------------------------------
-
     def usage(self) -> StoredCounts:
-        """See `Store`."""
+        """See `Store`. Rows of queries that do not exist are those of deleted ones."""
         self.flush()
-        live = "EXISTS (SELECT 1 FROM queries WHERE number = query)"
-        deleted = " + ".join(f"(SELECT count(*) FROM {table} WHERE NOT {live})" for table in QUERY_TABLES)
-        (counts,) = self.rows(
-            f"""SELECT (SELECT count(*) FROM queries), (SELECT count(*) FROM items WHERE id IS NOT NULL AND {live}),
-                       count(*) FILTER (WHERE kind = 0), count(*) FILTER (WHERE kind <> 0),
-                       (SELECT count(*) FROM snapshots WHERE {live}), {deleted},
-                       (SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
-                        WHERE relnamespace = 'mcfair'::regnamespace AND relkind = 'r')
-                FROM log WHERE {live}"""
-        )
-        counted = StoredCounts._make(counts)
-        return counted._replace(
-            deleting=counted.deleting + sum(self.count_item(each.item) for each in self.deletions())
-        )
+        counts = {}
+        for table in QUERY_TABLES:
+            live = "count(id)" if table == "items" else "count(*)"
+            kind = "kind = 0" if table == "log" else "false"
+            sql = f"""SELECT {live} FILTER (WHERE is_live), count(*) FILTER (WHERE NOT is_live),
+                             count(*) FILTER (WHERE is_live AND {kind})
+                      FROM (SELECT *, query IN (SELECT number FROM queries) AS is_live FROM {table}) AS counted"""
+            counts[table] = self.rows(sql)[0]
+        size = """SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
+                  WHERE relnamespace = 'mcfair'::regnamespace AND relkind = 'r'"""
+        entries, _, impressions = counts["log"]
+        under_deletion = sum(self.count_item(each.item) for each in self.deletions())
+        return StoredCounts(
+            queries=self.one("SELECT count(*) FROM queries"), items=counts["items"][0], impressions=impressions,
+            events=entries - impressions, snapshots=counts["snapshots"][0],
+            deleting=under_deletion + sum(each[1] for each in counts.values()), bytes=self.one(size),
+        )  # fmt: skip
 
 
 def decoded(text: bytes | None) -> str | None:

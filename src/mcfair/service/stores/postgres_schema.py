@@ -24,9 +24,9 @@ CREATE TABLE versions (number bigint PRIMARY KEY, body bytea NOT NULL);
 CREATE TABLE keys (id text PRIMARY KEY, digest bytea NOT NULL, name bytea NOT NULL, scopes text NOT NULL,
                    created bigint NOT NULL, revoked bigint);
 CREATE SEQUENCE query_numbers AS bigint INCREMENT BY 100 START WITH 1;
-CREATE TABLE queries (number bigint PRIMARY KEY, key bytea NOT NULL UNIQUE, base bigint NOT NULL DEFAULT 0)
-    WITH (fillfactor = 80);
-CREATE TABLE orphans (low bigint PRIMARY KEY, high bigint NOT NULL);
+CREATE TABLE queries (number bigint PRIMARY KEY, key bytea NOT NULL UNIQUE, base bigint NOT NULL DEFAULT 0,
+                      revision bigint NOT NULL DEFAULT 0) WITH (fillfactor = 80);
+CREATE TABLE orphans (query bigint PRIMARY KEY);
 CREATE TABLE items (query bigint NOT NULL, row bigint NOT NULL, id bytea, grp bytea, erased bigint,
                     PRIMARY KEY (query, row));
 CREATE INDEX items_by_erasure ON items (query, erased) WHERE erased IS NOT NULL;
@@ -52,8 +52,8 @@ already. Query numbers are handed out in blocks of the sequence's increment."""
 MIGRATIONS: dict[int, str] = {}
 """SQL that migrates each schema version to the next."""
 
-QUERY_TABLES = ("log", "candidates", "snapshots", "items", "requests")
-"""Tables with rows of queries, in the order in which they are purged."""
+QUERY_TABLES = {"log": 1, "candidates": 16, "snapshots": 16, "items": 1}
+"""Tables with rows of queries, in the order in which they are purged, and how large their rows are."""
 
 
 def prepare(db: Any, name: str, *, reading: bool) -> bytes:

@@ -92,8 +92,9 @@ def exists(where: str | Path) -> bool:
 
 def describe(where: str | Path) -> str:
     """Return the name of a store for messages: its URL without a password."""
+    scheme, _, rest = str(where).partition("://")
     if not is_shared(where):
-        return str(where)
+        return f"{scheme}://…" if rest and scheme != "sqlite" else str(where)
     postgres()
     from .postgres_connection import described
 

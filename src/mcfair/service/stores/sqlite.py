@@ -33,8 +33,8 @@ from .files import (
     read_lock_note,
     refuse_network,
 )
-from .store import LogEntry, StoredCounts, StoredDeletion, StoredKey
-from .tables import Table
+from .store import LogEntry, StoredCounts, StoredDeletion, StoredKey, StoredQuery
+from .tables import StoredTable
 
 __all__ = ["SCHEMA_VERSION", "SQLiteStore", "open_reader", "open_store"]
 
@@ -92,7 +92,7 @@ INSERT_ITEMS = {
 
 CHECKPOINT_ROWS = 2_000  # rows written since the last checkpoint that make `maintain` checkpoint again
 CHECKPOINT_AT_LATEST = 8_000  # pages in the write-ahead log at which a commit checkpoints, even under load
-TRUNCATE_SECONDS = 60.0  # interval at which `maintain` empties the write-ahead log, which still has what was erased
+TRUNCATE_SECONDS = 60.0  # minimum interval at which `maintain` empties a write-ahead log that has what was erased
 BUSY_MILLISECONDS = 5_000
 PAGE = 2_048  # bytes; commits write whole pages, and each changes a few small rows in as many pages
 
@@ -125,7 +125,8 @@ class SQLiteStore:
 
     With `reading` the file is opened read-only while another process may write. A store in memory can start as a copy
     of the database `source`. A commit checkpoints once there are `checkpoint_pages` in the write-ahead log; `maintain`
-    empties it every `truncate_seconds`. A file that was created here and never committed to is removed at the end.
+    empties it after data was erased, at most every `truncate_seconds`. A file that was created here and never committed
+    to is removed at the end.
     """
 
     shared = False
@@ -136,7 +137,8 @@ class SQLiteStore:
     ) -> None:  # fmt: skip
         self.migrating = migrating
         self.checkpoint_pages = CHECKPOINT_AT_LATEST if checkpoint_pages is None else checkpoint_pages
-        self.truncate_seconds, self.truncated_at, self.truncated = truncate_seconds, time.monotonic(), 0
+        self.truncate_seconds, self.truncated_at = truncate_seconds, time.monotonic()
+        self.erased = True  # perhaps by a process that crashed before it emptied the log
         self.path, self.reading = None if path is None else locate(path), reading
         self.file_lock: StoreLock | None = None
         self.inode: Inode | None = None
@@ -299,16 +301,16 @@ class SQLiteStore:
 
     # --- moving to another store -------------------------------------------------------------------------------------
 
-    def read_page(self, table: Table, after: Sequence[Any] | None) -> list[tuple[Any, ...]]:
+    def read_page(self, table: StoredTable, after: Sequence[Any] | None) -> list[tuple[Any, ...]]:
         """See `MovableStore`."""
         return self.db.execute(table.select_page(after, "?"), tuple(after or ())).fetchall()
 
-    def add_page(self, table: Table, rows: list[tuple[Any, ...]]) -> None:
+    def add_page(self, table: StoredTable, rows: list[tuple[Any, ...]]) -> None:
         """See `MovableStore`."""
         for row in rows:
             self.db.execute(table.insert("?"), row)
 
-    def last_key(self, table: Table) -> tuple[Any, ...] | None:
+    def last_key(self, table: StoredTable) -> tuple[Any, ...] | None:
         """See `MovableStore`."""
         return self.db.execute(table.select_last()).fetchone()  # type: ignore[no-any-return]
 
@@ -400,14 +402,15 @@ class SQLiteStore:
         return self.db.total_changes
 
     def maintain(self) -> None:
-        """Checkpoint the write-ahead log into the database if it has grown, and empty it from time to time.
+        """Checkpoint the write-ahead log into the database if it has grown; empty it after data was erased.
 
-        A log that is only checkpointed keeps its content, erased data included, until it is overwritten.
+        A log that is only checkpointed keeps its content until it is overwritten. Commits to an empty log are slower,
+        because the file grows, so it is emptied only if it has to be.
         """
         if self.path is None:
             return
         self.size = sum(each.stat().st_size for suffix in ("", "-wal") if (each := beside(self.path, suffix)).exists())
-        if self.changes > self.truncated and time.monotonic() - self.truncated_at >= self.truncate_seconds:
+        if self.erased and time.monotonic() - self.truncated_at >= self.truncate_seconds:
             self.truncate_log()
         elif self.changes - self.checkpointed > CHECKPOINT_ROWS:
             self.db.execute("PRAGMA wal_checkpoint(PASSIVE)")
@@ -422,7 +425,7 @@ class SQLiteStore:
             self.db.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
         self.checkpointed = self.changes
         if not busy:
-            self.truncated, self.truncated_at = self.changes, time.monotonic()
+            self.erased, self.truncated_at = False, time.monotonic()
 
     def close(self) -> None:
         """See `Store`."""
@@ -511,10 +514,10 @@ class SQLiteStore:
         sql = f"SELECT key FROM queries WHERE number = ? AND number > {NEWEST_DELETED}"
         return self.one(sql, number)  # type: ignore[return-value]
 
-    def head(self, number: int) -> tuple[int, int] | None:
+    def head(self, number: int) -> tuple[int, int, int] | None:
         """See `Store`."""
-        sql = f"""SELECT base, max(base, ifnull((SELECT max(seq) FROM log WHERE query = ?1), 0))
-                  FROM queries WHERE number = ?1 AND number > {NEWEST_DELETED}"""
+        last = "ifnull((SELECT max(seq) FROM log WHERE query = ?1), 0)"
+        sql = f"SELECT base, 0, max(base, {last}) FROM queries WHERE number = ?1 AND number > {NEWEST_DELETED}"
         return self.db.execute(sql, (number,)).fetchone()  # type: ignore[no-any-return]
 
     def add_query(self, key: bytes) -> int:
@@ -541,6 +544,7 @@ class SQLiteStore:
         found = self.db.execute("SELECT low, high FROM orphans LIMIT 1").fetchone()
         if found is None:
             return 0
+        self.erased = True
         for table, (columns, size) in QUERY_TABLES.items():
             number = columns.split(",")[0]
             first = f"SELECT {columns} FROM {table} WHERE {number} > ? AND {number} <= ? ORDER BY {columns} LIMIT ?"
@@ -601,11 +605,13 @@ class SQLiteStore:
 
     def finish_deletion(self, deletion: int) -> None:
         """See `Store`."""
+        self.erased = True
         self.db.execute("DELETE FROM deletions WHERE number = ?", (deletion,))
         self.db.execute("DELETE FROM exemptions WHERE deletion = ?", (deletion,))
 
     def erase_item(self, number: int, row: int, seq: int) -> None:
         """See `Store`."""
+        self.erased = True
         sql = "UPDATE items SET id = NULL, grp = NULL, erased = ? WHERE query = ? AND row = ?"
         self.db.execute(sql, (seq, number, row))
 
@@ -616,7 +622,7 @@ class SQLiteStore:
 
     # --- log, candidates, snapshots ----------------------------------------------------------------------------------
 
-    def append(self, number: int, entry: LogEntry, base: int | None = None) -> None:
+    def append(self, number: int, entry: LogEntry, revision: int | None = None) -> None:
         """See `Store`."""
         self.db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (number, *entry))
 
@@ -676,10 +682,19 @@ class SQLiteStore:
         """See `Store`."""
         self.db.execute("DELETE FROM snapshots WHERE query = ? AND seq = ?", (number, seq))
 
-    def snapshot(self, number: int, until: int | None = None) -> bytes | None:
+    def load(self, number: int, until: int | None = None) -> StoredQuery | None:
         """See `Store`."""
-        sql = "SELECT body FROM snapshots WHERE query = ? AND seq <= ? ORDER BY seq DESC LIMIT 1"
-        return self.one(sql, number, 2**62 if until is None else until)  # type: ignore[return-value]
+        key = self.key_of(number)
+        if key is None:
+            return None
+        seq, body = self.snapshot(number, until) or (0, None)
+        return StoredQuery(key, self.base(number), 0, self.items(number), body, self.log(number, seq, until))
+
+    def snapshot(self, number: int, until: int | None = None) -> tuple[int, bytes] | None:
+        """See `Store`."""
+        sql = "SELECT seq, body FROM snapshots WHERE query = ? AND seq <= ? ORDER BY seq DESC LIMIT 1"
+        last = 2**62 if until is None else until
+        return self.db.execute(sql, (number, last)).fetchone()  # type: ignore[no-any-return]
 
     def snapshots(self, number: int, after: int = -1, until: int | None = None) -> Iterator[tuple[int, bytes]]:
         """See `Store`."""

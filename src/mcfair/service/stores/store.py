@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -16,6 +16,7 @@ __all__ = [
     "StoredCounts",
     "StoredDeletion",
     "StoredKey",
+    "StoredQuery",
 ]
 
 KIND_IMPRESSION, KIND_FEEDBACK, KIND_DELETION = range(3)
@@ -70,6 +71,17 @@ class StoredCounts(NamedTuple):
     snapshots: int
     deleting: int
     bytes: int
+
+
+class StoredQuery(NamedTuple):
+    """Everything of which the ledger of a query is made: the latest snapshot and the log entries after it."""
+
+    key: bytes
+    base: int
+    revision: int
+    items: list[tuple[int, str | None, str | None]]
+    snapshot: bytes | None
+    entries: Iterable[LogEntry]
 
 
 class Store(Protocol):
@@ -170,8 +182,11 @@ class Store(Protocol):
     def key_of(self, number: int) -> bytes | None:
         """Return the id of a query number."""
 
-    def head(self, number: int) -> tuple[int, int] | None:
-        """Return the base of a query and the last sequence number of its log; None if there is no such query."""
+    def head(self, number: int) -> tuple[int, int, int] | None:
+        """Return the base of a query, its revision and the last sequence number of its log; None if it does not exist.
+
+        The revision of a query in a shared store changes with every compaction.
+        """
 
     def add_query(self, key: bytes) -> int:
         """Add a query; return its number, which is never reused."""
@@ -241,11 +256,14 @@ class Store(Protocol):
 
     # The log of a query, its candidate sets and its snapshots.
 
-    def append(self, number: int, entry: LogEntry, base: int | None = None) -> None:
+    def load(self, number: int, until: int | None = None) -> StoredQuery | None:
+        """Return what the ledger of a query is made of, up to a log entry; None if there is no such query."""
+
+    def append(self, number: int, entry: LogEntry, revision: int | None = None) -> None:
         """Append an entry to the log of a query.
 
-        In a shared store, the query loses if its base is not the given one: the candidate sets that the entry refers to
-        may have been deleted.
+        In a shared store, the query loses if its revision is not the given one: the candidate sets that the entry
+        refers to may have been deleted.
         """
 
     def set_bits(self, number: int, seq: int, bits: bytes) -> None:
@@ -278,8 +296,8 @@ class Store(Protocol):
     def delete_snapshot(self, number: int, seq: int) -> None:
         """Delete a snapshot if it exists."""
 
-    def snapshot(self, number: int, until: int | None = None) -> bytes | None:
-        """Return the latest snapshot with `seq <= until`."""
+    def snapshot(self, number: int, until: int | None = None) -> tuple[int, bytes] | None:
+        """Return the latest snapshot with `seq <= until`, with its sequence number."""
 
     def snapshots(self, number: int, after: int = -1, until: int | None = None) -> Iterator[tuple[int, bytes]]:
         """Iterate over the snapshots with `after < seq <= until`, with their sequence numbers, in order."""

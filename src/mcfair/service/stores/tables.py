@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["TABLES", "Table", "first_marks"]
+__all__ = ["TABLES", "StoredTable", "first_marks"]
 
 
-class Table(NamedTuple):
+class StoredTable(NamedTuple):
     """A table: its columns, how many of them are its primary key, and how many rows are read at a time."""
 
     name: str
@@ -40,15 +40,15 @@ def first_marks(number: int, mark: str) -> str:
 
 
 TABLES = (
-    Table("versions", ("number", "body"), 1, 500),
-    Table("keys", ("id", "digest", "name", "scopes", "created", "revoked"), 1, 500),
-    Table("queries", ("number", "key", "base"), 1, 2_000),
-    Table("items", ("query", "row", "id", "grp", "erased"), 2, 2_000),
-    Table("deletions", ("number", "item", "cursor"), 1, 500),
-    Table("exemptions", ("deletion", "query"), 2, 2_000),
-    Table("log", ("query", "seq", "time", "kind", "version", "candidates", "body", "bits"), 2, 1_000),
-    Table("candidates", ("query", "number", "n", "body"), 2, 100),
-    Table("snapshots", ("query", "seq", "time", "body"), 2, 50),
-    Table("requests", ("query", "key", "digest", "seq", "time"), 2, 2_000),
+    StoredTable("versions", ("number", "body"), 1, 500),
+    StoredTable("keys", ("id", "digest", "name", "scopes", "created", "revoked"), 1, 500),
+    StoredTable("queries", ("number", "key", "base"), 1, 2_000),
+    StoredTable("items", ("query", "row", "id", "grp", "erased"), 2, 2_000),
+    StoredTable("deletions", ("number", "item", "cursor"), 1, 500),
+    StoredTable("exemptions", ("deletion", "query"), 2, 2_000),
+    StoredTable("log", ("query", "seq", "time", "kind", "version", "candidates", "body", "bits"), 2, 1_000),
+    StoredTable("candidates", ("query", "number", "n", "body"), 2, 100),
+    StoredTable("snapshots", ("query", "seq", "time", "body"), 2, 50),
+    StoredTable("requests", ("query", "key", "digest", "seq", "time"), 2, 2_000),
 )
 """Every table with data, deleted queries that are still to be purged aside. Pages are short where rows may be long."""

@@ -48,7 +48,6 @@ def create_app(
     *,
     admin_token: str | None = None,
     max_in_flight: int = 128,
-    max_probes: int = 32,
     io_timeout: float = 30.0,
     access_log: bool = False,
 ) -> RankingApp:
@@ -66,9 +65,7 @@ def create_app(
     admin_token
         A secret that is accepted like an API key of scope "admin".
     max_in_flight
-        Maximum number of concurrent requests; further ones are refused with 503.
-    max_probes
-        The same for `/livez`, `/readyz`, `/metrics`, `/openapi.json` and `/docs`.
+        Maximum number of concurrent requests; further ones are refused with 503, except probes.
     io_timeout
         Seconds within which a request body must arrive, and within which a client must read each part of an export.
     access_log
@@ -91,7 +88,7 @@ def create_app(
     ...     app = create_app(ranker)
     """
     ranker = store if isinstance(store, Ranker) else Ranker(store)
-    lifecycle = Lifecycle(max_in_flight, max_probes)
+    lifecycle = Lifecycle(max_in_flight)
     authorizer = Authorizer(ranker, admin_token)
     app = RankingApp(ranker, lifecycle, authorizer, io_timeout=io_timeout, access_log=access_log)
     app.owns_ranker = ranker is not store
@@ -155,7 +152,7 @@ class RankingApp:
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Process a request: its head, admission, its body, its response. Count and log it at the end."""
         begun, status = perf_counter(), 0
-        request, allowance = Request(scope), None
+        request, admitted = Request(scope), False
         response: Response | StreamingResponse
         try:
             try:
@@ -165,7 +162,9 @@ class RankingApp:
                     response = OPTIONS[request.route]
                 else:
                     handler.check(request)
-                    allowance = self.lifecycle.admit(probe=handler.operation.probe)
+                    if not handler.operation.probe:
+                        self.lifecycle.admit()
+                        admitted = True
                     response = await handler.run(request, receive, self.io_timeout)
             except ClientDisconnectedError:
                 return
@@ -173,11 +172,14 @@ class RankingApp:
                 if isinstance(error, AdmissionError):
                     self.metrics.rejected.inc()
                 response = self.problems.respond(error, request.route)
+            if admitted and isinstance(response, Response):  # a slow reader does not keep the place
+                self.lifecycle.in_flight -= 1
+                admitted = False
             await self.send(request, response, receive, send)
             status = response.status
         finally:
-            if allowance is not None:
-                allowance.in_flight -= 1
+            if admitted:
+                self.lifecycle.in_flight -= 1
             self.count(request, status, perf_counter() - begun)
 
     async def send(
@@ -295,7 +297,10 @@ class Handler:
         if operation.rooted:
             arguments["root_path"] = request.root_path
         if self.decoder is not None:
-            arguments["body"] = wire.decode_body(self.decoder, await read_body(receive, io_timeout))
+            body = await read_body(receive, io_timeout)
+            if operation.scope is not None:  # the key may have been revoked while the body was on its way
+                self.authorizer.authorize(request, operation.scope)
+            arguments["body"] = wire.decode_body(self.decoder, body)
         result: Any = self.execute(**arguments)
         if hasattr(result, "__await__"):
             result = await result

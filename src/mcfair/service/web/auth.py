@@ -40,9 +40,13 @@ def is_loopback_name(host: bytes) -> bool:
     return is_loopback(re.sub(r":\d*$", "", host.decode("latin-1")))
 
 
+FORWARDED = re.compile(rb"forwarded|via|x-(forwarded|original|envoy)-.+|(.+-)?(real|client|connecting|remote)-ip")
+"""Names of the headers that proxies add."""
+
+
 def is_forwarded(request: Request) -> bool:
     """Return whether a proxy has added its headers to a request."""
-    return any(name == b"forwarded" or name.startswith(b"x-forwarded-") for name in request.headers)
+    return any(FORWARDED.fullmatch(name) for name in request.headers)
 
 
 class Authorizer:

@@ -12,7 +12,7 @@ import asyncio
 from typing import Any, NamedTuple
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 __all__ = ["DEFAULT_LIMITS", "BoundedConfig", "BoundedConnection", "ConnectionLimits", "ConnectionTable"]
 
@@ -21,7 +21,8 @@ class ConnectionLimits(NamedTuple):
     """Limits on connections; none of them needs a key to be reached, so none of them is large."""
 
     connections: int = 1_024
-    """Maximum number of connections. A further one replaces the one that has waited longest for a request head."""
+    """Maximum number of connections. A further one replaces the one that has sent no request, or has read nothing of
+    its response, for the longest time."""
 
     head_seconds: float = 30.0
     """Time for a request head, from the begin of the connection or the end of the last response."""
@@ -30,7 +31,7 @@ class ConnectionLimits(NamedTuple):
     """Time within which a client must read what it was sent."""
 
     head_bytes: int = 1 << 16
-    """Maximum size of a request head, and of the trailers of a chunked body; plus one read from the socket."""
+    """Maximum size of a request head, and of the trailers of a chunked body."""
 
     pipelined: int = 64
     """Maximum number of pipelined requests; the connection is closed after their responses if there are more."""
@@ -62,12 +63,19 @@ class ConnectionTable:
                 connection.transport.abort()
 
     def make_room(self) -> bool:
-        """Close the connection that has waited longest for a request head; return False if none waits."""
-        for connection in self.waiting:
-            del self.waiting[connection]
-            connection.transport.abort()
-            return True
-        return False
+        """Close the connection that has made no progress for the longest time; return False if there is none."""
+        oldest = [next(iter(table.items())) for table in (self.waiting, self.stalled) if table]
+        if not oldest:
+            return False
+        connection, _ = min(oldest, key=lambda entry: entry[1])
+        self.remove(connection)
+        connection.transport.abort()
+        return True
+
+    def remove(self, connection: BoundedConnection) -> None:
+        """Remove a connection that is closed."""
+        self.waiting.pop(connection, None)
+        self.stalled.pop(connection, None)
 
 
 class BoundedConfig(Config):
@@ -119,15 +127,19 @@ class BoundedConnection(HttpToolsProtocol):
         super().connection_made(self.responses)  # type: ignore[arg-type]
         self.table = self.config.table
         self.unparsed = 0  # bytes since the last event of the parser
+        self.running: RequestResponseCycle | None = None  # `cycle` is the newest request, which may have to wait
         if len(self.connections) > self.table.limits.connections and not self.table.make_room():
             transport.abort()
         else:
             self.table.waiting[self] = self.loop.time()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection from the table."""
-        self.table.waiting.pop(self, None)
-        self.table.stalled.pop(self, None)
+        """Remove the connection from the table, and end the request that is being processed."""
+        self.table.remove(self)
+        if self.running is not None and not self.running.response_complete:
+            # uvicorn notifies only the newest one; an earlier one would write its response to a closed socket
+            self.running.disconnected = True
+            self.running.message_event.set()
         super().connection_lost(exc)
 
     # --- receiving ---------------------------------------------------------------------------------------------------
@@ -143,10 +155,18 @@ class BoundedConnection(HttpToolsProtocol):
         """Begin a request. The deadline for its body is that of the application."""
         self.unparsed = 0
         self.table.waiting.pop(self, None)
+        # An exception refuses the request as malformed: see `send_400_response`.
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > self.table.limits.head_bytes:
+            raise OverflowError("the request head is too large")
         if len(self.pipeline) >= self.table.limits.pipelined:
-            raise OverflowError("too many pipelined requests")  # refused as malformed: see `send_400_response`
+            raise OverflowError("too many pipelined requests")
         super().on_headers_complete()
         self.headers = []  # trailers would be added to the headers of the request otherwise
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self.running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         """Receive a part of a body."""

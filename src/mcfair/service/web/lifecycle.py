@@ -1,7 +1,8 @@
 """Admission control and the phases of the service: serving, draining, stopped.
 
 Requests are admitted after their head has been authorized and before their body is read, so that strangers cannot use
-up the places, and under overload a refused request costs almost nothing.
+up the places, and under overload a refused request costs almost nothing. A place is held until the response is
+complete, not until the client has read it. Probes need no place, so nothing can keep them from responding.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Literal
 
 from .requests import HTTPError
 
-__all__ = ["AdmissionError", "Allowance", "Lifecycle"]
+__all__ = ["AdmissionError", "Lifecycle"]
 
 
 class AdmissionError(HTTPError):
@@ -20,44 +21,26 @@ class AdmissionError(HTTPError):
         super().__init__(503, f"{detail}; nothing was changed", retry_after="1")
 
 
-class Allowance:
-    """A maximum number of concurrent requests, and how many there are."""
-
-    __slots__ = ("in_flight", "limit")
-
-    def __init__(self, limit: int) -> None:
-        self.limit, self.in_flight = limit, 0
-
-
 class Lifecycle:
-    """The phase of the service and its requests in flight.
+    """The phase of the service and the number of its requests in flight.
 
     While draining, requests are processed, but every response closes its connection, so that clients reconnect
-    elsewhere. Once stopped, requests are refused. Probes are admitted in every phase.
+    elsewhere. Once stopped, requests are refused, but probes are not.
 
     Parameters
     ----------
     max_in_flight
         Maximum number of concurrent requests.
-    max_probes
-        Maximum number of concurrent probes. They have an allowance of their own, so that overload can be observed.
     """
 
-    def __init__(self, max_in_flight: int = 128, max_probes: int = 32) -> None:
-        self.requests, self.probes = Allowance(max_in_flight), Allowance(max_probes)
+    def __init__(self, max_in_flight: int = 128) -> None:
+        self.max_in_flight, self.in_flight = max_in_flight, 0
         self.phase: Literal["serving", "draining", "stopped"] = "serving"
 
-    @property
-    def in_flight(self) -> int:
-        """Number of admitted requests and probes."""
-        return self.requests.in_flight + self.probes.in_flight
-
-    def admit(self, *, probe: bool) -> Allowance:
-        """Admit a request, or raise AdmissionError; the caller decrements `in_flight` of the result at the end."""
-        allowance = self.probes if probe else self.requests
-        if self.phase == "stopped" and not probe:
+    def admit(self) -> None:
+        """Admit a request, or raise AdmissionError; the caller decrements `in_flight` at the end."""
+        if self.phase == "stopped":
             raise AdmissionError("the service is stopping")
-        if allowance.in_flight >= allowance.limit:
+        if self.in_flight >= self.max_in_flight:
             raise AdmissionError("too many requests are in flight")
-        allowance.in_flight += 1
-        return allowance
+        self.in_flight += 1

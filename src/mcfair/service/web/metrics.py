@@ -43,7 +43,9 @@ class Metrics:
         self.events = Counter(
             "mcfair_feedback_events", "Feedback events by result.", ["operation", "status"], registry=registry
         )
-        in_flight = Gauge("mcfair_http_requests_in_flight", "HTTP requests being processed.", registry=registry)
+        in_flight = Gauge(
+            "mcfair_http_requests_in_flight", "HTTP requests being processed, except probes.", registry=registry
+        )
         in_flight.set_function(lambda: lifecycle.in_flight)
         durations = Histogram(
             "mcfair_commit_duration_seconds",

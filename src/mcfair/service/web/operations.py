@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ...errors import SettingError, UnavailableError
 from .. import operations, wire
@@ -27,6 +27,8 @@ except ImportError:
     raise SettingError("the service needs prometheus-client: pip install 'mcfair[service]'") from None
 
 __all__ = ["OPERATIONS", "Operations"]
+
+T = TypeVar("T")
 
 FRESH_SECONDS = 10.0
 """How long the result of a scan over all queries is reused."""
@@ -46,8 +48,8 @@ class Operations:
 
     def __init__(self, ranker: Ranker, lifecycle: Lifecycle, metrics: Metrics) -> None:
         self.ranker, self.lifecycle, self.metrics = ranker, lifecycle, metrics
-        self.scan: asyncio.Task[wire.Fairness] | None = None
-        self.scanned_at = -math.inf
+        self.fairness = SharedResult(ranker.fairness, FRESH_SECONDS)
+        self.exposition = SharedResult(metrics.exposition)
         self.exporter = ThreadPoolExecutor(1, "mcfair-export")
         self.document = openapi(OPERATIONS, version("mcfair"))
         self.page = page(self.document).encode()
@@ -80,18 +82,6 @@ class Operations:
         return results
 
     # --- reading the store --------------------------------------------------------------------------------------------
-
-    async def fairness(self) -> wire.Fairness:
-        """Scan all queries, or return the result of a recent scan."""
-        # Concurrent requests share one scan; it is shielded, because one cancelled request must not cancel it.
-        if self.scan is None or (self.scan.done() and time.monotonic() - self.scanned_at > FRESH_SECONDS):
-            self.scan = asyncio.create_task(asyncio.to_thread(self.ranker.fairness))
-            self.scan.add_done_callback(self.scan_ended)
-        return await asyncio.shield(self.scan)
-
-    def scan_ended(self, scan: asyncio.Task[wire.Fairness]) -> None:
-        """Record when a scan ended; a failed scan is not reused."""
-        self.scanned_at = -math.inf if scan.cancelled() or scan.exception() else time.monotonic()
 
     async def export(self) -> StreamingResponse:
         """Start an export."""
@@ -133,8 +123,7 @@ class Operations:
     @probe("/metrics", scope="read", media_type="text/plain")
     async def metrics_text(self) -> Response:
         """Return metrics in the Prometheus text format."""
-        body = await asyncio.to_thread(self.metrics.exposition)
-        return Response(200, encode_headers(CONTENT_TYPE_LATEST), body)
+        return Response(200, encode_headers(CONTENT_TYPE_LATEST), await self.exposition())
 
     @probe("/openapi.json", scope=None, response=dict[str, Any], rooted=True)
     def openapi_document(self, root_path: str) -> dict[str, Any]:
@@ -150,6 +139,26 @@ class Operations:
 
 OPERATIONS = [*operations.OPERATIONS.values(), *PROBES.values()]
 """Every operation of the HTTP API, in the order of the documentation."""
+
+
+class SharedResult(Generic[T]):
+    """The result of a function that runs in a thread: concurrent requests, and those soon after, share one run."""
+
+    def __init__(self, function: Callable[[], T], fresh_seconds: float = 0.0) -> None:
+        self.function, self.fresh_seconds = function, fresh_seconds
+        self.run: asyncio.Task[T] | None = None
+        self.ended = -math.inf
+
+    async def __call__(self) -> T:
+        """Return the result of the present run, of a recent one that succeeded, or of a new one."""
+        if self.run is None or (self.run.done() and time.monotonic() - self.ended > self.fresh_seconds):
+            self.run = asyncio.create_task(asyncio.to_thread(self.function))
+            self.run.add_done_callback(self.end)
+        return await asyncio.shield(self.run)  # one cancelled request must not cancel it
+
+    def end(self, run: asyncio.Task[T]) -> None:
+        """Record when a run ended; a failed one is not reused."""
+        self.ended = -math.inf if run.cancelled() or run.exception() else time.monotonic()
 
 
 def next_chunk(lines: Iterator[bytes]) -> bytes:

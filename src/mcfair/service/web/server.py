@@ -12,8 +12,10 @@ import contextlib
 import errno
 import gc
 import socket
+import sys
 import time
 from collections.abc import Callable
+from ipaddress import ip_network
 from types import FrameType
 from typing import Any
 
@@ -31,12 +33,16 @@ except ImportError as missing:
 
 from .connections import DEFAULT_LIMITS, BoundedConfig, ConnectionLimits
 
-__all__ = ["RankingServer", "bind", "check_bind", "serve", "url_of"]
+__all__ = ["RankingServer", "bind", "check_bind", "check_proxies", "serve", "url_of"]
 
 BACKLOG = 2_048
 TICK_SECONDS = 0.1
 GRACE_SECONDS = 30
 """Timeout for requests in flight during shutdown."""
+
+SWITCH_SECONDS = 0.0005
+"""Interval after which a thread that computes hands Python's interpreter lock to one that waits for it. Under overload
+the event loop is busy with refusals, and the writer thread needs the lock again after every statement of the store."""
 
 
 def serve(
@@ -79,10 +85,16 @@ def serve(
     Raises
     ------
     SettingError
-        If the address cannot be bound, or can be reached by others while there are no API keys.
+        If the address cannot be bound, or can be reached by others while there are no API keys; or if a limit or the
+        address of a proxy is not allowed.
     """
-    listener = None
+    listener, switch_seconds = None, sys.getswitchinterval()
     try:
+        for name, limit in (("max_in_flight", max_in_flight), ("max_connections", max_connections)):
+            if limit < 1:
+                raise SettingError(f"{name} = {limit} is not allowed: expected at least 1")
+        if trusted_proxies is not None:
+            check_proxies(trusted_proxies)
         check_bind(host, ranker.has_keys)
         listener = bind(host, port)
         app = create_app(ranker, admin_token=admin_token, max_in_flight=max_in_flight, access_log=access_log)
@@ -97,8 +109,10 @@ def serve(
         # Imported objects live until the end: freeze them, so that no garbage collection scans them during requests.
         gc.collect()
         gc.freeze()
+        sys.setswitchinterval(SWITCH_SECONDS)
         server.run([listener])
     finally:
+        sys.setswitchinterval(switch_seconds)
         gc.unfreeze()
         if listener is not None:
             listener.close()
@@ -111,6 +125,17 @@ def check_bind(host: str, has_keys: bool) -> None:
         raise SettingError(
             f"host = {host!r} is not allowed without API keys: create one with 'mcfair keys add', or use 127.0.0.1"
         )
+
+
+def check_proxies(addresses: str) -> str:
+    """Refuse what is not the address of a proxy or a network, or *; names are not resolved."""
+    for each in addresses.split(","):
+        try:
+            ip_network("0.0.0.0" if each.strip() == "*" else each.strip())
+        except ValueError:
+            allowed = "expected addresses or networks, such as 10.0.0.1 or 10.0.0.0/8, separated by commas, or *"
+            raise SettingError(f"trusted_proxies = {addresses!r} is not allowed: {allowed}") from None
+    return addresses
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -29,6 +29,7 @@ __all__ = [
     "as_item",
     "check_cells",
     "check_items",
+    "check_label",
     "check_rank_request",
     "check_text",
     "convert",
@@ -140,6 +141,12 @@ def check_text(field: str, text: str, most: int) -> None:
         raise RequestError(f"{field} is not valid Unicode: it contains a lone surrogate", field) from None
     if size > most:
         raise RequestError(f"{field} has {size:,} bytes: expected at most {most:,}", field)
+
+
+def check_label(field: str, text: str) -> None:
+    """Check that a label can be printed in one line: no control characters, line separators or lone surrogates."""
+    if not text.isprintable():
+        raise RequestError(f"{field} = {text!r} is not allowed: expected printable characters", field)
 
 
 def convert(kind: type[T], value: Any) -> T:

@@ -186,5 +186,7 @@ class PolicyChange(Struct, kw_only=True, forbid_unknown_fields=True):
 class KeyRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """An API key to create."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=100, description="label, such as the program that will use it")]
+    name: Annotated[
+        str, Meta(min_length=1, max_length=100, description="printable label, such as the program that will use it")
+    ]
     scopes: Annotated[list[Scope], Meta(min_length=1, max_length=4, description="scopes of the key")]
