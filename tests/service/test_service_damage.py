@@ -1,6 +1,7 @@
 """Damaged data: the query that has it is refused, with one line in the log, and everything else goes on."""
 
 import json
+import os
 import sqlite3
 
 import msgspec
@@ -232,3 +233,59 @@ def test_export_and_fairness_leave_items_out_whose_deletion_is_under_way():
     assert having == [engine.ids.query("new").hex()] * 2
     assert [(group.group, group.items) for group in fairness(engine.store, START).groups] == [("kept", 41), ("gone", 1)]
     engine.store.close()
+
+
+# --- files that were changed in place --------------------------------------------------------------------------------
+
+
+def overwrite(path):
+    with path.open("r+b") as file:
+        file.write(bytes(100))
+
+
+IN_PLACE = {
+    "emptied": lambda path: os.truncate(path, 0),
+    "cut": lambda path: os.truncate(path, path.stat().st_size // 8192 * 4096),
+    "overwritten": overwrite,
+}
+
+
+@pytest.mark.parametrize("change", IN_PLACE)
+def test_a_store_that_is_changed_in_place_is_not_ready(tmp_path, caplog, change):
+    path = tmp_path / "store.db"
+    with Ranker(path, warm=False) as ranker:
+        for i in range(20):
+            ranker.rank(f"q{i}", ["a", "b"])
+    with Ranker(path, warm=False) as ranker:
+        assert ranker.ready()
+        IN_PLACE[change](path)
+        assert not ranker.ready()
+        for query in ("q1", "new"):
+            with pytest.raises((UnavailableError, StoreError)):
+                ranker.rank(query, ["a", "b"])
+        assert not ranker.ready()
+    said = [each.getMessage() for each in caplog.records if "was truncated or overwritten while in use" in each.message]
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("size", [0, 1, 50, 100, 512, 4_096, 8_192])
+@pytest.mark.parametrize("content", ["cut", "zeros"])
+def test_what_is_left_of_a_store_is_refused_at_the_start_and_not_made_anew(tmp_path, size, content):
+    path = tmp_path / "store.db"
+    with Ranker(path, warm=False) as ranker:
+        ranker.rank("q", ["a", "b"])
+    left = path.read_bytes()[:size] if content == "cut" else bytes(size)
+    path.write_bytes(left)
+    with pytest.raises(StoreError, match=r"is empty, but it was a store|is damaged .*: restore a backup"):
+        Ranker(path, warm=False)
+    assert path.read_bytes() == left
+    path.unlink()
+    with Ranker(path, warm=False) as ranker:
+        assert ranker.usage().queries == 0
+
+
+def test_an_empty_file_that_never_was_a_store_becomes_one(tmp_path):
+    path = tmp_path / "store.db"
+    path.touch()
+    with Ranker(path, warm=False) as ranker:
+        assert ranker.rank("q", ["a"]).items

@@ -826,7 +826,7 @@ class Engine:
         ledger.mature(age, until)
         if live is None and ledger.time + longest > now:
             self.next_expiry = min(self.next_expiry, ledger.time + longest)
-        if (loaded := self.cached(number)) is not None and live is None:
+        if loaded is not None and live is None:
             loaded.mature(age, until)
         self.store.add_snapshot(number, ledger.seq, ledger.time, encode(ledger.snapshot()))
         last = self.store.compact(number, ledger.seq, until - longest, 4 * self.compaction_step)

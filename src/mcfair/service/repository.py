@@ -168,8 +168,7 @@ class LedgerRepository:
 
     def rebuild(self, number: int, before: LogEntry | None, from_base: bool) -> Ledger:
         """Rebuild a ledger from a snapshot and the log entries after it."""
-        until = self.store.base(number) if from_base else before.seq - 1 if before else None
-        stored = self.store.load(number, until)
+        stored = self.store.load(number, self.store.base(number) if from_base else before.seq - 1 if before else None)
         if stored is None:
             raise StoreCorruptError("it does not exist")
         ledger = self.empty(number, stored.key)
@@ -182,7 +181,7 @@ class LedgerRepository:
         if not from_base:
             for entry in stored.entries:
                 self.apply(ledger, entry)
-        if until is None:
+        if before is None and not from_base:
             ledger.check_items()
         return ledger
 

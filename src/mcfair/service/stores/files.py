@@ -34,6 +34,8 @@ LOCKS_INODES = sys.platform == "linux"
 """Whether `flock` locks are independent of the POSIX locks that SQLite takes on the same file."""
 
 URL = "sqlite:///"
+HEADER, SHORTEST = b"SQLite format 3\0", 100
+"""How a database begins, and the size of its header."""
 
 NETWORK_FILE_SYSTEMS = {
     "nfs",
@@ -167,6 +169,8 @@ class StoreLock:
         self.created = False
         self.inode: Inode | None = None
         self.handle = -1
+        self.size = 0  # size of the database when it was last checked; it never shrinks
+        self.opened_before = beside(path, ".lock").exists()
         try:
             self.note = os.open(beside(path, ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
@@ -190,6 +194,7 @@ class StoreLock:
         try:
             if path.exists():
                 check_regular(path, path.stat())
+                self.check_not_emptied()
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))  # it holds a secret
                 self.created = True
@@ -209,6 +214,23 @@ class StoreLock:
             raise
         self.handle, self.inode = handle, inode
         descriptors.locked.add(inode)
+
+    def check_not_emptied(self) -> None:
+        """Refuse an empty file that was a store, as other files beside it show, and one too short for a database."""
+        path, size = self.path, self.path.stat().st_size
+        if size == 0 and (self.opened_before or beside(path, "-wal").exists()):
+            raise StoreError(f"{path} is empty, but it was a store: restore a backup, or delete it for a new store")
+        if 0 < size < SHORTEST:
+            raise StoreError(f"{path} is damaged (it has {size} bytes, too few for a database): restore a backup")
+
+    def check_content(self) -> None:
+        """Raise StoreUnavailableError if the database, once it has a header, was truncated or overwritten in place."""
+        size = os.fstat(self.handle).st_size
+        if self.size and (size < self.size or os.pread(self.handle, len(HEADER), 0) != HEADER):
+            raise StoreUnavailableError(
+                f"{self.path} was truncated or overwritten while in use: stop the service and restore a backup"
+            )
+        self.size = size
 
     def write_note(self, note: bytes) -> None:
         """Publish a note, which only the owner of the file can read."""

@@ -259,6 +259,8 @@ class SQLiteStore:
                     f"{path} was deleted or replaced while in use: put the file back, or stop the service and restore "
                     "a backup"
                 )
+        if self.file_lock is not None:
+            self.file_lock.check_content()
 
     def disconnect(self) -> None:
         """Close the connection, unless closing it would touch the files of another database."""
