@@ -52,7 +52,7 @@ def fill(engine, query, entries):
         store.append(number, first._replace(seq=seq))
     snapshot = msgspec.structs.replace(engine.ledger(number).snapshot(), seq=entries)
     store.add_snapshot(number, entries, first.time, encode(snapshot))
-    assert decode_snapshot(store.snapshot(number)).seq == entries
+    assert decode_snapshot(store.snapshot(number)[1]).seq == entries
     engine.evict(number)
 
 
