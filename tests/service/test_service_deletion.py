@@ -5,7 +5,8 @@ import itertools
 import msgspec
 import pytest
 
-from mcfair.service.engine import DELETION_STEP, Engine
+from mcfair.service.deletions import DELETION_STEP
+from mcfair.service.engine import Engine
 from mcfair.service.stores import SQLiteStore
 from mcfair.service.verification import replay, verify
 from mcfair.service.wire import Event, RawRankRequest

@@ -25,7 +25,8 @@ from naive_service import CLICKED, SHOWN, UNCLICKED, UNSHOWN, NaiveService
 from mcfair import MCFair, Query
 from mcfair.errors import ConflictError, NotFoundError
 from mcfair.policies.selection import EXAMPLE_DRAWS
-from mcfair.service.engine import Engine, OpenImpression
+from mcfair.service.engine import Engine
+from mcfair.service.feedback import OpenImpression
 from mcfair.service.records import CLICKED as CLICKED_BIT
 from mcfair.service.records import SHOWN as SHOWN_BIT
 from mcfair.service.records import is_clicked, is_exposed

@@ -203,7 +203,7 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
     @keys.command("list")
     def list_keys(store: STORE = DEFAULT_STORE) -> None:
         """List the API keys, without their secrets."""
-        from .engine import key_info
+        from .keys import key_info
         from .stores import open_reader
 
         with readable(store), open_reader(store) as reader:

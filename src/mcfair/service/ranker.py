@@ -16,8 +16,10 @@ from ..errors import SettingError, UnavailableError
 from ..policies.base import Policy
 from .calls import Call
 from .clock import Clock
-from .engine import CACHE, KEY_PREFIX, MAX_ITEMS, Engine, hash_secret
+from .engine import Engine
+from .engine_state import CACHE, MAX_ITEMS
 from .group_commit import QUEUE, GroupCommit
+from .keys import KEY_PREFIX, hash_secret
 from .methods import Methods
 from .operations import OPERATIONS, submission
 from .rules import change_rules

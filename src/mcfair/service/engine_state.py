@@ -1,0 +1,285 @@
+"""The state of the engine: its store and settings, cached ledgers, the rules in force, and the clock."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+
+import msgspec
+
+from ..errors import NotFoundError, RequestError
+from .ids import IdSigner
+from .ledger import Ledger
+from .records import encode
+from .reports import to_datetime
+from .repository import LedgerRepository
+from .rules import DAY, Rules, Version
+from .stores import KIND_DELETION, LogEntry, Store
+from .wire import ActivePolicy, PolicyChange
+
+__all__ = ["CACHE", "MAX_ITEMS", "EngineState"]
+
+SNAPSHOT_INTERVAL, SNAPSHOT_SPACING = 64, 256
+"""Log entries between snapshots of a ledger (more if it is large), which bound the cost of loading it; and the spacing
+at which old snapshots are kept, which bounds the cost of explaining an old list."""
+
+MAX_SNAPSHOT_INTERVAL = 512
+"""Maximum number of log entries between snapshots of a large ledger."""
+
+COMPACTION_STEP = 128
+"""Maximum number of log entries that are compacted in one step."""
+
+MAX_VERSIONS, MAX_ITEMS = 10_000, 100_000
+"""Defaults of the maximum numbers of versions of the rules, and of items of one query."""
+
+CACHE, LEDGER = 256 << 20, 64 << 20
+"""Defaults of the memory for all cached ledgers, and for the counts of one query, in bytes."""
+
+NO_QUERY = "there is no such query"
+
+
+class EngineState:
+    """The service without threads and without a network.
+
+    The engine caches ledgers, versions and keys in memory. The cache is updated while a transaction is open, so after
+    a rollback it must be dropped: see `drop_cache`.
+
+    Parameters
+    ----------
+    store
+        The store; the engine never begins or commits a transaction itself.
+    rules
+        Computes the new rules from the stored ones; the stored rules stay if left out.
+    clock
+        Returns the time in ms.
+    cache
+        Memory for cached ledgers, in bytes; ledgers that do not fit are evicted and loaded again when needed.
+    snapshot_interval, snapshot_spacing
+        Log entries between snapshots of a ledger, and between those that are kept when they are old.
+    compaction_step
+        Maximum number of log entries that are compacted in one step.
+    max_items
+        Maximum number of items of one query at a time.
+    max_versions
+        Maximum number of versions of the rules. Once there are half as many, those that nothing refers to are dropped.
+    max_ledger
+        Maximum size of the counts of one query, in bytes; by default 64 MB, or a quarter of the cache if that is more.
+    """
+
+    def __init__(
+        self, store: Store, rules: Callable[[Rules], Rules] | None = None, *,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000, cache: int = CACHE,
+        snapshot_interval: int = SNAPSHOT_INTERVAL, snapshot_spacing: int = SNAPSHOT_SPACING,
+        compaction_step: int = COMPACTION_STEP, max_items: int = MAX_ITEMS,
+        max_versions: int = MAX_VERSIONS, max_ledger: int | None = None,
+    ) -> None:  # fmt: skip
+        self.store, self.clock, self.cache_limit = store, clock, cache
+        self.snapshot_interval, self.snapshot_spacing = snapshot_interval, snapshot_spacing
+        self.compaction_step, self.max_items, self.max_versions = compaction_step, max_items, max_versions
+        self.max_ledger = max(LEDGER, cache // 4) if max_ledger is None else max_ledger
+        self.ids = IdSigner(store.secret)
+        self.epoch = secrets.randbits(32)
+        self.latest = 0
+        self.compaction_cursor = 0
+        self.compaction_began: int | None = None
+        self.oldest_version = 0  # the oldest one that any query visited by this pass refers to; 0 if not recorded
+        self.optimistic = False
+        self.touched: set[int] = set()
+        self.damaged: dict[str, str] = {}  # what background work leaves out, such as a query, and why
+        self.drop_cache()
+        stored = self.version.rules if self.repository.versions else Rules()
+        wanted = stored if rules is None else rules(stored)
+        if not self.repository.versions or wanted != stored:
+            self.activate(wanted)
+
+    def drop_cache(self) -> None:
+        """Drop all cached state. After a failed commit only the store is authoritative."""
+        self.ledgers: OrderedDict[int, Ledger] = OrderedDict()
+        self.sizes: dict[int, int] = {}
+        self.cached_bytes = 0
+        self.by_key: dict[bytes, int] = {}
+        self.repository = LedgerRepository(self.store)
+        self.read_settings()
+
+    def refresh(self) -> None:
+        """Read rules, API keys and deletions again if another instance has changed them."""
+        if self.store.changed_elsewhere():
+            self.repository.read_versions()
+            self.read_settings()
+
+    def read_settings(self) -> None:
+        """Read the rules in force, the API keys and the deletions under way."""
+        if self.repository.versions:
+            self.version = self.repository.in_force
+        self.api_keys = {key.id: key for key in self.store.all_keys()}
+        self.deletions = {each.number: each for each in self.store.deletions()}
+        self.purging = True  # whether rows of deleted queries may be stored
+        self.reset_expiry_schedule()
+
+    def now(self) -> int:
+        """Return the time in ms; it never decreases, even if the clock does."""
+        self.latest = max(self.latest, self.clock())
+        return self.latest
+
+    # --- ledgers ------------------------------------------------------------------------------------------------------
+
+    def ledger(self, number: int) -> Ledger | None:
+        """Return the ledger of a query number, from the cache or the store."""
+        ledger = self.cached(number)
+        if ledger is None:
+            if self.store.key_of(number) is None:
+                return None
+            ledger = self.repository.ledger(number)
+            self.cache_ledger(ledger)
+        self.ledgers.move_to_end(number)
+        if self.deletions:
+            self.delete_from(ledger)
+        return ledger
+
+    def cached(self, number: int) -> Ledger | None:
+        """Return the ledger of a query number if it is cached.
+
+        Where several instances share the store, a cached ledger may be out of date. An optimistic operation appends to
+        the log, which fails then; any other operation must not use such a ledger.
+        """
+        self.touched.add(number)
+        ledger = self.ledgers.get(number)
+        if ledger is None or not self.store.shared or self.optimistic:
+            return ledger
+        if self.store.head(number) == (ledger.base, ledger.revision, ledger.seq):
+            return ledger
+        self.evict(number)
+        return None
+
+    def ledger_of(self, key: bytes) -> Ledger | None:
+        """Return the ledger of a query id."""
+        number = self.by_key.get(key)
+        ledger = None if number is None else self.ledger(number)
+        if ledger is None and (number := self.store.find_query(key)) is not None:
+            ledger = self.ledger(number)
+        return ledger
+
+    def cache_ledger(self, ledger: Ledger) -> None:
+        """Add a ledger to the cache or update its size; evict the least recently used ones beyond the limit."""
+        size, before = ledger.nbytes, self.sizes.get(ledger.number, 0)
+        if size == before:
+            return  # cached already, and of the same size
+        self.ledgers[ledger.number] = ledger
+        self.by_key[ledger.key] = ledger.number
+        self.cached_bytes += size - before
+        self.sizes[ledger.number] = size
+        while self.cached_bytes > self.cache_limit and len(self.ledgers) > 1:
+            self.evict(next(iter(self.ledgers)))
+
+    def evict(self, number: int) -> None:
+        """Evict a ledger from the cache."""
+        ledger = self.ledgers.pop(number, None)
+        if ledger is not None:
+            self.cached_bytes -= self.sizes.pop(number)
+            del self.by_key[ledger.key]
+
+    def evict_all(self, numbers: Collection[int]) -> None:
+        """Evict ledgers that are out of date, with the candidate sets of their queries."""
+        for number in numbers:
+            self.evict(number)
+        self.repository.evict_candidates(numbers)
+
+    def take_snapshot(self, ledger: Ledger) -> None:
+        """Write a snapshot of a ledger if enough entries were logged since the last one."""
+        since = ledger.since_snapshot
+        worthwhile = since * 256 >= ledger.nbytes // 8 or since >= MAX_SNAPSHOT_INTERVAL
+        if since >= self.snapshot_interval and worthwhile:
+            snapshot, last = ledger.snapshot(), ledger.seq - since
+            self.store.add_snapshot(ledger.number, snapshot.seq, snapshot.time, encode(snapshot))
+            same = last // self.snapshot_spacing == snapshot.seq // self.snapshot_spacing
+            if same and last != ledger.base:
+                self.store.delete_snapshot(ledger.number, last)
+            ledger.since_snapshot = 0
+
+    # --- queries ------------------------------------------------------------------------------------------------------
+
+    def exists(self, number: int) -> bool:
+        """Return whether a query exists; rows of one that was deleted may still be stored."""
+        return self.cached(number) is not None or self.store.key_of(number) is not None
+
+    def find_ledger(self, query: str | None, query_id: str | None) -> Ledger:
+        """Return the ledger of an existing query; raise NotFoundError if there is none."""
+        ledger = self.ledger(self.find_number(query, query_id))
+        if ledger is None:  # another instance has just deleted it
+            raise NotFoundError(NO_QUERY)
+        return ledger
+
+    def find_number(self, query: str | None, query_id: str | None) -> int:
+        """Return the number of an existing query, given by its text or its id; raise NotFoundError if there is none."""
+        key = b""
+        if query is not None:
+            key = self.ids.query(query)
+        elif query_id is not None:
+            try:
+                key = bytes.fromhex(query_id)
+            except ValueError:
+                key = b""
+        number = self.store.find_query(key)
+        if number is None:
+            raise NotFoundError(NO_QUERY)
+        return number
+
+    def remove_query(self, number: int) -> None:
+        """Delete a query from the store."""
+        self.store.delete_query(number)
+        self.purging = True
+
+    def delete_from(self, ledger: Ledger) -> None:
+        """Delete the items whose deletion is under way from one query."""
+        for deletion in self.deletions.values():
+            if (row := self.repository.row_to_delete(ledger, deletion)) is not None:
+                self.delete_rows(ledger, [row])
+
+    def delete_rows(self, ledger: Ledger, rows: list[int]) -> None:
+        """Delete the items of some rows: append the deletion to the log and erase the ids."""
+        seq, when, version = ledger.seq + 1, max(self.now(), ledger.time), self.version
+        entry = LogEntry(seq, when, KIND_DELETION, version.number, None, encode(rows), None)
+        self.store.append(ledger.number, entry, ledger.revision)
+        for row in rows:
+            self.store.erase_item(ledger.number, row, seq)
+        ledger.record_deletion(seq, when, rows, version)
+
+    # --- rules --------------------------------------------------------------------------------------------------------
+
+    def active_policy(self) -> ActivePolicy:
+        """Return the rules in force."""
+        version = self.version
+        return ActivePolicy(
+            version=version.number, since=to_datetime(version.since), **msgspec.structs.asdict(version.rules)
+        )
+
+    def change(self, change: PolicyChange) -> ActivePolicy:
+        """Change the rules in force; a change without effect creates no version."""
+        rules = self.version.rules.changed(change)
+        if rules != self.version.rules:
+            self.activate(rules)
+        return self.active_policy()
+
+    def activate(self, rules: Rules) -> None:
+        """Write rules as a new version and put it in force."""
+        if len(self.repository.versions) >= self.max_versions:
+            raise RequestError(
+                f"the store has {self.max_versions:,} versions of the rules, and no more are allowed: versions are "
+                "dropped once the impressions ranked by them have expired",
+                "policy",
+            )
+        version = self.repository.new_version(rules, self.now())
+        self.store.add_version(version.number, encode(version))
+        self.repository.add_version(version)
+        self.version = version
+        self.reset_expiry_schedule()
+
+    def idempotency_window(self, version: Version) -> int:
+        """Return how long an idempotency key is valid under a version of the rules, in ms."""
+        return min(round(DAY * 1000), version.retention)
+
+    def reset_expiry_schedule(self) -> None:
+        """Clear the expiry schedule. Every operation other than rank and feedback may bring expiry forward."""
+        self.requests_due = self.queries_due = self.next_expiry = 0
