@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 
 import mcfair as mf
+from mcfair.service.core.rules import Rules
 from mcfair.service.rehearsal import Outcome, Rehearsal
-from mcfair.service.rules import Rules
 
 CANDIDATES, LISTS, EARLY = 200, 2_000, 200
 PROFILES = ("uniform", "few relevant", "graded")

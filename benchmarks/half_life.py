@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 from measuring import MICRO
 
-from mcfair.service.engine import Engine
-from mcfair.service.rules import change_rules
+from mcfair.service.core.engine import Engine
+from mcfair.service.core.rules import change_rules
 from mcfair.service.stores import SQLiteStore
 from mcfair.service.wire import Event, RawRankRequest
 

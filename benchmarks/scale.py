@@ -18,10 +18,10 @@ import msgspec
 import numpy as np
 from measuring import machine, show_progress
 
-from mcfair.service.engine import Engine
+from mcfair.service.core.engine import Engine
+from mcfair.service.core.ranking import CANDIDATES_REUSED
+from mcfair.service.core.records import encode
 from mcfair.service.ranker import Ranker
-from mcfair.service.ranking import CANDIDATES_REUSED
-from mcfair.service.records import encode
 from mcfair.service.stores import KIND_IMPRESSION, SQLiteStore
 from mcfair.service.wire import RawRankRequest
 

@@ -13,8 +13,8 @@ import threading
 import time
 
 from mcfair.cli import app as cli
-from mcfair.service import engine as engine_module
 from mcfair.service import ranker as ranker_module
+from mcfair.service.core import engine as engine_module
 from mcfair.service.group_commit import GroupCommit
 from mcfair.service.stores import KIND_FEEDBACK, sqlite
 

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from service_process import free_port
 from serving import serving
 
-from mcfair.service.engine import Engine
+from mcfair.service.core.engine import Engine
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import SQLiteStore
 from mcfair.service.wire import RawRankRequest

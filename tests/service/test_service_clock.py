@@ -5,7 +5,7 @@ import time
 import pytest
 
 from mcfair.errors import NotFoundError
-from mcfair.service.clock import Clock
+from mcfair.service.core.clock import Clock
 from mcfair.service.ranker import Ranker
 
 SECOND = 10**9

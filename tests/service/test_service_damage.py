@@ -11,12 +11,12 @@ from postgres_server import missing, shared_server
 
 import mcfair as mf
 from mcfair.errors import ConflictError, StoreError, UnavailableError
-from mcfair.service.engine import Engine
+from mcfair.service.core.engine import Engine
+from mcfair.service.core.records import Candidates, decode_impression, decode_positions
+from mcfair.service.core.reports import export, fairness
+from mcfair.service.core.verification import replay, verify
 from mcfair.service.ranker import Ranker
-from mcfair.service.records import Candidates, decode_impression, decode_positions
-from mcfair.service.reports import export, fairness
 from mcfair.service.stores import SQLiteStore, StoreCorruptError, open_reader
-from mcfair.service.verification import replay, verify
 from mcfair.service.wire import RawRankRequest
 
 START = 1_700_000_000_000

@@ -6,8 +6,8 @@ import pytest
 
 import mcfair as mf
 from mcfair.random import CLICKS, draws
+from mcfair.service.core.rules import Rules
 from mcfair.service.ranker import Ranker
-from mcfair.service.rules import Rules
 
 N, K = 200, 10
 P = naive.examination(K)

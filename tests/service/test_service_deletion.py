@@ -5,10 +5,10 @@ import itertools
 import msgspec
 import pytest
 
-from mcfair.service.deletions import DELETION_STEP
-from mcfair.service.engine import Engine
+from mcfair.service.core.deletions import DELETION_STEP
+from mcfair.service.core.engine import Engine
+from mcfair.service.core.verification import replay, verify
 from mcfair.service.stores import SQLiteStore
-from mcfair.service.verification import replay, verify
 from mcfair.service.wire import Event, RawRankRequest
 
 QUERIES = [f"q{i}" for i in range(3 * DELETION_STEP)]

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from serving import serving
 
-from mcfair.service.engine import Engine
+from mcfair.service.core.engine import Engine
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import SQLiteStore
 

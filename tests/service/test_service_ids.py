@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcfair.service.ids import IdSigner, Position
+from mcfair.service.core.ids import IdSigner, Position
 
 SIGNER = IdSigner(b"s" * 32)
 QUERY = bytes(range(16))

@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mcfair.errors import ConflictError, StoreError
-from mcfair.service.engine import Engine
-from mcfair.service.rules import change_rules
+from mcfair.service.core.engine import Engine
+from mcfair.service.core.rules import change_rules
+from mcfair.service.core.verification import replay, verify
 from mcfair.service.stores import SQLiteStore
-from mcfair.service.verification import replay, verify
 from mcfair.service.wire import Event, PolicyChange, RawRankRequest
 
 START = 1_700_000_000_000

@@ -11,12 +11,12 @@ import pytest
 from deliberate_faults import caught_by
 
 from mcfair.errors import RequestError, UnavailableError
-from mcfair.service.engine import Engine
+from mcfair.service.core.engine import Engine
+from mcfair.service.core.verification import replay, verify
 from mcfair.service.group_commit import GroupCommit
 from mcfair.service.handover import resolve_all
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import SQLiteStore, StoreConflictError, StoreCorruptError, StoreUnavailableError
-from mcfair.service.verification import replay, verify
 from mcfair.service.wire import Item, RankRequest, with_raw_items
 
 

@@ -25,14 +25,14 @@ from naive_service import CLICKED, SHOWN, UNCLICKED, UNSHOWN, NaiveService
 from mcfair import MCFair, Query
 from mcfair.errors import ConflictError, NotFoundError
 from mcfair.policies.selection import EXAMPLE_DRAWS
-from mcfair.service.engine import Engine
-from mcfair.service.feedback import OpenImpression
-from mcfair.service.records import CLICKED as CLICKED_BIT
-from mcfair.service.records import SHOWN as SHOWN_BIT
-from mcfair.service.records import is_clicked, is_exposed
-from mcfair.service.rules import change_rules
+from mcfair.service.core.engine import Engine
+from mcfair.service.core.feedback import OpenImpression
+from mcfair.service.core.records import CLICKED as CLICKED_BIT
+from mcfair.service.core.records import SHOWN as SHOWN_BIT
+from mcfair.service.core.records import is_clicked, is_exposed
+from mcfair.service.core.rules import change_rules
+from mcfair.service.core.verification import replay, verify
 from mcfair.service.stores import SQLiteStore
-from mcfair.service.verification import replay, verify
 from mcfair.service.wire import Event, Item, PolicyChange, RankRequest, with_raw_items
 from mcfair.users.examination import examination
 

@@ -11,10 +11,10 @@ from postgres_server import missing, shared_server
 from service_process import SERVE, mcfair
 
 from mcfair.errors import StoreError
+from mcfair.service.core.verification import replay, verify
 from mcfair.service.migration import migrate
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import TABLES, open_reader, open_store
-from mcfair.service.verification import replay, verify
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 

@@ -6,10 +6,10 @@ import pytest
 
 import mcfair as mf
 from mcfair.errors import PolicyError, RequestError
-from mcfair.service.engine import Engine
-from mcfair.service.repository import CACHED_POLICIES
+from mcfair.service.core.engine import Engine
+from mcfair.service.core.repository import CACHED_POLICIES
+from mcfair.service.core.verification import replay, verify
 from mcfair.service.stores import SQLiteStore
-from mcfair.service.verification import replay, verify
 from mcfair.service.wire import PolicyChange, RawRankRequest
 
 

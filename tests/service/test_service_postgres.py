@@ -19,12 +19,12 @@ from service_process import ServerProcess, free_port, mcfair
 from shoppers import LoadRun
 
 from mcfair.errors import RequestError, StoreError, UnavailableError
+from mcfair.service.core.verification import replay, verify
 from mcfair.service.ranker import Ranker
 from mcfair.service.shared_commit import SharedGroupCommit
 from mcfair.service.stores import LogEntry, open_reader, open_store
 from mcfair.service.stores.contract import check_store
 from mcfair.service.stores.postgres import PostgresStore
-from mcfair.service.verification import replay, verify
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 

@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from mcfair.errors import NotFoundError
-from mcfair.service.deletions import PURGE_STEP
-from mcfair.service.engine import Engine
+from mcfair.service.core.deletions import PURGE_STEP
+from mcfair.service.core.engine import Engine
+from mcfair.service.core.records import encode
+from mcfair.service.core.reports import export, fairness
+from mcfair.service.core.verification import replay, verify
 from mcfair.service.group_commit import GroupCommit
 from mcfair.service.ranker import Ranker
-from mcfair.service.records import encode
-from mcfair.service.reports import export, fairness
 from mcfair.service.stores import SQLiteStore
-from mcfair.service.verification import replay, verify
 from mcfair.service.wire import Event, RawRankRequest
 
 LIVE = 300_000

@@ -12,13 +12,13 @@ from deliberate_faults import caught_by
 import mcfair as mf
 from mcfair.errors import ConflictError, NotFoundError, PolicyError, RequestError, UnavailableError
 from mcfair.random import POLICY, draws
-from mcfair.service import engine as engine_module
 from mcfair.service import wire
-from mcfair.service.engine import Engine
+from mcfair.service.core import engine as engine_module
+from mcfair.service.core.engine import Engine
+from mcfair.service.core.rules import change_rules
+from mcfair.service.core.verification import replay, verify
 from mcfair.service.ranker import Ranker
-from mcfair.service.rules import change_rules
 from mcfair.service.stores import SQLiteStore
-from mcfair.service.verification import replay, verify
 from mcfair.users.examination import examination
 
 START = 1_700_000_000_000

@@ -9,13 +9,13 @@ import pytest
 from deliberate_faults import caught_by
 
 import mcfair as mf
-from mcfair.service.engine import Engine
-from mcfair.service.ledger import Ledger
-from mcfair.service.records import decode_impression
-from mcfair.service.repository import LedgerRepository
-from mcfair.service.rules import change_rules
+from mcfair.service.core.engine import Engine
+from mcfair.service.core.ledger import Ledger
+from mcfair.service.core.records import decode_impression
+from mcfair.service.core.repository import LedgerRepository
+from mcfair.service.core.rules import change_rules
+from mcfair.service.core.verification import replay, verify
 from mcfair.service.stores import SQLiteStore
-from mcfair.service.verification import replay, verify
 from mcfair.service.wire import Event, PolicyChange, RawRankRequest
 
 START = 1_700_000_000_000

@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from test_service_machine import Machine
 
-from mcfair.service.engine import Engine
-from mcfair.service.repository import LedgerRepository
-from mcfair.service.rules import change_rules
+from mcfair.service.core.engine import Engine
+from mcfair.service.core.repository import LedgerRepository
+from mcfair.service.core.rules import change_rules
+from mcfair.service.core.verification import replay, verify
 from mcfair.service.stores import SQLiteStore, StoreCorruptError
-from mcfair.service.verification import replay, verify
 from mcfair.service.wire import Item, RawRankRequest
 
 START = 1_700_000_000_000

@@ -11,10 +11,10 @@ from service_process import CRASH_SERVER, ServerProcess
 from shoppers import LoadRun, Shopper
 from soak import Soak
 
-from mcfair.service.engine import Engine
+from mcfair.service.core.engine import Engine
+from mcfair.service.core.rules import change_rules
 from mcfair.service.group_commit import GroupCommit
 from mcfair.service.ranker import Ranker
-from mcfair.service.rules import change_rules
 from mcfair.service.stores import SQLiteStore
 from mcfair.service.wire import Item, RankRequest, with_raw_items
 

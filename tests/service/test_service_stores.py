@@ -14,9 +14,10 @@ import pytest
 from deliberate_faults import caught_by
 
 from mcfair.errors import MCFairError, StoreError, UnavailableError
-from mcfair.service.engine import Engine
+from mcfair.service.core.engine import Engine
+from mcfair.service.core.repository import LedgerRepository
+from mcfair.service.core.verification import replay, verify
 from mcfair.service.ranker import Ranker
-from mcfair.service.repository import LedgerRepository
 from mcfair.service.stores import (
     SQLiteStore,
     StoreCorruptError,
@@ -28,7 +29,6 @@ from mcfair.service.stores import (
 )
 from mcfair.service.stores import files as files_module
 from mcfair.service.stores import sqlite as sqlite_module
-from mcfair.service.verification import replay, verify
 from mcfair.service.wire import Item, RankRequest, with_raw_items
 from mcfair.testing import check_store
 

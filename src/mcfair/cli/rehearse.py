@@ -26,8 +26,8 @@ from .render import encoded, print_table, progress, status
 if TYPE_CHECKING:
     from ..arrays import FloatArray
     from ..data.dataset import Dataset
+    from ..service.core.rules import Rules
     from ..service.rehearsal import Outcome, Rehearsal
-    from ..service.rules import Rules
 
 __all__ = ["rehearse"]
 
@@ -52,7 +52,7 @@ class RuleOptions:
     def change(self, rules: Rules) -> Rules:
         """Return the rules with these changes."""
         from ..policies.base import parse_policy
-        from ..service.rules import change_rules
+        from ..service.core.rules import change_rules
 
         given = dataclasses.asdict(self)
         guard, policy = given.pop("guard"), given.pop("policy")
@@ -115,8 +115,8 @@ def rehearse(
     import numpy as np
 
     from ..data.sources import open_data
+    from ..service.core.rules import Rules
     from ..service.rehearsal import read_queries
-    from ..service.rules import Rules
 
     plugins.load()
     if (data is None) == (store is None):

@@ -119,8 +119,8 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
     @app.command()
     def verify(store: STORE = DEFAULT_STORE) -> None:
         """Verify that the counters of a store follow from its base snapshots and log; a server may be running."""
+        from .core.verification import verify as verify_store
         from .stores import describe, open_reader
-        from .verification import verify as verify_store
 
         with readable(store), open_reader(store) as reader, progress(reader.usage().queries) as advance:
             stored, faults = reader.usage(), verify_store(reader, advance)
@@ -130,8 +130,8 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
     @app.command()
     def replay(store: STORE = DEFAULT_STORE, plugin: PLUGIN = None) -> None:
         """Repeat every ranking in the log of a store, and compare lists and counters to the bit."""
+        from .core.verification import replay as replay_store
         from .stores import describe, open_reader
-        from .verification import replay as replay_store
 
         for each in plugin or []:
             import_plugin(each)
@@ -160,8 +160,8 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
         ] = False,
     ) -> None:
         """Restore a backup as a store, verified before and after; the server must be stopped."""
+        from .core.verification import verify as verify_store
         from .stores import locate, restore
-        from .verification import verify as verify_store
 
         with readable(str(file), store), status(f"restoring {file}"):
             replaced = restore(file, store, force=force, check=verify_store)
@@ -203,7 +203,7 @@ def add_commands(app: typer.Typer, import_plugin: Callable[[str], None], status:
     @keys.command("list")
     def list_keys(store: STORE = DEFAULT_STORE) -> None:
         """List the API keys, without their secrets."""
-        from .keys import key_info
+        from .core.keys import key_info
         from .stores import open_reader
 
         with readable(store), open_reader(store) as reader:

@@ -23,7 +23,7 @@ from enum import Enum, auto
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..errors import MCFairError, StoreError, UnavailableError
-from .engine import Engine
+from .core.engine import Engine
 from .handover import AttachedLoop, WorkItem, resolve_all
 from .stores import Store, StoreConflictError, StoreCorruptError, StoreUnavailableError, StoreUncertainError
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from .engine import Engine
+from .core.engine import Engine
 
 __all__ = ["AttachedLoop", "WorkItem", "resolve_all"]
 

@@ -273,7 +273,7 @@ class Methods:
         Parameters
         ----------
         **changes
-            Rules such as `policy="MCFair(alpha=10)"` or `half_life=86_400`; see `mcfair.service.rules.Rules`.
+            Rules such as `policy="MCFair(alpha=10)"` or `half_life=86_400`; see `mcfair.service.core.rules.Rules`.
 
         Returns
         -------

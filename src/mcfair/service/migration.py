@@ -8,8 +8,8 @@ from contextlib import closing
 from typing import Any, Protocol, cast
 
 from ..errors import StoreError
+from .core.verification import verify
 from .stores import TABLES, Store, StoredTable, describe, open_store
-from .verification import verify
 
 __all__ = ["MovableStore", "migrate"]
 

@@ -15,7 +15,7 @@ from ..errors import StoreError, UnavailableError
 from . import wire
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .core.engine import Engine
     from .group_commit import GroupCommit
     from .stores import Store
 
@@ -107,7 +107,7 @@ def submission(operation: Operation, arguments: dict[str, Any]) -> tuple[Callabl
 
     Rankings and feedback are methods of the engine itself, by which the executor recognises them.
     """
-    from .engine import Engine
+    from .core.engine import Engine
 
     if operation.name == "rank":
         return Engine.rank, [arguments["body"], arguments["key"], arguments.get("caller")], {}
@@ -214,8 +214,8 @@ def fairness(executor: "GroupCommit") -> wire.Fairness:
 
     It takes a scan over all queries, so the result is reused for some seconds; `as_of` is the time of the scan.
     """
-    from .engine import Engine
-    from .reports import fairness
+    from .core.engine import Engine
+    from .core.reports import fairness
 
     now = executor.submit(Engine.now).result()
     with reading(executor) as store:
@@ -250,7 +250,7 @@ def change_policy(engine: "Engine", body: wire.PolicyChange) -> wire.ActivePolic
 @operation("GET", "/v1/export", "Data", "admin", threaded=True, media_type=NDJSON)
 def export(executor: "GroupCommit") -> Generator[bytes, None, None]:
     """Export everything that is stored, as JSON lines."""
-    from .reports import export
+    from .core.reports import export
 
     with reading(executor) as store:
         yield from export(store)
@@ -272,8 +272,8 @@ def delete_item(engine: "Engine", body: wire.ItemDeletion) -> wire.DeletionCount
 @operation("POST", "/v1/reset", "Data", "admin", repeatable=False, threaded=True, example={"confirm": "reset"})
 def reset(executor: "GroupCommit", body: wire.ResetRequest) -> wire.DeletionCount:
     """Delete every query, item and impression; API keys and rules stay."""
-    from .engine import Engine
-    from .reports import count_queries
+    from .core.engine import Engine
+    from .core.reports import count_queries
 
     with reading(executor) as store:
         queries = count_queries(store)

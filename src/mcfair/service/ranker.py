@@ -15,14 +15,14 @@ import msgspec
 from ..errors import SettingError, UnavailableError
 from ..policies.base import Policy
 from .calls import Call
-from .clock import Clock
-from .engine import Engine
-from .engine_state import CACHE, MAX_ITEMS
+from .core.clock import Clock
+from .core.engine import Engine
+from .core.engine_state import CACHE, MAX_ITEMS
+from .core.keys import KEY_PREFIX, hash_secret
+from .core.rules import change_rules
 from .group_commit import QUEUE, GroupCommit
-from .keys import KEY_PREFIX, hash_secret
 from .methods import Methods
 from .operations import OPERATIONS, submission
-from .rules import change_rules
 from .shared_commit import SharedGroupCommit
 from .stores import Store, open_store
 from .wire import Event, Feedback, FeedbackResults, Item, RankRequest, Scope, with_raw_items
@@ -58,7 +58,7 @@ class Ranker(Methods):
     executor_class
         Class of the executor. If left out, it depends on whether several instances may share the store.
     **settings
-        The other rules, such as `prior_strength=0, half_life=86_400`; see `mcfair.service.rules.Rules`.
+        The other rules, such as `prior_strength=0, half_life=86_400`; see `mcfair.service.core.rules.Rules`.
 
     Attributes
     ----------

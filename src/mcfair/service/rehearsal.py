@@ -18,11 +18,11 @@ from ..errors import SettingError, StoreError
 from ..metrics.exposure import unfairness
 from ..random import ARRIVALS, CLICKS, DATA, draws, uniforms
 from ..users.base import ClickModel
-from .ledger import Ledger
+from .core.ledger import Ledger
+from .core.reports import observed_state
+from .core.repository import LedgerRepository
+from .core.rules import Rules, examination_probabilities
 from .ranker import Ranker
-from .reports import observed_state
-from .repository import LedgerRepository
-from .rules import Rules, examination_probabilities
 from .stores import describe, open_reader
 
 __all__ = ["GroupOutcome", "Outcome", "Rehearsal", "read_queries"]

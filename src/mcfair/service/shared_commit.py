@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from ..errors import UnavailableError
-from .engine import Engine
+from .core.engine import Engine
 from .group_commit import GroupCommit, Phase, is_store_failure
 from .handover import WorkItem
 from .stores import StoreConflictError, StoreCorruptError

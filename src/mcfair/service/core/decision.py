@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import FloatArray, IntArray
-from ..parts import parameter_types
-from ..policies.base import Policy
-from ..policies.ordering import TopKScratch
-from ..policies.selection import choose, score_terms
-from ..random import Draws
-from ..state import Query
+from ...arrays import FloatArray, IntArray
+from ...parts import parameter_types
+from ...policies.base import Policy
+from ...policies.ordering import TopKScratch
+from ...policies.selection import choose, score_terms
+from ...random import Draws
+from ...state import Query
 
 __all__ = ["Decision", "counterfactual", "decide", "sentence"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import secrets
 
-from ..errors import NotFoundError, RequestError
+from ...errors import NotFoundError, RequestError
+from ..stores import StoredKey
+from ..wire import SCOPES, CreatedKey, KeyInfo, Scope
 from .engine_state import EngineState
 from .reports import to_datetime
-from .stores import StoredKey
-from .wire import SCOPES, CreatedKey, KeyInfo, Scope
 
 __all__ = ["KEY_PREFIX", "KeyOperations", "hash_secret", "key_info"]
 

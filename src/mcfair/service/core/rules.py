@@ -8,12 +8,12 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from ..arrays import FloatArray
-from ..errors import PolicyError, RequestError
-from ..policies import MCFair
-from ..policies.base import Policy, parse_policy
-from ..users.examination import examination
-from .wire import PolicyChange, convert
+from ...arrays import FloatArray
+from ...errors import PolicyError, RequestError
+from ...policies import MCFair
+from ...policies.base import Policy, parse_policy
+from ...users.examination import examination
+from ..wire import PolicyChange, convert
 
 __all__ = ["DAY", "Rules", "Version", "check_servable"]
 

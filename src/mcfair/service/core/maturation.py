@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ..arrays import FloatArray, IntArray
+from ...arrays import FloatArray, IntArray
 from .blocks import add_matured
 from .counts import ObservedCounts
 from .records import RecordedImpression

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import NotFoundError
+from ...errors import NotFoundError
+from ..wire import ExplainedItem, Explanation, Inputs, QueryState
 from .compaction import CompactionOperations
 from .decision import WEIGHTS, counterfactual, sentence
 from .feedback import FeedbackOperations
@@ -16,7 +17,6 @@ from .keys import KeyOperations
 from .ranking import RankOperations
 from .records import decode_impression, decode_positions, is_clicked, is_exposed
 from .reports import query_state, to_datetime
-from .wire import ExplainedItem, Explanation, Inputs, QueryState
 
 __all__ = ["Engine"]
 

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from ..arrays import IntArray
-from ..errors import RequestError
-from ..metrics.exposure import dots
-from ..random import POLICY, Draws, draws
-from ..state import Query
+from ...arrays import IntArray
+from ...errors import RequestError
+from ...metrics.exposure import dots
+from ...random import POLICY, Draws, draws
+from ...state import Query
+from ..stores import StoreCorruptError
 from .blocks import CountBlock, Examinations, fill_candidates
 from .counts import NO_COUNTS, ObservedCounts
 from .maturation import Maturation
@@ -32,7 +33,6 @@ from .records import (
     is_exposed,
 )
 from .rules import Version
-from .stores import StoreCorruptError
 
 __all__ = ["Ledger"]
 

@@ -8,8 +8,10 @@ from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
-from ..errors import ConflictError, PolicyError, RequestError
-from ..policies.ordering import top_k_scratch
+from ...errors import ConflictError, PolicyError, RequestError
+from ...policies.ordering import top_k_scratch
+from ..stores import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoreCorruptError, StoredDeletion
+from ..wire import PolicyChange
 from .blocks import Examinations
 from .decision import Decision, decide
 from .ledger import Ledger
@@ -25,8 +27,6 @@ from .records import (
     decoder,
 )
 from .rules import Rules, Version
-from .stores import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoreCorruptError, StoredDeletion
-from .wire import PolicyChange
 
 __all__ = ["PAGE_SIZE", "UNREADABLE", "LedgerRepository"]
 
@@ -240,7 +240,7 @@ class LedgerRepository:
             del self.decoded_sets[each]
 
     def recorded(self, ledger: Ledger, after: int | None) -> Iterator[RecordedImpression]:
-        """Read the impressions of a query; see `mcfair.service.ledger.Recorded`."""
+        """Read the impressions of a query; see `mcfair.service.core.ledger.Recorded`."""
         log, number, until = self.store, ledger.number, ledger.seq
         for entry in log.log_descending(number, until) if after is None else log.log(number, after, until):
             if entry.kind == KIND_IMPRESSION:

@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ..analysis.limits import fairness_floor
-from ..arrays import FloatArray, IntArray
-from ..data.dataset import Dataset
-from ..metrics.exposure import query_unfairness
+from ...analysis.limits import fairness_floor
+from ...arrays import FloatArray, IntArray
+from ...data.dataset import Dataset
+from ...metrics.exposure import query_unfairness
+from ..stores import KIND_IMPRESSION, LogEntry, Store
+from ..wire import Fairness, GroupFairness, ItemState, QueryState
 from .ledger import Ledger
 from .records import Candidates, decode_positions
 from .repository import PAGE_SIZE, LedgerRepository
 from .rules import Version
-from .stores import KIND_IMPRESSION, LogEntry, Store
-from .wire import Fairness, GroupFairness, ItemState, QueryState
 
 __all__ = ["count_queries", "export", "fairness", "observed_state", "query_state", "to_datetime"]
 

@@ -9,17 +9,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from ..arrays import IntArray
-from ..errors import ConflictError, RequestError
-from .decision import Decision
-from .engine_state import EngineState
-from .ids import Position
-from .ledger import Ledger
-from .records import Candidates, Impression, decode_impression, decode_positions, encode, encode_positions
-from .reports import to_datetime
-from .rules import Version
-from .stores import KIND_IMPRESSION, LogEntry
-from .wire import (
+from ...arrays import IntArray
+from ...errors import ConflictError, RequestError
+from ..stores import KIND_IMPRESSION, LogEntry
+from ..wire import (
     MAX_KEY,
     Item,
     Ranked,
@@ -31,6 +24,13 @@ from .wire import (
     fields_besides_items,
     read_items,
 )
+from .decision import Decision
+from .engine_state import EngineState
+from .ids import Position
+from .ledger import Ledger
+from .records import Candidates, Impression, decode_impression, decode_positions, encode, encode_positions
+from .reports import to_datetime
+from .rules import Version
 
 __all__ = ["CANDIDATES_REUSED", "RankOperations"]
 

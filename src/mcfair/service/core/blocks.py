@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._jit import kernel
-from ..arrays import CountArray, FloatArray, IntArray
-from ..estimators.ips import ips
-from ..state import exposure
+from ..._jit import kernel
+from ...arrays import CountArray, FloatArray, IntArray
+from ...estimators.ips import ips
+from ...state import exposure
 from .records import RecordedImpression, counted_click, is_exposed
 from .rules import examination_probabilities
 

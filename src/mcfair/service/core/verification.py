@@ -7,7 +7,8 @@ from itertools import islice
 
 import numpy as np
 
-from ..errors import ConflictError, StoreError
+from ...errors import ConflictError, StoreError
+from ..stores import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoreCorruptError
 from .ledger import Ledger
 from .records import (
     FeedbackHistory,
@@ -19,7 +20,6 @@ from .records import (
     encode,
 )
 from .repository import PAGE_SIZE, UNREADABLE, LedgerRepository
-from .stores import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoreCorruptError
 
 __all__ = ["replay", "verify"]
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from ..stores import StoreCorruptError, StoredDeletion
 from .engine_state import EngineState
 from .repository import UNREADABLE
-from .stores import StoreCorruptError, StoredDeletion
 
 __all__ = ["DELETION_STEP", "PURGE_STEP", "DeletionOperations"]
 

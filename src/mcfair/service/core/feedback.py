@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from ..stores import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry
+from ..wire import Event, EventResult, FeedbackResults
 from .engine_state import EngineState
 from .ids import Position
 from .ledger import Ledger
@@ -19,8 +21,6 @@ from .records import (
     encode,
 )
 from .rules import Version
-from .stores import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry
-from .wire import Event, EventResult, FeedbackResults
 
 __all__ = ["FeedbackOperations", "OpenImpression"]
 

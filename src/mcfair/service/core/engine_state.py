@@ -9,15 +9,15 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from ..errors import NotFoundError, RequestError
+from ...errors import NotFoundError, RequestError
+from ..stores import KIND_DELETION, LogEntry, Store
+from ..wire import ActivePolicy, PolicyChange
 from .ids import IdSigner
 from .ledger import Ledger
 from .records import encode
 from .reports import to_datetime
 from .repository import LedgerRepository
 from .rules import DAY, Rules, Version
-from .stores import KIND_DELETION, LogEntry, Store
-from .wire import ActivePolicy, PolicyChange
 
 __all__ = ["CACHE", "MAX_ITEMS", "EngineState"]
 

@@ -6,11 +6,11 @@ import math
 import time
 from functools import partial
 
+from ..stores import KIND_IMPRESSION, LogEntry
 from .deletions import DeletionOperations
 from .ledger import Ledger
 from .ranking import CANDIDATES_REUSED
 from .records import encode
-from .stores import KIND_IMPRESSION, LogEntry
 
 __all__ = ["CompactionOperations"]
 

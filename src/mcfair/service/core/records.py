@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import FloatArray, IntArray
-from .stores import StoreCorruptError
+from ...arrays import FloatArray, IntArray
+from ..stores import StoreCorruptError
 
 __all__ = [
     "CLICKED",
@@ -54,7 +54,7 @@ def counted_click(bits: int, p: float) -> bool:
 class Impression(msgspec.Struct, array_like=True):
     """A list as positions among the candidates, 16 bits each; in shadow mode also the list that the policy chose.
 
-    `epoch` is that of the engine that ranked it, see `mcfair.service.ids.Position`; `policy` is the policy if the
+    `epoch` is that of the engine that ranked it, see `mcfair.service.core.ids.Position`; `policy` is the policy if the
     request named one. `newcomer_exposure` is the starting exposure of the newcomers among the candidates: it depends
     on everything observed until then, so it is recorded and never computed again. `reused` are the rows of deleted
     items that newcomers took: which rows are free depends on how far the log was compacted.

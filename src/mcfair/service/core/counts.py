@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import CountArray, FloatArray, IntArray
+from ...arrays import CountArray, FloatArray, IntArray
 from .blocks import CountBlock, Examinations, add_by_rank, add_counts, count_list, fill_by_rank
 from .rules import Version, Weighting
 
