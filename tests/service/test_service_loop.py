@@ -335,6 +335,21 @@ def test_compaction_runs_while_idle(in_loop):
     assert in_loop(work, {"compaction_interval": 0.02}, retention=1.0) == 0
 
 
+def test_compaction_runs_more_often_until_it_has_caught_up():
+    now = 1_700_000_000_000
+    executor = partial(GroupCommit, compaction_interval=3600.0, compaction_seconds=0.0)  # one step at a time
+    with Ranker("memory:", warm=False, clock=lambda: now, executor_class=executor, retention=60.0) as ranker:
+        for query in range(3):
+            ranker.rank(f"query {query}", ["a", "b"])
+        now += 61_000
+        intervals = []
+        for _ in range(5):  # the writer waits for an hour, so nothing else uses the engine
+            ranker.executor.maintain(idle=True)
+            intervals.append(ranker.executor.next_compaction - time.monotonic())
+        assert [round(each, -1) for each in intervals] == [720, 720, 720, 3600, 3600]
+        assert ranker.usage().impressions == 0
+
+
 # --- deliberate faults -----------------------------------------------------------------------------------------------
 
 

@@ -47,6 +47,9 @@ UNCERTAIN = (
     "same Idempotency-Key"
 )
 
+CATCH_UP = 5
+"""Factor by which compaction runs more often until it has caught up; it then has a tenth of the engine's time."""
+
 MAX_LOGGED = 1_000
 """Maximum number of different causes that are logged for data that cannot be read."""
 
@@ -354,7 +357,7 @@ class GroupCommit:
             self.end_episode()
         except Exception as error:
             self.roll_back(error)
-        self.next_compaction = time.monotonic() + self.compaction_interval
+        self.next_compaction = time.monotonic() + self.compaction_interval / (CATCH_UP if self.engine.is_behind else 1)
 
     # --- the log of failures -----------------------------------------------------------------------------------------
 

@@ -73,6 +73,11 @@ class CompactionOperations(DeletionOperations):
             self.repository.drop_versions(dropped)
         return compacted
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the last run of compaction left work behind."""
+        return self.compaction_began is not None or self.purging or bool(self.deletions)
+
     def compaction_seconds(self) -> float:
         """Return for how long the present pass of compaction over all queries has run; 0 if there is none."""
         began = self.compaction_began
