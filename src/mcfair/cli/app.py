@@ -11,11 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import MCFairError, MCFairWarning
-from ..service.commands import add_commands
-from . import experiments, listings
-from .plugins import import_plugin
+from . import experiments, listings, stores
+from .keys import keys
 from .rehearse import rehearse
-from .render import status
+from .serve import serve
 from .simulate import simulate
 from .tune import tune
 
@@ -61,7 +60,12 @@ app.command()(experiments.demo)
 for name, (base, called) in listings.PART_KINDS.items():
     app.command(name)(listings.list_parts(base, called))
 app.command("datasets")(listings.list_datasets)
-add_commands(app, import_plugin, status)
+app.command()(serve)
+for each in (stores.verify, stores.replay, stores.backup):
+    app.command()(each)
+app.command("restore")(stores.restore_backup)
+app.command()(stores.migrate)
+app.add_typer(keys, name="keys")
 
 
 def main() -> None:

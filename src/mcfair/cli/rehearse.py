@@ -9,19 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import SettingError
-from ..service.commands import (
-    EXAMINATION,
-    HALF_LIFE,
-    MATURATION,
-    NEWCOMER_EXPOSURE,
-    PRIOR_CERTAINTY,
-    PRIOR_MEAN,
-    PRIOR_STRENGTH,
-    parse_duration,
-    parse_rules,
-)
 from .options import DATA, PluginOptions, with_option_groups
 from .render import encoded, print_table, progress, status
+from .service_options import RuleOptions, parse_duration
 
 if TYPE_CHECKING:
     from ..arrays import FloatArray
@@ -36,30 +26,22 @@ MOST_GROUPS = 10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RuleOptions:
-    """Rules that differ from those in force."""
+class ChangedRules(RuleOptions):
+    """Rules that differ from those in force, and the guard of the policy."""
 
-    policy: Annotated[str | None, typer.Option(help="Ranking policy, such as 'MCFair(alpha=2, guard=0.95)'.")] = None
     guard: Annotated[float | None, typer.Option(help="The guard of the policy: the least share of the DCG.")] = None
-    examination: EXAMINATION = None
-    prior_mean: PRIOR_MEAN = None
-    prior_strength: PRIOR_STRENGTH = None
-    prior_certainty: PRIOR_CERTAINTY = None
-    maturation: MATURATION = None
-    half_life: HALF_LIFE = None
-    newcomer_exposure: NEWCOMER_EXPOSURE = None
 
     def change(self, rules: Rules) -> Rules:
         """Return the rules with these changes."""
         from ..policies.base import parse_policy
         from ..service.core.rules import change_rules
 
-        given = dataclasses.asdict(self)
-        guard, policy = given.pop("guard"), given.pop("policy")
-        changed = change_rules(rules, policy, parse_rules(**given))
-        if guard is None:
+        given = self.settings()
+        given.pop("guard", None)
+        changed = change_rules(rules, self.policy, given)
+        if self.guard is None:
             return changed
-        return change_rules(changed, dataclasses.replace(parse_policy(changed.policy), guard=guard), {})
+        return change_rules(changed, dataclasses.replace(parse_policy(changed.policy), guard=self.guard), {})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,8 +71,8 @@ class UserOptions:
             sessions=self.sessions,
             k=self.k,
             seed=self.seed,
-            interval=parse_duration("interval", self.interval) or 0.0,
-            delay=parse_duration("delay", self.delay) or 0.0,
+            interval=parse_duration("interval", self.interval),
+            delay=parse_duration("delay", self.delay),
             newcomers=self.newcomers,
             priors=self.priors,
         )
@@ -98,7 +80,7 @@ class UserOptions:
 
 @with_option_groups
 def rehearse(
-    changes: RuleOptions,
+    changes: ChangedRules,
     users: UserOptions,
     plugins: PluginOptions,
     data: Annotated[str | None, typer.Option(help=f"{DATA} Priors are its scores, else its relevance.")] = None,

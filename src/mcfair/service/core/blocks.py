@@ -103,9 +103,16 @@ def add_counts(
 
 @kernel
 def add_matured(
-    F: CountArray, C: CountArray, pending_F: CountArray, pending_C: CountArray, p: FloatArray, weight: float,
-    rows: IntArray, E: FloatArray, clicks: FloatArray,
-) -> None:  # fmt: skip
+    F: CountArray,
+    C: CountArray,
+    pending_F: CountArray,
+    pending_C: CountArray,
+    p: FloatArray,
+    weight: float,
+    rows: IntArray,
+    E: FloatArray,
+    clicks: FloatArray,
+) -> None:
     """Add the matured counts of some rows of a block, which exclude the pending ones, to their exposure and clicks."""
     for i in range(rows.shape[0]):
         d = rows[i]
@@ -138,10 +145,20 @@ def count_list(
 
 @kernel
 def fill_candidates(
-    rows: IntArray, priors: FloatArray, strength: float, scale: float, exposed: FloatArray, E_matured: FloatArray,
-    C_matured: FloatArray, newcomer_exposure: FloatArray, counts: CountArray, E: FloatArray, R: FloatArray,
-    uncertainty: FloatArray, F: CountArray,
-) -> None:  # fmt: skip
+    rows: IntArray,
+    priors: FloatArray,
+    strength: float,
+    scale: float,
+    exposed: FloatArray,
+    E_matured: FloatArray,
+    C_matured: FloatArray,
+    newcomer_exposure: FloatArray,
+    counts: CountArray,
+    E: FloatArray,
+    R: FloatArray,
+    uncertainty: FloatArray,
+    F: CountArray,
+) -> None:
     """Write exposure, estimated relevance (Eq. 25), its uncertainty and counts by rank per candidate.
 
     Counts are 0 beyond the counted ranks.
@@ -164,9 +181,14 @@ def fill_candidates(
 
 @kernel
 def fill_by_rank(
-    rows: IntArray, settled: FloatArray, counts: CountArray, p: FloatArray, weight: float, scale: float,
+    rows: IntArray,
+    settled: FloatArray,
+    counts: CountArray,
+    p: FloatArray,
+    weight: float,
+    scale: float,
     at_rank: FloatArray,
-) -> None:  # fmt: skip
+) -> None:
     """Write the exposure of each candidate at each rank: that of the settled blocks and that of the newest."""
     k = at_rank.shape[1]
     for i in range(rows.shape[0]):

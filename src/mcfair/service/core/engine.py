@@ -47,20 +47,37 @@ class Engine(RankOperations, FeedbackOperations, CompactionOperations, KeyOperat
             own = {name: float(values[i]) for name, values in terms.items()}
             without = {name: int(ranks[i]) for name, ranks in others.items()}
             prior = float(candidates.priors[i])
-            items.append(ExplainedItem(
-                id=ledger.ids[row], rank=j + 1,
-                score=None if decision.scores is None else float(decision.scores[i]), terms=own,
-                inputs=Inputs(relevance=float(q.R[i]), exposure=float(q.E[i]), clicks=ledger.clicks(row),
-                              prior=None if np.isnan(prior) else prior),
-                without=without, shown=is_exposed(bits.get(i, 0)), clicked=is_clicked(bits.get(i, 0)),
-                sentence=sentence(j + 1, n, own, without),
-            ))  # fmt: skip
+            items.append(
+                ExplainedItem(
+                    id=ledger.ids[row],
+                    rank=j + 1,
+                    score=None if decision.scores is None else float(decision.scores[i]),
+                    terms=own,
+                    inputs=Inputs(
+                        relevance=float(q.R[i]),
+                        exposure=float(q.E[i]),
+                        clicks=ledger.clicks(row),
+                        prior=None if np.isnan(prior) else prior,
+                    ),
+                    without=without,
+                    shown=is_exposed(bits.get(i, 0)),
+                    clicked=is_clicked(bits.get(i, 0)),
+                    sentence=sentence(j + 1, n, own, without),
+                )
+            )
         return Explanation(
-            impression=impression, query_id=ledger.key.hex(), policy=version.rules.policy, version=version.number,
-            ranked_at=to_datetime(entry.time), visits=ledger.visits, candidates=n, deferred=impressed.deferred,
-            shadow=impressed.policy_list is not None, items=items,
+            impression=impression,
+            query_id=ledger.key.hex(),
+            policy=version.rules.policy,
+            version=version.number,
+            ranked_at=to_datetime(entry.time),
+            visits=ledger.visits,
+            candidates=n,
+            deferred=impressed.deferred,
+            shadow=impressed.policy_list is not None,
+            items=items,
             summary=f"{policy.label} ranked {len(items)} of {n} items; the query had {ledger.visits} earlier visits.",
-        )  # fmt: skip
+        )
 
     def query_state(self, query: str | None = None, query_id: str | None = None) -> QueryState:
         """Return the observations of a query, given by its text or its id."""

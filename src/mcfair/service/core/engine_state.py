@@ -69,12 +69,19 @@ class EngineState:
     """
 
     def __init__(
-        self, store: Store, rules: Callable[[Rules], Rules] | None = None, *,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000, cache: int = CACHE,
-        snapshot_interval: int = SNAPSHOT_INTERVAL, snapshot_spacing: int = SNAPSHOT_SPACING,
-        compaction_step: int = COMPACTION_STEP, max_items: int = MAX_ITEMS,
-        max_versions: int = MAX_VERSIONS, max_ledger: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        store: Store,
+        rules: Callable[[Rules], Rules] | None = None,
+        *,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        cache: int = CACHE,
+        snapshot_interval: int = SNAPSHOT_INTERVAL,
+        snapshot_spacing: int = SNAPSHOT_SPACING,
+        compaction_step: int = COMPACTION_STEP,
+        max_items: int = MAX_ITEMS,
+        max_versions: int = MAX_VERSIONS,
+        max_ledger: int | None = None,
+    ) -> None:
         self.store, self.clock, self.cache_limit = store, clock, cache
         self.snapshot_interval, self.snapshot_spacing = snapshot_interval, snapshot_spacing
         self.compaction_step, self.max_items, self.max_versions = compaction_step, max_items, max_versions

@@ -134,13 +134,15 @@ class FeedbackOperations(EngineState):
         """Append the effect of events on one impression to the log and record it in the ledger."""
         ledger, entry = each.ledger, each.entry
         changes = BitChanges(
-            entry.seq, each.version.examination, each.version.bucket(entry.time),
+            entry.seq,
+            each.version.examination,
+            each.version.bucket(entry.time),
             [
                 (rank, each.rows[rank], before, after)
                 for rank, (before, after) in enumerate(zip(each.before, each.bits, strict=True))
                 if before != after
             ],
-        )  # fmt: skip
+        )
         seq, when = ledger.seq + 1, max(now, ledger.time)
         history = [] if entry.bits is None else decode_feedback(entry.bits)
         self.store.append(

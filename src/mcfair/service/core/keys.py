@@ -51,6 +51,9 @@ def hash_secret(secret: str) -> bytes:
 def key_info(key: StoredKey) -> KeyInfo:
     """Describe a key without its secret."""
     return KeyInfo(
-        id=key.id, name=key.name, scopes=[scope for scope in SCOPES if scope in key.scopes.split()],
-        created=to_datetime(key.created), revoked=None if key.revoked is None else to_datetime(key.revoked),
-    )  # fmt: skip
+        id=key.id,
+        name=key.name,
+        scopes=[scope for scope in SCOPES if scope in key.scopes.split()],
+        created=to_datetime(key.created),
+        revoked=None if key.revoked is None else to_datetime(key.revoked),
+    )

@@ -242,9 +242,19 @@ class Ledger:
         E, R, uncertainty, F = np.empty(n), np.empty(n), np.empty(n), np.empty((n, k), np.int32)
         p, counts = self.examinations.p(version.examination, k), self.counts.undecayed(version)
         fill_candidates(
-            rows, priors, strength, self.counts.scale, self.counts.E, *self.maturation.sums(), self.newcomers.weighted,
-            NO_COUNTS if counts is None else counts, E, R, uncertainty, F,
-        )  # fmt: skip
+            rows,
+            priors,
+            strength,
+            self.counts.scale,
+            self.counts.E,
+            *self.maturation.sums(),
+            self.newcomers.weighted,
+            NO_COUNTS if counts is None else counts,
+            E,
+            R,
+            uncertainty,
+            F,
+        )
         if counts is None:
             p, F = self.counts.by_rank(rows, k)
         return Query(R, uncertainty, E, F, p, np.array(self.visits), candidates.groups, certainty, np.zeros(1))
@@ -359,16 +369,32 @@ class Ledger:
         """Return the state after the last log entry."""
         n, pending = self.rows, self.maturation
         return Snapshot(
-            seq=self.seq, time=self.time, visits=self.visits, rows=n, deleted=sorted(self.deleted),
-            priors=compress(self.priors[:n]), used=compress(self.used[:n]),
-            newcomer_exposure=compress(self.newcomers.exposure[:n]), newcomer_times=compress(self.newcomers.times[:n]),
-            maturation=pending.age, first_pending=pending.first_pending, pending_since=pending.pending_since,
+            seq=self.seq,
+            time=self.time,
+            visits=self.visits,
+            rows=n,
+            deleted=sorted(self.deleted),
+            priors=compress(self.priors[:n]),
+            used=compress(self.used[:n]),
+            newcomer_exposure=compress(self.newcomers.exposure[:n]),
+            newcomer_times=compress(self.newcomers.times[:n]),
+            maturation=pending.age,
+            first_pending=pending.first_pending,
+            pending_since=pending.pending_since,
             blocks=[
-                (examination, bucket, block.since, block.ranks, compress(block.F[:n]), compress(block.C[:n]),
-                 compress(block.pending_F[:n]), compress(block.pending_C[:n]))
+                (
+                    examination,
+                    bucket,
+                    block.since,
+                    block.ranks,
+                    compress(block.F[:n]),
+                    compress(block.C[:n]),
+                    compress(block.pending_F[:n]),
+                    compress(block.pending_C[:n]),
+                )
                 for (examination, bucket), block in self.counts.blocks.items()
             ],
-        )  # fmt: skip
+        )
 
     def restore(self, snapshot: Snapshot) -> None:
         """Restore the state of a snapshot."""

@@ -66,10 +66,14 @@ class RankOperations(EngineState):
         decision, positions = chosen.decision, chosen.positions
         seq, rows = ledger.seq + 1, chosen.candidates.rows[positions]
         impression = Impression(
-            encode_positions(positions), encode_positions(decision.pi) if request.shadow else None,
-            request.defer_exposure, self.epoch, None if request.policy is None else version.rules.policy, chosen.rate,
+            encode_positions(positions),
+            encode_positions(decision.pi) if request.shadow else None,
+            request.defer_exposure,
+            self.epoch,
+            None if request.policy is None else version.rules.policy,
+            chosen.rate,
             chosen.reused,
-        )  # fmt: skip
+        )
         self.store_candidates(ledger, chosen, items)
         self.store.append(
             ledger.number,
@@ -144,9 +148,16 @@ class RankOperations(EngineState):
             ledger.cache_candidates(chosen.number, candidates, items)
 
     def ranking(
-        self, ledger: Ledger, place: Position, time: int, version: Version, decision: Decision, positions: IntArray,
-        rows: IntArray, explain: bool,
-    ) -> Ranking:  # fmt: skip
+        self,
+        ledger: Ledger,
+        place: Position,
+        time: int,
+        version: Version,
+        decision: Decision,
+        positions: IntArray,
+        rows: IntArray,
+        explain: bool,
+    ) -> Ranking:
         """Build the response from positions among the candidates and their rows in the ledger."""
         ids = [ledger.ids[row] for row in rows.tolist()]
         return Ranking(
@@ -220,7 +231,7 @@ def regrouped(ledger: Ledger, items: list[Item]) -> list[tuple[int, str | None, 
 
 def ranked_items(
     ids: list[str | None], positions: IntArray, version: Version, decision: Decision, explain: bool
-) -> list[Ranked]:  # fmt: skip
+) -> list[Ranked]:
     """Build the items of a response: id, rank, score, and the terms of the score if `explain` is set.
 
     Items that were deleted since the decision are left out.

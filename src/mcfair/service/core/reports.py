@@ -69,18 +69,23 @@ def query_state(ledger: Ledger, version: Version, now: int) -> QueryState:
     due = float(R.sum())
     had = float(E.sum())
     return QueryState(
-        query_id=ledger.key.hex(), visits=ledger.visits,
+        query_id=ledger.key.hex(),
+        visits=ledger.visits,
         unfairness=float(query_unfairness(E, R)) if rows.size else 0.0,
         floor=least_unfairness(ledger, rows, E, R),
         items=[
             ItemState(
-                id=str(ledger.ids[row]), group=ledger.groups[row], exposure=float(E[i]), clicks=ledger.clicks(row),
-                relevance=float(R[i]), exposure_share=float(E[i]) / had if had else 0.0,
+                id=str(ledger.ids[row]),
+                group=ledger.groups[row],
+                exposure=float(E[i]),
+                clicks=ledger.clicks(row),
+                relevance=float(R[i]),
+                exposure_share=float(E[i]) / had if had else 0.0,
                 merit_share=float(R[i]) / due if due else 0.0,
             )
             for i, row in enumerate(rows.tolist())
         ],
-    )  # fmt: skip
+    )
 
 
 def fairness(store: Store, now: int) -> Fairness:
@@ -105,16 +110,23 @@ def fairness(store: Store, now: int) -> Fairness:
             sums[2] += item.clicks
             sums[3] += item.merit_share * exposure
     return Fairness(
-        queries=queries, visits=visits, unfairness=unfair / max(queries, 1), floor=floors / max(queries, 1),
+        queries=queries,
+        visits=visits,
+        unfairness=unfair / max(queries, 1),
+        floor=floors / max(queries, 1),
         groups=[
             GroupFairness(
-                group=group, items=int(items), exposure=had, clicks=clicks,
-                exposure_share=had / total if total else 0.0, merit_share=due / total if total else 0.0,
+                group=group,
+                items=int(items),
+                exposure=had,
+                clicks=clicks,
+                exposure_share=had / total if total else 0.0,
+                merit_share=due / total if total else 0.0,
             )
             for group, (items, had, clicks, due) in sorted(groups.items(), key=lambda each: -each[1][1])
         ],
         as_of=to_datetime(now),
-    )  # fmt: skip
+    )
 
 
 def count_queries(store: Store) -> int:
@@ -139,8 +151,11 @@ def export(store: Store) -> Iterator[bytes]:
                 if store.key_of(ledger.number) is None:
                     break  # deleted meanwhile
                 page = list(islice(store.log(ledger.number, after, ledger.seq), PAGE_SIZE))
-                lines = [line(exported_impression(repository, ledger, entry)) + b"\n"
-                         for entry in page if entry.kind == KIND_IMPRESSION]  # fmt: skip
+                lines = [
+                    line(exported_impression(repository, ledger, entry)) + b"\n"
+                    for entry in page
+                    if entry.kind == KIND_IMPRESSION
+                ]
             yield from lines
             after = page[-1].seq if page else ledger.seq
 
@@ -150,22 +165,32 @@ def exported_impression(repository: LedgerRepository, ledger: Ledger, entry: Log
     impression, candidates = repository.impression(ledger, entry)
     shown = candidates.rows_at(decode_positions(impression.shown)).tolist()
     return {
-        "query": ledger.key.hex(), "impression": entry.seq, "time": to_datetime(entry.time), "version": entry.version,
-        "policy": impression.policy, "items": [ledger.ids[row] for row in shown],
+        "query": ledger.key.hex(),
+        "impression": entry.seq,
+        "time": to_datetime(entry.time),
+        "version": entry.version,
+        "policy": impression.policy,
+        "items": [ledger.ids[row] for row in shown],
         "bits": list(impression.bits(entry.bits)),
-    }  # fmt: skip
+    }
 
 
 def exported_items(ledger: Ledger) -> list[dict[str, Any]]:
     """Export the counts of every item that is not deleted, by examination and time bucket."""
     return [
         {
-            "id": ledger.ids[row], "group": ledger.groups[row],
+            "id": ledger.ids[row],
+            "group": ledger.groups[row],
             "counts": [
-                {"examination": block.examination, "since": block.bucket, "ranks": block.F[row].tolist(),
-                 "clicks": int(block.C[row])}
+                {
+                    "examination": block.examination,
+                    "since": block.bucket,
+                    "ranks": block.F[row].tolist(),
+                    "clicks": int(block.C[row]),
+                }
                 for block in ledger.counts.blocks.values()
             ],
         }
-        for row in range(ledger.rows) if row not in ledger.deleted
-    ]  # fmt: skip
+        for row in range(ledger.rows)
+        if row not in ledger.deleted
+    ]

@@ -38,9 +38,16 @@ checkpointed. What they report of a query is consistent in itself; different que
 """
 
 UNREADABLE = (
-    msgspec.MsgspecError, zlib.error, ValueError, LookupError, TypeError, ArithmeticError, AttributeError,
-    AssertionError, MemoryError,
-)  # fmt: skip
+    msgspec.MsgspecError,
+    zlib.error,
+    ValueError,
+    LookupError,
+    TypeError,
+    ArithmeticError,
+    AttributeError,
+    AssertionError,
+    MemoryError,
+)
 """Errors that decoding and applying damaged rows may end in."""
 
 CACHED_POLICIES = 64
@@ -125,10 +132,12 @@ class LedgerRepository:
         before = self.in_force if self.versions else None
         decaying = before is not None and before.half_life and rules.half_life is not None
         return Version(
-            number=1 + max(self.versions, default=0), since=now, rules=rules,
+            number=1 + max(self.versions, default=0),
+            since=now,
+            rules=rules,
             examination=self.examinations.number(rules.examination),
             decaying_since=before.decaying_since if before is not None and decaying else now,
-        )  # fmt: skip
+        )
 
     def with_policy(self, version: Version, text: str | None) -> Version:
         """Return a version of the rules with the policy of a single request; raise RequestError if it is not allowed.

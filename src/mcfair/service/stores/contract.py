@@ -361,6 +361,15 @@ def refused(store: Store, write: Callable[[], object], what: str) -> None:
 
 
 CHECKS = (
-    check_transactions, check_readers, check_queries, check_items, check_deletions, check_log, check_compaction,
-    check_requests, check_settings, check_usage, check_purge,
-)  # fmt: skip
+    check_transactions,
+    check_readers,
+    check_queries,
+    check_items,
+    check_deletions,
+    check_log,
+    check_compaction,
+    check_requests,
+    check_settings,
+    check_usage,
+    check_purge,
+)

@@ -25,9 +25,12 @@ Connection = psycopg.Connection[TupleRow]
 OLDEST_SERVER = 150_000
 
 LIMITS = {
-    "connect_timeout": 3, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3,
+    "connect_timeout": 3,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
-}  # fmt: skip
+}
 """Parameters of a connection that its URL does not set itself; `tcp_user_timeout` is in ms, the others in seconds."""
 
 SESSION = """
@@ -42,9 +45,11 @@ SET idle_in_transaction_session_timeout = '30s'
 
 CONFLICTS = (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 DAMAGE = (
-    psycopg.errors.DataCorrupted, psycopg.errors.IndexCorrupted, psycopg.errors.UndefinedTable,
+    psycopg.errors.DataCorrupted,
+    psycopg.errors.IndexCorrupted,
+    psycopg.errors.UndefinedTable,
     psycopg.errors.UndefinedColumn,
-)  # fmt: skip
+)
 
 
 def connect(url: str, *, reading: bool) -> Connection:

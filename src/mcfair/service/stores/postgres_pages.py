@@ -44,10 +44,12 @@ class PostgresPages(PostgresRows):
         """See `MovableStore`."""
         texts = TEXTS.get(table.name, ())
         encoded = [
-            [value.encode() if name in texts and value is not None else value
-             for name, value in zip(table.columns, row, strict=True)]
+            [
+                value.encode() if name in texts and value is not None else value
+                for name, value in zip(table.columns, row, strict=True)
+            ]
             for row in rows
-        ]  # fmt: skip
+        ]
         self.write_many(table.insert("%s"), encoded)
 
     def last_key(self, table: StoredTable) -> tuple[Any, ...] | None:

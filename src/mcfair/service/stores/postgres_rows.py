@@ -274,9 +274,13 @@ class PostgresRows:
         key, base, revision, body, *columns = rows[0]
         items, entries = (zip(*(each or () for each in part), strict=True) for part in (columns[:3], columns[3:]))
         return StoredQuery(
-            key, base, revision, [(row, decoded(id), decoded(group)) for row, id, group in items], body,
+            key,
+            base,
+            revision,
+            [(row, decoded(id), decoded(group)) for row, id, group in items],
+            body,
             map(LogEntry._make, entries),
-        )  # fmt: skip
+        )
 
     def snapshot(self, number: int, until: int | None = None) -> tuple[int, bytes] | None:
         """See `Store`."""
@@ -383,10 +387,14 @@ class PostgresRows:
         entries, _, impressions = counts["log"]
         under_deletion = sum(self.count_item(each.item) for each in self.deletions())
         return StoredCounts(
-            queries=self.one("SELECT count(*) FROM queries"), items=counts["items"][0], impressions=impressions,
-            events=entries - impressions, snapshots=counts["snapshots"][0],
-            deleting=under_deletion + sum(each[1] for each in counts.values()), bytes=self.one(size),
-        )  # fmt: skip
+            queries=self.one("SELECT count(*) FROM queries"),
+            items=counts["items"][0],
+            impressions=impressions,
+            events=entries - impressions,
+            snapshots=counts["snapshots"][0],
+            deleting=under_deletion + sum(each[1] for each in counts.values()),
+            bytes=self.one(size),
+        )
 
 
 def decoded(text: bytes | None) -> str | None:
