@@ -25,9 +25,6 @@ NOT_IMPERATIVE = (
 )
 """Openings that describe or personify instead of naming the effect: Return, Compute, Parse, Build, Write, …"""
 
-IN_REBUILDING = {"service"}
-"""Packages whose files and functions are not measured: their inside is being rebuilt."""
-
 
 def named(path):
     return path.relative_to(SOURCE).as_posix()
@@ -43,10 +40,6 @@ def is_kernel(node):
 
 def is_property(node):
     return any(re.search(r"property|setter", ast.unparse(decorator)) for decorator in node.decorator_list)
-
-
-def measured():
-    return [path for path in FILES if path.relative_to(SOURCE).parts[0] not in IN_REBUILDING]
 
 
 def body_length(node):
@@ -129,14 +122,14 @@ TABLES = {"report/markup.py": 1, "experiments/identity.py": 1}
 
 
 def test_the_formatter_formats():
-    for path in measured():
+    for path in FILES:
         text = path.read_text(encoding="utf-8")
         assert text.count("fmt: skip") == TABLES.get(named(path), 0), path
         assert "fmt: off" not in text, path
 
 
 def test_files_and_functions_are_short():
-    for path in measured():
+    for path in FILES:
         assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE, path
         for node in functions(TREES[path]):
             # A body of three dots is a declaration for type checking alone, such as the constructor of a dataclass.
@@ -149,7 +142,7 @@ def test_files_and_functions_are_short():
 
 
 def test_long_kernels_say_why():
-    for path in measured():
+    for path in FILES:
         lines = path.read_text(encoding="utf-8").splitlines()
         for node in functions(TREES[path]):
             if is_kernel(node) and (body_length(node) > LONGEST_FUNCTION or len(node.args.args) > MOST_ARGUMENTS):

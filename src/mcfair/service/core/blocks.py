@@ -143,6 +143,7 @@ def count_list(
         E[d] = settled_E[d] + exposure(F, p, d) * weight
 
 
+# One pass over the candidates, whose arrays are its arguments: a view is filled for every list.
 @kernel
 def fill_candidates(
     rows: IntArray,

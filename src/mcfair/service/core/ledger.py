@@ -7,8 +7,7 @@ starting exposure of items that joined later (`Newcomers`).
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from ...state import Query
 from ..stores import StoreCorruptError
 from .blocks import CountBlock, Examinations, fill_candidates
 from .counts import NO_COUNTS, ObservedCounts
+from .items import ItemRows
 from .maturation import Maturation
 from .newcomers import Newcomers
 from .records import (
@@ -52,7 +52,7 @@ Recorded = Callable[["Ledger", int | None], Iterator[RecordedImpression]]
 Their feedback state is that after the last entry that the ledger has recorded."""
 
 
-class Ledger:
+class Ledger(ItemRows):
     """The observations of one query, and the view of them that a policy sees.
 
     Every item has a row. The row of a deleted item stays in `deleted`, because log entries may refer to it; once none
@@ -69,15 +69,11 @@ class Ledger:
     """
 
     def __init__(self, number: int, key: bytes, examinations: Examinations, recorded: Recorded) -> None:
+        super().__init__()
         self.number, self.key, self.examinations = number, key, examinations
         self.seq = self.time = self.visits = self.base = self.revision = 0
         self.rows = 0  # rows of items that have been admitted; `ids` may already have more
         self.deleted: set[int] = set()
-        self.ids: list[str | None] = []
-        self.groups: list[str | None] = []
-        self.text_bytes = 0  # size of the ids and groups
-        self.index: dict[str, int] = {}
-        self.free: list[int] = []  # rows without an item that no log entry refers to, as a heap
         self.since_snapshot = 0
         self.candidate_numbers: dict[bytes, int] = {}
         self.candidates: dict[int, Candidates] = {}
@@ -97,44 +93,12 @@ class Ledger:
 
     # --- items -------------------------------------------------------------------------------------------------------
 
-    def load_items(self, items: Sequence[tuple[int, str | None, str | None]]) -> None:
-        """Add stored items, given by row, id and group in the order of rows; rows that are left out are free."""
-        for row, item, group in items:
-            self.extend(row)
-            self.ids.append(item)
-            self.groups.append(group)
-            self.text_bytes += text_size(item) + text_size(group)
-            if item is not None:
-                self.index[item] = row
-
-    def name_row(self, row: int, item: str | None, group: str | None) -> None:
-        """Set the id and the group of a row."""
-        before = text_size(self.ids[row]) + text_size(self.groups[row])
-        self.text_bytes += text_size(item) + text_size(group) - before
-        self.ids[row], self.groups[row] = item, group
-
     def check_items(self) -> None:
         """Raise StoreCorruptError if the stored items are not those that the log has admitted and not deleted."""
         if wrong := set(self.index.values()) ^ (set(range(self.rows)) - self.deleted):
             raise StoreCorruptError(
                 f"row {min(wrong)} has an item in the log, or in the table of items, but not in both"
             )
-
-    def extend(self, rows: int) -> None:
-        """Add free rows up to a number of rows."""
-        for row in range(len(self.ids), rows):
-            self.ids.append(None)
-            self.groups.append(None)
-            heapq.heappush(self.free, row)
-
-    def add_items(self, items: Sequence[tuple[str, str | None]]) -> list[int]:
-        """Add newcomers, given by id and group; return their rows, free ones first."""
-        self.extend(len(self.ids) + len(items) - len(self.free))
-        rows = [heapq.heappop(self.free) for _ in items]
-        for row, (item, group) in zip(rows, items, strict=True):
-            self.name_row(row, item, group)
-            self.index[item] = row
-        return rows
 
     def withdraw_items(self, taken: list[int], rows: int) -> None:
         """Remove newcomers that were added for a request that failed, when this number of rows had been admitted."""
@@ -144,12 +108,6 @@ class Ledger:
         self.rows = min(self.rows, rows)
         self.deleted.update(row for row in taken if row < rows)
         self.free_rows(taken)
-
-    def free_rows(self, rows: Iterable[int]) -> None:
-        """Free rows, so that newcomers can take them."""
-        for row in rows:
-            self.name_row(row, None, None)
-            heapq.heappush(self.free, row)
 
     def idle_rows(self, until: int) -> list[int]:
         """Return the rows of items without exposure and clicks that were no candidates after a log entry.
@@ -262,14 +220,6 @@ class Ledger:
     def clicks(self, row: int) -> float:
         """Return the clicks of a row, as they count now. Call `view` or `refresh` first."""
         return float(self.counts.C[row] * self.counts.scale)
-
-    def groups_of(self, rows: IntArray) -> IntArray:
-        """Return the group of each candidate, counted from 0; a candidate without a group is its own."""
-        labels = [self.groups[row] for row in rows.tolist()]
-        if not any(labels):
-            return np.arange(rows.size)
-        codes: dict[str | int, int] = {}
-        return np.array([codes.setdefault(label or i, len(codes)) for i, label in enumerate(labels)])
 
     def draws(self, seed: int) -> Draws:
         """Return the random generator of the next session."""
@@ -420,13 +370,3 @@ class Ledger:
                 block.pending_F[:n] = decompress(pending_F, np.int32).reshape(n, ranks)
                 block.pending_C[:n] = decompress(pending_C, np.int32)
         self.counts.weighting = None
-
-
-def text_size(text: str | None) -> int:
-    """Return the size of a text in memory, with the copy in UTF-8 that Python keeps of what is not ASCII."""
-    if text is None:
-        return 0
-    if text.isascii():
-        return 50 + len(text)
-    widest = ord(max(text))
-    return 76 + len(text) * (1 if widest < 0x100 else 2 if widest < 0x10000 else 4) + len(text.encode())

@@ -24,18 +24,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...errors import StoreError
+from . import pending as statements
 from .errors import UNFINISHED, StoreConflictError, StoreUnavailableError, StoreUncertainError
-from .pending import (
-    ADD_ENTRIES,
-    ADD_EXEMPTIONS,
-    ADD_QUERIES,
-    ADD_SNAPSHOTS,
-    CLAIM,
-    DELETE_SNAPSHOTS,
-    TABLES,
-    PendingWrites,
-    Row,
-)
+from .pending import PendingWrites, Row
 from .postgres_connection import Connection, Watchdog, connect, described, translated
 from .postgres_pages import BLOCK, PostgresPages
 from .postgres_schema import ADMINISTRATION, LEADERSHIP, prepare
@@ -288,9 +279,9 @@ class PostgresStore(PostgresPages):
         with self.connection.pipeline():
             self.send_begin()
             if fresh:
-                added = self.execute(ADD_QUERIES, *columns(fresh, 2))
+                added = self.execute(statements.ADD_QUERIES, *columns(fresh, 2))
             if claims:
-                won = self.execute(CLAIM, *columns(assumed, 2), *columns(claims, 9), self.generation)
+                won = self.execute(statements.CLAIM, *columns(assumed, 2), *columns(claims, 9), self.generation)
         lost = {number for _, number in fresh} | {row[0] for row in claims}
         numbers = [] if won is None else [row[0] for row in won.fetchall()]
         claimed = {row[0] for row in claims}
@@ -301,17 +292,17 @@ class PostgresStore(PostgresPages):
     def write_rows(self, won: list[PendingWrites], commit: bool) -> None:
         """Write everything else of the queries that have won."""
         snapshots = [row for each in won for row in each.rows("snapshots")]
-        statements: list[tuple[str, list[Row]]] = [
-            (ADD_ENTRIES, [row for each in won for row in each.rest()]),
-            *((sql, [row for each in won for row in each.rows(name)]) for name, sql in TABLES.items()),
-            (DELETE_SNAPSHOTS, [row[:2] for row in snapshots if len(row) == 3]),
-            (ADD_SNAPSHOTS, [row for row in snapshots if len(row) == 4]),
-            (ADD_EXEMPTIONS, [(deletion, each.number) for each in won for deletion in each.exemptions]),
+        writes: list[tuple[str, list[Row]]] = [
+            (statements.ADD_ENTRIES, [row for each in won for row in each.rest()]),
+            *((sql, [row for each in won for row in each.rows(name)]) for name, sql in statements.TABLES.items()),
+            (statements.DELETE_SNAPSHOTS, [row[:2] for row in snapshots if len(row) == 3]),
+            (statements.ADD_SNAPSHOTS, [row for row in snapshots if len(row) == 4]),
+            (statements.ADD_EXEMPTIONS, [(deletion, each.number) for each in won for deletion in each.exemptions]),
         ]
         with self.connection.pipeline():
-            if any(rows for _, rows in statements):
+            if any(rows for _, rows in writes):
                 self.send_begin()
-            for sql, rows in statements:
+            for sql, rows in writes:
                 if rows:
                     self.execute(sql, *columns(rows, len(rows[0])))
             if commit and self.opened:

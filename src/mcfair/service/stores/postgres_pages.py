@@ -1,4 +1,4 @@
-"""Pages of a store in PostgreSQL, to move it to another store or from one."""
+"""All rows of a store in PostgreSQL: pages of them, to move the store to another one or from one, and their number."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 from ...errors import StoreError
 from .postgres_rows import PostgresRows, decoded
-from .postgres_schema import ADMINISTRATION
+from .postgres_schema import ADMINISTRATION, QUERY_TABLES
+from .store import StoredCounts
 from .tables import StoredTable
 
 __all__ = ["BLOCK", "PostgresPages"]
@@ -20,7 +21,7 @@ TEXTS = {"keys": ("name",), "items": ("id", "grp"), "deletions": ("item",)}
 
 
 class PostgresPages(PostgresRows):
-    """The methods of a `mcfair.service.migration.MovableStore`."""
+    """The methods of a `mcfair.service.migration.MovableStore`, and `usage`."""
 
     name: str
 
@@ -82,3 +83,28 @@ class PostgresPages(PostgresRows):
         if not self.leads():
             raise StoreError(f"{self.name} is in use by a server: stop it first")
         self.rows("SELECT pg_advisory_lock(%s)", ADMINISTRATION)
+
+    def usage(self) -> StoredCounts:
+        """See `Store`. Rows of queries that do not exist are those of deleted ones."""
+        self.flush()
+        counts = {}
+        for table in QUERY_TABLES:
+            live = "count(id)" if table == "items" else "count(*)"
+            kind = "kind = 0" if table == "log" else "false"
+            sql = f"""SELECT {live} FILTER (WHERE is_live), count(*) FILTER (WHERE NOT is_live),
+                             count(*) FILTER (WHERE is_live AND {kind})
+                      FROM (SELECT *, query IN (SELECT number FROM queries) AS is_live FROM {table}) AS counted"""
+            counts[table] = self.rows(sql)[0]
+        size = """SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
+                  WHERE relnamespace = 'mcfair'::regnamespace AND relkind = 'r'"""
+        entries, _, impressions = counts["log"]
+        under_deletion = sum(self.count_item(each.item) for each in self.deletions())
+        return StoredCounts(
+            queries=self.one("SELECT count(*) FROM queries"),
+            items=counts["items"][0],
+            impressions=impressions,
+            events=entries - impressions,
+            snapshots=counts["snapshots"][0],
+            deleting=under_deletion + sum(each[1] for each in counts.values()),
+            bytes=self.one(size),
+        )

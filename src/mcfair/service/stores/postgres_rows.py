@@ -13,7 +13,7 @@ from typing import Any
 from .errors import StoreCorruptError
 from .pending import PendingWrites
 from .postgres_schema import ADMINISTRATION, QUERY_TABLES
-from .store import LogEntry, StoredCounts, StoredDeletion, StoredKey, StoredQuery
+from .store import LogEntry, StoredDeletion, StoredKey, StoredQuery
 
 __all__ = ["PostgresRows"]
 
@@ -370,31 +370,6 @@ class PostgresRows:
             before,
         )
         return self.one("SELECT min(time) FROM requests")  # type: ignore[no-any-return]
-
-    def usage(self) -> StoredCounts:
-        """See `Store`. Rows of queries that do not exist are those of deleted ones."""
-        self.flush()
-        counts = {}
-        for table in QUERY_TABLES:
-            live = "count(id)" if table == "items" else "count(*)"
-            kind = "kind = 0" if table == "log" else "false"
-            sql = f"""SELECT {live} FILTER (WHERE is_live), count(*) FILTER (WHERE NOT is_live),
-                             count(*) FILTER (WHERE is_live AND {kind})
-                      FROM (SELECT *, query IN (SELECT number FROM queries) AS is_live FROM {table}) AS counted"""
-            counts[table] = self.rows(sql)[0]
-        size = """SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
-                  WHERE relnamespace = 'mcfair'::regnamespace AND relkind = 'r'"""
-        entries, _, impressions = counts["log"]
-        under_deletion = sum(self.count_item(each.item) for each in self.deletions())
-        return StoredCounts(
-            queries=self.one("SELECT count(*) FROM queries"),
-            items=counts["items"][0],
-            impressions=impressions,
-            events=entries - impressions,
-            snapshots=counts["snapshots"][0],
-            deleting=under_deletion + sum(each[1] for each in counts.values()),
-            bytes=self.one(size),
-        )
 
 
 def decoded(text: bytes | None) -> str | None:

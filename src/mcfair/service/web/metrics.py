@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from ...errors import SettingError
+from ..group_commit import GroupCommit
 from ..ranker import Ranker
 from ..wire import FeedbackResults
 from .lifecycle import Lifecycle
@@ -17,6 +21,36 @@ __all__ = ["Metrics"]
 METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "OPTIONS"})
 LATENCY_BUCKETS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 BATCH_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+GAUGES: dict[str, tuple[str, Callable[[GroupCommit, Lifecycle], float]]] = {
+    "http_requests_in_flight": (
+        "HTTP requests being processed, except probes.",
+        lambda executor, lifecycle: lifecycle.in_flight,
+    ),
+    "queue_depth": ("Operations waiting to be executed.", lambda executor, lifecycle: executor.queue_depth),
+    "store_writable": (
+        "1 if the last write to the store succeeded, else 0.",
+        lambda executor, lifecycle: executor.store_error is None,
+    ),
+    "ready": (
+        "1 if the service is ready, as /readyz reports it, else 0.",
+        lambda executor, lifecycle: lifecycle.phase == "serving" and executor.store_error is None,
+    ),
+    "store_bytes": (
+        "Size of the store, as of its last maintenance.",
+        lambda executor, lifecycle: executor.store.size,
+    ),
+    "compaction_pass_seconds": (
+        "How long the present pass of compaction over all queries has run; 0 if there is none.",
+        lambda executor, lifecycle: executor.engine.compaction_seconds(),
+    ),
+    "damaged": (
+        "Queries, and other data, that compaction and deletions leave out because they are damaged.",
+        lambda executor, lifecycle: len(executor.engine.damaged),
+    ),
+}
+"""Gauges by name, without the prefix: what they mean, and how they are read."""
 
 
 class Metrics:
@@ -43,10 +77,6 @@ class Metrics:
         self.events = Counter(
             "mcfair_feedback_events", "Feedback events by result.", ["operation", "status"], registry=registry
         )
-        in_flight = Gauge(
-            "mcfair_http_requests_in_flight", "HTTP requests being processed, except probes.", registry=registry
-        )
-        in_flight.set_function(lambda: lifecycle.in_flight)
         durations = Histogram(
             "mcfair_commit_duration_seconds",
             "Time to execute and commit a batch.",
@@ -56,28 +86,9 @@ class Metrics:
         sizes = Histogram(
             "mcfair_commit_batch_size", "Operations per batch.", buckets=BATCH_SIZE_BUCKETS, registry=registry
         )
-        queued = Gauge("mcfair_queue_depth", "Operations waiting to be executed.", registry=registry)
-        queued.set_function(lambda: ranker.executor.queue_depth)
-        writable = Gauge(
-            "mcfair_store_writable", "1 if the last write to the store succeeded, else 0.", registry=registry
-        )
-        writable.set_function(lambda: ranker.executor.store_error is None)
-        ready = Gauge("mcfair_ready", "1 if the service is ready, as /readyz reports it, else 0.", registry=registry)
-        ready.set_function(lambda: lifecycle.phase == "serving" and ranker.executor.store_error is None)
-        size = Gauge("mcfair_store_bytes", "Size of the store, as of its last maintenance.", registry=registry)
-        size.set_function(lambda: ranker.executor.store.size)
-        compaction = Gauge(
-            "mcfair_compaction_pass_seconds",
-            "How long the present pass of compaction over all queries has run; 0 if there is none.",
-            registry=registry,
-        )
-        compaction.set_function(lambda: ranker.executor.engine.compaction_seconds())
-        damaged = Gauge(
-            "mcfair_damaged",
-            "Queries, and other data, that compaction and deletions leave out because they are damaged.",
-            registry=registry,
-        )
-        damaged.set_function(lambda: len(ranker.executor.engine.damaged))
+        for name, (meaning, value) in GAUGES.items():
+            gauge = Gauge(f"mcfair_{name}", meaning, registry=registry)
+            gauge.set_function(partial(value, ranker.executor, lifecycle))
         conflicts = Counter(
             "mcfair_conflicts", "Queries decided again because another instance wrote first.", registry=registry
         )
