@@ -13,7 +13,7 @@ import mcfair as mf
 from mcfair.errors import ConflictError, NotFoundError, PolicyError, RequestError, UnavailableError
 from mcfair.random import POLICY, draws
 from mcfair.service import wire
-from mcfair.service.core import engine as engine_module
+from mcfair.service.core import ranking as ranking_module
 from mcfair.service.core.engine import Engine
 from mcfair.service.core.rules import change_rules
 from mcfair.service.core.verification import replay, verify
@@ -775,10 +775,10 @@ def test_invalid_rules_are_refused_by_name(open_ranker, change, field):
     ("arguments", "field"),
     [
         ({"query": ""}, "query"), ({"query": "é" * 2100}, "query"), ({"items": []}, "items"), ({"k": 0}, "k"),
-        ({"items": ["a", "b", "a"]}, "items[2].id"), ({"items": [{"id": "a", "prior": 1.1}]}, "prior"),
+        ({"items": ["a", "b", "a"]}, "items[2].id"), ({"items": [{"id": "a", "prior": 1.1}]}, "items[0].prior"),
         ({"items": ["é" * 129]}, "items[0].id"), ({"items": [str(i) for i in range(5001)]}, "items"),
         ({"items": [str(i) for i in range(5000)], "k": 201}, "k"), ({"policy": "Nobody"}, "policy"),
-        ({"items": [{"id": "a", "colour": 1}]}, "colour"), ({"query": "half \ud800"}, "query"),
+        ({"items": [{"id": "a", "colour": 1}]}, "items[0].colour"), ({"query": "half \ud800"}, "query"),
         ({"items": [{"id": "a", "group": "é" * 129}]}, "items[0].group"), ({"items": ["\udfff"]}, "items[0].id"),
     ],
     ids=lambda value: str(value)[:40],
@@ -816,7 +816,7 @@ def test_repeated_items_are_not_decoded_again(open_ranker, monkeypatch):
         read.append(bytes(items))
         return wire.read_items(items)
 
-    monkeypatch.setattr(engine_module, "read_items", read_items)
+    monkeypatch.setattr(ranking_module, "read_items", read_items)
     ranker = open_ranker()
     for query in ("q", "q", "other", "q"):
         assert ids(ranker.rank(query, ["a", "b"])) == ["a", "b"]
