@@ -10,8 +10,9 @@ settings.register_profile("mcfair", deadline=None)
 settings.load_profile("mcfair")
 
 LONGEST = (
-    *("processes", "own_parts", "execute", "service_soak", "cli_experiments", "cluster", "service_faults", "cli_app"),
-    *("policies", "service_crash", "report", "service_app", "browser", "claims", "figures"),
+    *("processes", "own_parts", "service_postgres", "service_crash", "execute", "service_faults", "service_soak"),
+    *("deploy_restart", "cli_experiments", "cluster", "service_commands", "service_machine", "cli_app", "policies"),
+    *("report", "service_postgres_machine", "service_app", "deploy_monitoring", "browser", "claims", "figures"),
 )
 
 

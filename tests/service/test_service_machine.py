@@ -315,16 +315,18 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self):
         failed = sys.exc_info()[0] is not None  # the failure of a step must not be replaced by one of the proofs
-        if self.stores:
-            self.engine.store.rollback()  # of a step that failed halfway
-            if not failed:
-                with self.engine.store.reader() as store:
-                    faults = [f"verify: {fault}" for fault in verify(store)]
-                    faults += [f"replay: {fault}" for fault in replay(store)[2]]
-                    assert not faults, faults[0]
-        for store in self.stores:
-            store.close()
-        shutil.rmtree(self.folder)
+        try:
+            if self.stores:
+                self.engine.store.rollback()  # of a step that failed halfway
+                if not failed:
+                    with self.engine.store.reader() as store:
+                        faults = [f"verify: {fault}" for fault in verify(store)]
+                        faults += [f"replay: {fault}" for fault in replay(store)[2]]
+                        assert not faults, faults[0]
+        finally:
+            for store in self.stores:
+                store.close()
+            shutil.rmtree(self.folder)
 
 
 class FileMachine(Machine):

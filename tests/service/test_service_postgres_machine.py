@@ -74,6 +74,7 @@ class TwoInstances(PostgresMachine):
             self.instances[self.active] = self.engine, executor
         if len(self.instances) == 1:
             self.start(self.open_store())
+        self.engine = self.instances[self.active][0]  # the one that executes operations
 
     def count_conflicts(self, lost):
         type(self).conflicts += lost
@@ -100,12 +101,14 @@ class TwoInstances(PostgresMachine):
         self.start(self.open_store())
 
     def teardown(self):
-        if self.instances:
-            self.switch(0)
-            self.compare_with_the_model("on the first instance: ")
-            self.switch(1)
-            self.compare_with_the_model("on the second instance: ")
-        super().teardown()
+        try:
+            if self.instances:
+                self.switch(0)
+                self.compare_with_the_model("on the first instance: ")
+                self.switch(1)
+                self.compare_with_the_model("on the second instance: ")
+        finally:
+            super().teardown()
 
 
 QUICK = settings(
