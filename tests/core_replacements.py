@@ -18,7 +18,7 @@ from mcfair.simulation import run
 
 
 def interpret(monkeypatch):
-    """Make the simulator run its loop in plain Python, where functions can be replaced."""
+    """Run the loop of the simulator in plain Python, where functions can be replaced."""
     monkeypatch.setattr(run, "INTERPRET", True)
 
 

@@ -28,7 +28,7 @@ def is_reachable(E, w, tolerance=1e-9):
 
 
 def nearest(z, w):
-    """Give the reachable point nearest to z by trying every face.
+    """Return the reachable point nearest to z by trying every face.
 
     On a face the groups of an ordered partition have the ranks one group after the other; the nearest point of the
     plane it lies in moves all items of a group alike.
@@ -45,7 +45,7 @@ def nearest(z, w):
 
 
 def sort_oracle(w):
-    """Give the function that hands the most exposed rank to the lowest slope."""
+    """Return the function that hands the most exposed rank to the lowest slope."""
 
     def lowest(slope):
         E = np.empty(len(w))
@@ -56,7 +56,7 @@ def sort_oracle(w):
 
 
 def list_oracle(corners):
-    """Give the function that picks the lowest of some corners."""
+    """Return the function that picks the lowest of some corners."""
     return lambda slope: min(corners, key=lambda E: slope @ np.array(E))
 
 

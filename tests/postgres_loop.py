@@ -17,8 +17,8 @@ from shoppers import LoadRun, Shopper
 
 POINTS = ("before-commit", "database", "between-rows", "after-commit", "any", "database")
 MORE_POINTS = (*POINTS, "any", "in-commit", "both", "database", "starting")
-"""What to kill, in turn: an instance at a point of `crash_server`, at a random time ("any") or during its start, both
-instances, or the database."""
+"""Targets of the kills, in turn: an instance at a point of `crash_server`, at a random time ("any") or at its start,
+both instances, or the database."""
 
 
 class RoamingConnection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from time import monotonic
@@ -19,17 +20,16 @@ __all__ = ["Methods"]
 T = TypeVar("T")
 
 
-class Methods:
+class Methods(ABC):
     """The operations of the service as methods. Each builds a call; a subclass executes it.
 
     Every method raises RequestError if an argument is not allowed, or if the API key of a client is missing or lacks
     the scope; and UnavailableError if the service is unavailable, for a client after its retries.
     """
 
+    @abstractmethod
     def _run(self, call: Call[T]) -> T:
-        raise NotImplementedError
-
-    # --- ranking and feedback ----------------------------------------------------------------------------------------
+        """Execute a call."""
 
     def rank(
         self,
@@ -235,6 +235,7 @@ class Methods:
         """
         return self._run(Call("usage"))
 
+    @abstractmethod
     def ready(self) -> bool:
         """Return whether the service is ready, without waiting until it is.
 
@@ -243,8 +244,8 @@ class Methods:
         bool
             Whether requests are accepted and the store can be written.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def export(self) -> Iterator[dict[str, Any]]:
         """Export everything that is stored.
 
@@ -253,7 +254,6 @@ class Methods:
         dict
             One entry: a version of the rules, a query with its counts, or an impression.
         """
-        raise NotImplementedError
 
     # --- rules, deletion, keys ---------------------------------------------------------------------------------------
 

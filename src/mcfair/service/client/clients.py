@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, closing
 from functools import wraps
@@ -27,7 +28,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class ClientSettings:
+class ClientSettings(ABC):
     """The constructor of both clients; `Client` describes its parameters."""
 
     def __init__(
@@ -69,8 +70,9 @@ class ClientSettings:
             backoff=backoff,
         )
 
+    @abstractmethod
     def _connect(self, headers: dict[str, str], context: ssl.SSLContext | None) -> AsyncTransport | BlockingTransport:
-        raise NotImplementedError
+        """Open the transport to the instances."""
 
 
 def check_address(address: Any) -> str:
@@ -199,7 +201,7 @@ def like(method: Callable[..., Any], returns: str) -> Callable[[T], T]:
 
     def copy(own: T) -> T:
         signature = inspect.signature(method)
-        wraps(method)(own)  # type: ignore[arg-type]
+        wraps(method, updated=())(own)  # type: ignore[arg-type]
         returned = returns.format(signature.return_annotation)
         own.__signature__ = signature.replace(return_annotation=returned)  # type: ignore[attr-defined]
         return own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,13 +26,13 @@ class PostgresPages(PostgresRows):
 
     name: str
 
+    @abstractmethod
     def leads(self) -> bool:
         """See `Store`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write_many(self, sql: str, rows: list[list[Any]]) -> None:
         """Execute a statement for each of some rows in the write transaction."""
-        raise NotImplementedError
 
     def read_page(self, table: StoredTable, after: Sequence[Any] | None) -> list[tuple[Any, ...]]:
         """See `MovableStore`."""

@@ -6,6 +6,7 @@ as one over many queries, writes what is pending first.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any
@@ -37,33 +38,33 @@ CROSS JOIN LATERAL (
 WHERE q.number = %s"""
 
 
-class PostgresRows:
+class PostgresRows(ABC):
     """Reads and direct writes; the subclass has the connection and the transaction."""
 
     pending: dict[int, PendingWrites]
     numbers_by_key: dict[bytes, int]
     prefetched: dict[int, dict[int, LogEntry]]
 
+    @abstractmethod
     def rows(self, sql: str, *values: Any) -> list[Any]:
         """Execute a statement and return its rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write(self, sql: str, *values: Any) -> list[Any]:
         """Write what is pending, execute a statement in the write transaction and return its rows, if it has any."""
-        raise NotImplementedError
 
+    @abstractmethod
     def flush(self) -> None:
         """Write what is pending."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pending_of(self, number: int) -> PendingWrites:
         """Return the buffer of a query; create it if needed."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def assuming(self) -> bool:
         """Whether reads that the first log entry will confirm may be skipped: nothing is locked or written yet."""
-        raise NotImplementedError
 
     def one(self, sql: str, *values: Any) -> Any:
         """Return the first value of the first row, None if there is no row."""
@@ -187,9 +188,9 @@ class PostgresRows:
         self.write("DELETE FROM exemptions WHERE deletion = %s", deletion)
         self.announce()
 
+    @abstractmethod
     def announce(self) -> None:
         """Announce to the other instances that rules, API keys or deletions have changed."""
-        raise NotImplementedError
 
     # --- log, candidates, snapshots ----------------------------------------------------------------------------------
 
