@@ -36,7 +36,8 @@ def free_port():
     """Return a free port outside the ephemeral range: a client could take one of those while the server is down."""
     with suppress(OSError):
         first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-        for port in random.sample(range(min(10_000, first // 2), first), 100):
+        # Hypothesis seeds the common generator, by which two processes would choose the same port.
+        for port in random.SystemRandom().sample(range(min(10_000, first // 2), first), 100):
             with suppress(OSError), socket.socket() as tried:
                 tried.bind((HOST, port))
                 return port
