@@ -2,12 +2,13 @@ import os
 import pickle
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mcfair._jit import compile_kernel, compile_seconds, kernel
+from mcfair._jit import Kernel, compile_kernel, compile_seconds, kernel
 from mcfair.errors import MCFairError
 from mcfair.metrics.exposure import dots
 
@@ -86,6 +87,21 @@ def test_kernels_call_kernels_and_can_be_pickled():
     assert twice(np.ones(4)) == 8.0
     assert pickle.loads(pickle.dumps(dots))(np.ones(2), np.ones(2)) == (2.0, 2.0)
     assert repr(dots) == "<kernel mcfair.metrics.exposure.dots>"
+
+
+@partial(Kernel, cached=True)
+def half(x):
+    return x / 2.0
+
+
+@partial(Kernel, cached=True)
+def quarter(x):
+    return half(x) / 2.0
+
+
+def test_a_kernel_that_was_compiled_into_another_is_still_callable_from_python():
+    assert quarter(4.0) == 1.0
+    assert half(4.0) == 2.0  # what the cache has for `quarter` has no entry point
 
 
 def test_a_driver_runs_interpreted_when_it_is_called_with_python_functions():

@@ -60,6 +60,14 @@ def cache_folder() -> Path:
     return fallback
 
 
+@cache
+def nested_folder() -> Path:
+    """Return the folder of the code that is compiled into other kernels; Numba's key does not tell the two apart."""
+    folder = cache_folder() / "nested"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def writable(folder: Path) -> bool:
     """Return whether files can be created in a folder that this user owns; create the folder if it is missing."""
     try:
@@ -137,13 +145,21 @@ class Kernel(Generic[Arguments, Result]):
     @cached_property
     def compiled(self) -> Any:
         """Numba's dispatcher for this function."""
+        return self._dispatcher(cache_folder, no_cfunc_wrapper=self.driver)  # a driver is passed to no kernel
+
+    @cached_property
+    def nested(self) -> Any:
+        """Numba's dispatcher for this function where kernels call it: without the entry points for other callers."""
+        return self._dispatcher(nested_folder, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+    def _dispatcher(self, folder: Callable[[], Path], **wrappers: bool) -> Any:
         import numba
 
-        flags = FLAGS | {"forceinline": self.inline}
+        flags = FLAGS | {"forceinline": self.inline} | wrappers
         if not self.cached:
             return numba.jit(**flags)(self.interpreted)
         before = numba.config.CACHE_DIR
-        numba.config.CACHE_DIR = str(cache_folder())
+        numba.config.CACHE_DIR = str(folder())
         try:
             return numba.jit(cache=True, _nrt=self.allocates, **flags)(self.interpreted)
         finally:
@@ -152,7 +168,7 @@ class Kernel(Generic[Arguments, Result]):
     @property
     def _numba_type_(self) -> Any:
         # Numba looks up this attribute on any object: with it, kernels can call kernels.
-        return self.compiled._numba_type_
+        return self.nested._numba_type_
 
     def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         if INTERPRET or self.driver:

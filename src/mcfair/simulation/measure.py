@@ -56,48 +56,62 @@ def add_value(x: float, block: int, m: int, sums: SumArrays) -> None:
         sums.left_out[block, m] += 1
 
 
-@kernel(driver=True)
-def fill_query_values(value: Callable[..., float], theta: FloatArray, run: ExposureRun, sums: SumArrays) -> None:
-    """Add the value of every judged, visited query with a relevant item to its block, at each checkpoint.
+Fill = Callable[[FloatArray, Any, SumArrays], None]
+"""A function that adds the values of a metric with given parameters: all of a run, or of one call of its loop."""
+
+
+# The kernel of a metric is compiled into these loops: as an argument it would take Numba 0.1 ms to prepare.
+def fill_query_values(value: Callable[..., float]) -> Fill:
+    """Return a function that adds the value of every judged, visited query with a relevant item, at each checkpoint.
 
     `sums.latest` keeps the value of each query at the last checkpoint.
     """
-    table, snapshots = run.table, run.snapshots
-    for mark in range(snapshots.E.shape[0]):
-        for block in range(run.blocks[0], run.blocks[1]):
+
+    def fill(theta: FloatArray, run: ExposureRun, sums: SumArrays) -> None:
+        table, snapshots = run.table, run.snapshots
+        for mark in range(snapshots.E.shape[0]):
+            for block in range(run.blocks[0], run.blocks[1]):
+                for q in range(run.bounds[block], run.bounds[block + 1]):
+                    low, high = table.offsets[q], table.offsets[q + 1]
+                    visits = snapshots.visits[mark, q - snapshots.first_query]
+                    if table.judged[q] and visits > 0 and table.ideal[q, 0] > 0.0:
+                        E = snapshots.E[mark, low - snapshots.first_item : high - snapshots.first_item]
+                        x = value(E, table.R[low:high], table.groups[low:high], visits, theta)
+                        sums.latest[q] = x
+                        add_value(x, block, snapshots.first_mark + mark, sums)
+
+    return fill
+
+
+def fill_list_values(value: Callable[..., float]) -> Fill:
+    """Return a function that adds the value of every list of the judged queries to the next checkpoint.
+
+    `sums.latest` keeps the mean of each query.
+    """
+
+    def fill(theta: FloatArray, run: ListRun, sums: SumArrays) -> None:
+        table, stream = run.table, run.stream
+        for block in range(run.bounds.shape[0] - 1):
             for q in range(run.bounds[block], run.bounds[block + 1]):
                 low, high = table.offsets[q], table.offsets[q + 1]
-                visits = snapshots.visits[mark, q - snapshots.first_query]
-                if table.judged[q] and visits > 0 and table.ideal[q, 0] > 0.0:
-                    E = snapshots.E[mark, low - snapshots.first_item : high - snapshots.first_item]
-                    x = value(E, table.R[low:high], table.groups[low:high], visits, theta)
-                    sums.latest[q] = x
-                    add_value(x, block, snapshots.first_mark + mark, sums)
+                k = min(run.p.shape[0], high - low)
+                m, total, size = 0, 0.0, 0
+                for at in range(stream.starts[q], stream.starts[q + 1]):
+                    t = stream.when[at]
+                    while t >= stream.ends[m]:
+                        m += 1
+                    if table.judged[q]:
+                        for j in range(k):
+                            run.pi[j] = run.lists[t, j]
+                        x = value(run.pi[:k], table.R[low:high], run.p, theta)
+                        add_value(x, block, m, sums)
+                        if x == x:
+                            total += x
+                            size += 1
+                if size > 0:
+                    sums.latest[q] = total / size
 
-
-@kernel(driver=True)
-def fill_list_values(value: Callable[..., float], theta: FloatArray, run: ListRun, sums: SumArrays) -> None:
-    """Add the value of every list of the judged queries to the next checkpoint; `sums.latest` keeps their means."""
-    table, stream = run.table, run.stream
-    for block in range(run.bounds.shape[0] - 1):
-        for q in range(run.bounds[block], run.bounds[block + 1]):
-            low, high = table.offsets[q], table.offsets[q + 1]
-            k = min(run.p.shape[0], high - low)
-            m, total, size = 0, 0.0, 0
-            for at in range(stream.starts[q], stream.starts[q + 1]):
-                t = stream.when[at]
-                while t >= stream.ends[m]:
-                    m += 1
-                if table.judged[q]:
-                    for j in range(k):
-                        run.pi[j] = run.lists[t, j]
-                    x = value(run.pi[:k], table.R[low:high], run.p, theta)
-                    add_value(x, block, m, sums)
-                    if x == x:
-                        total += x
-                        size += 1
-            if size > 0:
-                sums.latest[q] = total / size
+    return fill
 
 
 class Sums:
@@ -117,28 +131,23 @@ class Sums:
         return np.where((counted == 0) & (left_out > 0), np.nan, totals / np.maximum(counted, 1))
 
 
-def inlined(fill: AnyKernel, value: AnyKernel) -> AnyKernel:
-    """Return a driver with a metric's kernel inlined: a function argument takes Numba 0.1 ms to prepare."""
-
-    def driver(theta: FloatArray, run: Any, sums: SumArrays) -> None:
-        fill(value, theta, run, sums)
-
-    return Kernel(driver, cached=value.cached, allocates=value.allocates)
-
-
-DRIVERS: WeakKeyDictionary[AnyKernel, Callable[..., None]] = WeakKeyDictionary()
-"""The compiled driver of each metric's kernel: the types of its arguments are the same in every run."""
+DRIVERS: WeakKeyDictionary[AnyKernel, Fill] = WeakKeyDictionary()
+"""The compiled loop of each metric's kernel: the types of its arguments are the same in every run."""
 
 
 def measure(sums: Sums, run: ExposureRun | ListRun) -> None:
     """Add the values of a metric: of queries at checkpoints, or of lists."""
     metric, kernel = sums.metric, sums.metric.kernel
-    fill: AnyKernel = fill_list_values if metric.per_list else fill_query_values
+    fill = fill_list_values if metric.per_list else fill_query_values
     arguments = metric.theta, run, sums.arrays
     if kernel is None or INTERPRET:
-        fill.interpreted(metric.plain_value if kernel is None else kernel.interpreted, *arguments)
+        fill(metric.plain_value if kernel is None else kernel.interpreted)(*arguments)
         return
     if kernel not in DRIVERS:
-        metric.compiled(*(LIST_VALUE if metric.per_list else QUERY_VALUE))  # alone first, for a clear error
-        DRIVERS[kernel] = compile_kernel(inlined(fill, kernel), f"metric {metric!r}", PartError, *arguments)[1]
+        driver: AnyKernel = Kernel(fill(kernel), cached=kernel.cached, allocates=kernel.allocates, driver=True)
+        try:
+            DRIVERS[kernel] = compile_kernel(driver, f"metric {metric!r}", PartError, *arguments)[1]
+        except PartError:
+            metric.compiled(*(LIST_VALUE if metric.per_list else QUERY_VALUE))  # alone, for a clearer error
+            raise
     DRIVERS[kernel](*arguments)
