@@ -204,6 +204,8 @@ def play(
     estimate: Callable[..., None] | None,
     score: Callable[..., None] | None,
     rank: Callable[..., None] | None,
+    inline_users: bool | None,
+    inline_score: bool | None,
     guard: Guard | None,
     memory: FloatArray,
     config: RunConfig,
@@ -224,9 +226,9 @@ def play(
     Returns the verdict on the policy, and for which query; everything before is counted. If the list of that
     session is then written to `scratch.pi`, `answer`, the query and the time, makes the call continue from there.
 
-    A policy has a score or ranks by itself. Without either, and without a click model and an estimator, the kernels of
-    the paper's are inlined: calls through pointers would make an online session a third slower. Which of them are None
-    is known when the loop is compiled.
+    A policy has a score or ranks by itself. With `inline_score`, and with `inline_users` in place of a click model and
+    an estimator, the kernels of the paper's are inlined: calls through pointers would make an online session a third
+    slower. What is not given is None: Numba then compiles nothing of its branch.
     """
     p, ties, theta, ends, when, room = config.p, config.ties, config.theta, stream.ends, stream.when, scratch.top_k
     clock, ndcg, cndcg, hits = scratch.visits, scratch.ndcg, scratch.cndcg, scratch.hits
@@ -242,9 +244,9 @@ def play(
             groups = table.groups[low:high]
             view = Query(R, scratch.uncertainty[:n], E, F, p, clock, groups, config.prior_strength, memory[q])
             given = table.seen[low:high]
-            if estimate is None:
+            if inline_users is not None:
                 fill_view(ips_estimate, config.estimate_theta, config.online, given, C, view, scratch.estimate)
-            else:
+            elif estimate is not None:
                 fill_view(estimate, config.estimate_theta, config.online, given, C, view, scratch.estimate)
             place, visits = np.uint64(table.places[q]), counts.visits[q]
             since = answer_time if q == answered else span[0]
@@ -265,14 +267,14 @@ def play(
                 if t != answer_time or q != answered:
                     rng = Draws(config.seed, FOR_POLICY, place, visit)
                     tie_rng = Draws(config.seed, FOR_TIES, place, visit)
-                    if rank is not None:
-                        verdict = list_by_rank(rank, theta, view, rng, pi)
-                    elif score is not None:
-                        verdict = list_by_score(score, guard, ties, theta, view, rng, tie_rng, room, scores, pi)
-                    else:
+                    if inline_score is not None:
                         verdict = list_by_score(
                             gradient_score, guard, ties, theta, view, rng, tie_rng, room, scores, pi
                         )
+                    elif score is not None:
+                        verdict = list_by_score(score, guard, ties, theta, view, rng, tie_rng, room, scores, pi)
+                    elif rank is not None:
+                        verdict = list_by_rank(rank, theta, view, rng, pi)
                 if verdict != OK:
                     flush(block, m, q, scratch, accumulators)
                     counts.visits[q] = visits
@@ -285,13 +287,13 @@ def play(
                 observe_list(pi, F, p, E)
                 if config.online:
                     user = Draws(config.seed, FOR_CLICKS, place, visit)
-                    if click is None:
+                    if inline_users is not None:
                         position_based_clicks(pi, truth, config.users_p, config.click_theta, user, hits[:k])
-                    else:
+                    elif click is not None:
                         click(pi, truth, config.users_p, config.click_theta, user, hits[:k])
-                    if estimate is None:
+                    if inline_users is not None:
                         observe_clicks(ips_estimate, config.estimate_theta, pi, hits, C, view, scratch.estimate)
-                    else:
+                    elif estimate is not None:
                         observe_clicks(estimate, config.estimate_theta, pi, hits, C, view, scratch.estimate)
                 if log.lists.shape[0] > 0:
                     for j in range(k):

@@ -230,15 +230,17 @@ class Run:
         guard = guard_of(self.policy, self.config.p)
         parts = [self.policy, *((clicks, estimator) if self.config.online else ())]
         if INTERPRET or any(each.kernel is None for each in parts):
-            plain = clicks.write_clicks, estimator.write_estimate, *self._by_kind(policy_call(self.policy)), guard
-            return partial(play.interpreted, *plain), False
+            plain = clicks.write_clicks, estimator.write_estimate, *self._by_kind(policy_call(self.policy))
+            return partial(play.interpreted, *plain, None, None, guard), False
         examples = self._arguments(np.zeros((1, 1)), self._snapshots((0, 1), (0, 1)), self._scratch())
         click = estimate = score = rank = None
         if self.config.online and not (clicks.kernel is position_based_clicks and estimator.kernel is ips_estimate):
             click, estimate = clicks.compiled(*CLICK)[0], estimator.compiled(*ESTIMATE)[0]
         if self.policy.kernel is not gradient_score:
             score, rank = self._by_kind(policy_function(self.policy))
-        functions = click, estimate, score, rank, guard
+        inline_users = True if click is None else None
+        inline_score = True if score is None and rank is None else None
+        functions = click, estimate, score, rank, inline_users, inline_score, guard
         return partial(compiled_play(functions, examples), *functions), True
 
     def _by_kind(self, function: Any) -> tuple[Any, Any]:
@@ -364,11 +366,11 @@ COMPILED: dict[tuple[bool, ...], Callable[..., tuple[int, int]]] = {}
 
 
 def compiled_play(functions: tuple[Any, ...], examples: tuple[Any, ...]) -> Callable[..., tuple[int, int]]:
-    """Return the loop for any functions: click model, estimator, score, rank and guard; None where there is none."""
+    """Return the loop for any functions, as it takes them: all arguments up to the guard; None what is not given."""
     kind = tuple(each is not None for each in functions)
     if kind not in COMPILED:
         guard = functions[-1]
-        types = [each if given else None for each, given in zip((*SIGNATURES, guard), kind, strict=True)]
+        types = [each if given else None for each, given in zip((*SIGNATURES, True, True, guard), kind, strict=True)]
         _, COMPILED[kind] = play.compile(*types, *examples, (0, 0), (0, 0), NO_ANSWER)
     return COMPILED[kind]
 
