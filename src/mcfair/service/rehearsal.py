@@ -305,7 +305,7 @@ def read_queries(store: str, seed: int = 0) -> tuple[Dataset, FloatArray, Rules]
         repository = LedgerRepository(reader)
         version = repository.in_force
         for ledger in repository.all_ledgers():
-            rows, E, R = observed_state(ledger, version, ledger.time)
+            rows, E, R, _ = observed_state(ledger, version, ledger.time)
             if ledger.visits and rows.size:
                 prior = np.where(np.isnan(ledger.priors[rows]), version.rules.prior_mean is not None, True)
                 found.append((ledger, rows, np.minimum(R, 1.0), posterior(E, R, prior * version.rules.prior_strength)))

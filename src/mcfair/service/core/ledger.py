@@ -216,6 +216,10 @@ class Ledger(ItemRows):
         if counts is None:
             p, F = self.counts.by_rank(rows, k)
         visits, posterior = np.array(self.visits), np.empty((n, 0, 3))
+        if version.compiled_estimator is not None:
+            matured = self.maturation.by_rank(rows, self.counts.ranks, version.examination)
+            R, uncertainty, posterior = version.compiled_estimator.relevance(matured, priors, strength)
+            E = (self.counts.E[rows] + self.newcomers.weighted[rows] * R) * self.counts.scale
         return Query(R, uncertainty, E, F, p, visits, candidates.groups, certainty, posterior, np.zeros(1))
 
     def clicks(self, row: int) -> float:
