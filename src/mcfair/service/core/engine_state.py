@@ -273,7 +273,7 @@ class EngineState:
         return self.active_policy()
 
     def activate(self, rules: Rules, fitted: str | None = None, visits: int = 0) -> None:
-        """Write rules as a new version and put it in force, with a new fitted prior or with that of the last version."""
+        """Write rules as a new version and put it in force; it keeps the fitted prior unless there is a new one."""
         if len(self.repository.versions) >= self.max_versions:
             raise RequestError(
                 f"the store has {self.max_versions:,} versions of the rules, and no more are allowed: versions are "
