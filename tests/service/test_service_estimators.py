@@ -197,6 +197,51 @@ def test_an_estimator_without_a_kernel_is_refused():
         Rules().changed(change(estimator="PlainShare"))
 
 
+def test_fits_happen_in_the_background(caplog):
+    with mf.Ranker("memory:", policy="BayesFair", fit_interval=0.01) as ranker:
+        for t in range(2_000):
+            answer = ranker.rank(f"q{t % 3}", ["a", "b", "c"], k=2)
+            ranker.feedback([{"impression": answer.impression, "item": answer.items[0].id}])
+            if ranker.policy().fitted is not None and ranker.policy().version > 3:
+                break
+        fitted = mf.parse_estimator(ranker.policy().fitted)
+    assert fitted.weights
+    assert not caplog.records
+
+
+def test_a_fit_that_fails_is_logged_once_and_stops_nothing(caplog):
+    @mf.register
+    class CannotLearn(mf.Mixture):
+        def fit(self, C, E, F, p):
+            raise ValueError("no idea")
+
+    with mf.Ranker("memory:", policy="BayesFair", estimator="CannotLearn", fit_interval=0.001) as ranker:
+        ranker.rank("q", ["a", "b"])
+        for _ in range(500):
+            if caplog.records:
+                break
+            ranker.policy()
+        for _ in range(50):
+            ranker.policy()
+        logged = [record.message for record in caplog.records]
+        ranker.rank("q", ["a", "b"])
+        assert ranker.policy().fitted is None
+    assert logged == [
+        "the prior of the estimator cannot be fitted: CannotLearn(components=4, weights=(), means=(), variances=()) "
+        "failed: ValueError: no idea"
+    ]
+
+
+def test_a_rehearsal_with_fits_can_be_repeated():
+    from mcfair.service.rehearsal import Rehearsal
+
+    data = mf.Dataset(offsets=[0, 4, 8, 12, 16], y=[4, 2, 1, 0] * 4)
+    users = mf.PositionBased()
+    rehearsal = Rehearsal(data=data, weights=np.ones(4), clicks=users, sessions=60, priors=False)
+    rules = Rules(policy="BayesFair(alpha=1)")
+    assert rehearsal.play(rules) == rehearsal.play(rules)
+
+
 def test_the_estimator_is_part_of_the_rules_over_http_and_in_the_export():
     with mf.Ranker("memory:", policy="BayesFair", estimator="Mixture(components=3)") as ranker:
         assert ranker.policy().estimator.startswith("Mixture(components=3")
