@@ -106,6 +106,12 @@ def test_keys_without_a_server(path):
     assert "unknown scope 'all'" in failure("keys", "add", "shop", "--scope", "all", "--store", path)
 
 
+def test_a_key_that_is_refused_creates_no_store(tmp_path):
+    assert "unknown scope 'all'" in failure("keys", "add", "shop", "--scope", "all", "--store", tmp_path / "new.db")
+    assert "name" in failure("keys", "add", "", "--scope", "read", "--store", tmp_path / "new.db")
+    assert not list(tmp_path.iterdir())
+
+
 def test_keys_alone_prints_its_help():
     alone, top = run("keys"), run()
     assert alone.exit_code == top.exit_code

@@ -29,8 +29,11 @@ def add_key(
     store: STORE = DEFAULT_STORE,
 ) -> None:
     """Create an API key and print it. Only a hash is stored, so it is shown only once."""
+    from ..service.methods import key_request
+
+    request = key_request(name, scope)  # type: ignore[arg-type]  # before a store is created for it
     with open_admin(store) as service:
-        added = service.add_key(name, scope)
+        added = service.add_key(request.name, request.scopes)
     print(added.key)
     sys.stderr.write(f"mcfair: created key {added.info.id} ({name}) with scope {', '.join(added.info.scopes)}\n")
 

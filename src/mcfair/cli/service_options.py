@@ -33,6 +33,9 @@ class RuleOptions:
     """Rules that differ from those in force."""
 
     policy: Annotated[str | None, typer.Option(help="Ranking policy, such as 'MCFair(alpha=2, guard=0.95)'.")] = None
+    estimator: Annotated[
+        str | None, typer.Option(help="Relevance estimator, such as 'Mixture'; auto is the policy's own.")
+    ] = None
     examination: Annotated[
         str | None, typer.Option(help="Severity of position bias, or examination probabilities: 1,0.6,0.5.")
     ] = None

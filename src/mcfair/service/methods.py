@@ -15,7 +15,7 @@ from .calls import Call, check_options, first, given_order, report
 if TYPE_CHECKING:
     from ..policies.base import Policy
 
-__all__ = ["Methods"]
+__all__ = ["Methods", "key_request"]
 
 T = TypeVar("T")
 
@@ -363,11 +363,7 @@ class Methods(ABC):
         MCFairError
             If the connection of a client failed and it is not known whether the request was executed.
         """
-        chosen = wire.as_list("scopes", scopes)
-        for scope in chosen:
-            if scope not in wire.SCOPES:
-                raise RequestError(unknown("scope", str(scope), wire.SCOPES), "scopes")
-        return self._run(Call("add_key", {"body": wire.convert(wire.KeyRequest, {"name": name, "scopes": chosen})}))
+        return self._run(Call("add_key", {"body": key_request(name, scopes)}))
 
     def revoke_key(self, id: str) -> wire.KeyInfo:
         """Revoke an API key.
@@ -388,6 +384,15 @@ class Methods(ABC):
             If the key does not exist.
         """
         return self._run(Call("revoke_key", {"id": wire.check_id("id", id)}))
+
+
+def key_request(name: str, scopes: Iterable[wire.Scope]) -> wire.KeyRequest:
+    """Build the request for an API key; raise RequestError if its name or a scope is not allowed."""
+    chosen = wire.as_list("scopes", scopes)
+    for scope in chosen:
+        if scope not in wire.SCOPES:
+            raise RequestError(unknown("scope", str(scope), wire.SCOPES), "scopes")
+    return wire.convert(wire.KeyRequest, {"name": name, "scopes": chosen})
 
 
 def query_call(query: str | None, query_id: str | None) -> Call[wire.QueryState]:

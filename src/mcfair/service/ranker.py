@@ -14,6 +14,7 @@ import msgspec
 
 from ..errors import SettingError, UnavailableError
 from ..policies.base import Policy
+from .background_fits import FIT_INTERVAL, BackgroundFits
 from .calls import Call
 from .core.clock import Clock
 from .core.engine import Engine
@@ -51,6 +52,9 @@ class Ranker(Methods):
         Memory for cached queries, in bytes; queries that do not fit are evicted and loaded again when needed.
     max_items
         Maximum number of items of one query at a time; a request that would exceed it is refused with RequestError.
+    fit_interval
+        Interval, in seconds, at which it is checked whether the prior of a pooled estimator is to be fitted again; 0
+        leaves that to the caller.
     warm
         Whether to compile or load all kernels now instead of during the first request.
     clock
@@ -93,6 +97,7 @@ class Ranker(Methods):
         max_queued: int = QUEUE,
         cache: int = CACHE,
         max_items: int = MAX_ITEMS,
+        fit_interval: float = FIT_INTERVAL,
         warm: bool = True,
         clock: Callable[[], int] | None = None,
         executor_class: type[GroupCommit] | None = None,
@@ -116,6 +121,7 @@ class Ranker(Methods):
             raise
         default = SharedGroupCommit if opened.shared else GroupCommit
         self.executor = (executor_class or default)(opened, engine, max_queued)
+        self.fits = BackgroundFits(self.executor, fit_interval) if fit_interval > 0.0 else None
 
     def __enter__(self) -> Ranker:
         return self
@@ -160,6 +166,8 @@ class Ranker(Methods):
 
     def close(self) -> None:
         """Execute what is queued, then close the store; refuse later operations."""
+        if self.fits is not None:
+            self.fits.stop()
         self.executor.close()
 
     # --- authentication ----------------------------------------------------------------------------------------------

@@ -15,9 +15,12 @@ from ..analysis.limits import fairness_floor
 from ..arrays import FloatArray, IntArray
 from ..data.dataset import Dataset
 from ..errors import SettingError, StoreError
+from ..estimators.base import Estimator
 from ..metrics.exposure import unfairness
 from ..random import ARRIVALS, CLICKS, DATA, draws, uniforms
+from ..simulation.moments import fit_moments
 from ..users.base import ClickModel
+from .core.engine import Engine
 from .core.ledger import Ledger
 from .core.reports import observed_state
 from .core.repository import LedgerRepository
@@ -151,7 +154,7 @@ class Rehearsal:
         """
         now = [START]
         settings = msgspec.structs.asdict(rules)
-        with Ranker("memory:", clock=lambda: now[0], **settings) as ranker:
+        with Ranker("memory:", clock=lambda: now[0], fit_interval=0.0, **settings) as ranker:
             return Stage(self, rules, ranker, now).play(progress)
 
 
@@ -168,6 +171,9 @@ class Stage:
         self.clicks = self.newest = 0  # newest: the last session in which an item was shown for the first time
         self.pending: deque[tuple[int, list[dict[str, Any]]]] = deque()
         self.requests = [self.candidates(q) for q in range(data.queries)]
+        # As the simulator does, and not by the clock of this machine: a rehearsal can be repeated.
+        self.fit_moments = fit_moments(data.queries, Estimator.growth)
+        self.next_fit = next(self.fit_moments)
 
     def candidates(self, q: int) -> list[dict[str, Any]]:
         """Return the items of a query as the application sends them; an id is the position in the query."""
@@ -208,6 +214,9 @@ class Stage:
         first, n = int(data.offsets[q]), int(data.sizes[q])
         if t < rehearsal.sessions // 2:
             n = max(1, n - int(rehearsal.newcomers * n))
+        if t == self.next_fit:
+            self.ranker.executor.submit(Engine.fit).result()
+            self.next_fit = next(self.fit_moments)
         answer = self.ranker.rank(data.query_id(q), self.requests[q][:n], k=rehearsal.k)
         pi: IntArray = np.array([int(item.id) for item in answer.items])
         truth, p = data.R[first : first + n], self.p[: pi.size]
@@ -305,7 +314,7 @@ def read_queries(store: str, seed: int = 0) -> tuple[Dataset, FloatArray, Rules]
         repository = LedgerRepository(reader)
         version = repository.in_force
         for ledger in repository.all_ledgers():
-            rows, E, R = observed_state(ledger, version, ledger.time)
+            rows, E, R, _ = observed_state(ledger, version, ledger.time)
             if ledger.visits and rows.size:
                 prior = np.where(np.isnan(ledger.priors[rows]), version.rules.prior_mean is not None, True)
                 found.append((ledger, rows, np.minimum(R, 1.0), posterior(E, R, prior * version.rules.prior_strength)))

@@ -22,7 +22,7 @@ from .wire import FeedbackResults
 __all__ = ["SharedGroupCommit"]
 
 OPTIMISTIC = {Engine.rank, Engine.feedback}
-READING = {Engine.now}
+READING = {Engine.now, Engine.due_fit}
 """Operations that are executed in batches, and those that keep no other instance waiting, besides those that are
 declared to read."""
 

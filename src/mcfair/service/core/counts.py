@@ -80,6 +80,11 @@ class ObservedCounts:
     # --- blocks ------------------------------------------------------------------------------------------------------
 
     @property
+    def ranks(self) -> int:
+        """The largest number of ranks of any block, 1 without any."""
+        return max((block.ranks for block in self.blocks.values()), default=1)
+
+    @property
     def newest(self) -> CountBlock:
         """The last block in the order of sums."""
         return self.blocks[next(reversed(self.blocks))]

@@ -13,15 +13,16 @@ from ..wire import ExplainedItem, Explanation, Inputs, QueryState
 from .compaction import CompactionOperations
 from .decision import WEIGHTS, counterfactual, sentence
 from .feedback import FeedbackOperations
+from .fits import FitOperations
 from .keys import KeyOperations
 from .ranking import RankOperations
 from .records import decode_impression, decode_positions, is_clicked, is_exposed
-from .reports import query_state, to_datetime
+from .reports import interval, query_state, to_datetime
 
 __all__ = ["Engine"]
 
 
-class Engine(RankOperations, FeedbackOperations, CompactionOperations, KeyOperations):
+class Engine(RankOperations, FeedbackOperations, CompactionOperations, KeyOperations, FitOperations):
     """Every operation of the service; see `EngineState` for the parameters."""
 
     def explain(self, impression: str) -> Explanation:
@@ -55,6 +56,7 @@ class Engine(RankOperations, FeedbackOperations, CompactionOperations, KeyOperat
                     terms=own,
                     inputs=Inputs(
                         relevance=float(q.R[i]),
+                        interval=interval(float(q.R[i]), float(q.uncertainty[i])),
                         exposure=float(q.E[i]),
                         clicks=ledger.clicks(row),
                         prior=None if np.isnan(prior) else prior,

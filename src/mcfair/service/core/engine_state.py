@@ -259,7 +259,10 @@ class EngineState:
         """Return the rules in force."""
         version = self.version
         return ActivePolicy(
-            version=version.number, since=to_datetime(version.since), **msgspec.structs.asdict(version.rules)
+            version=version.number,
+            since=to_datetime(version.since),
+            fitted=version.fitted,
+            **msgspec.structs.asdict(version.rules),
         )
 
     def change(self, change: PolicyChange) -> ActivePolicy:
@@ -269,15 +272,15 @@ class EngineState:
             self.activate(rules)
         return self.active_policy()
 
-    def activate(self, rules: Rules) -> None:
-        """Write rules as a new version and put it in force."""
+    def activate(self, rules: Rules, fitted: str | None = None, visits: int = 0) -> None:
+        """Write rules as a new version and put it in force; it keeps the fitted prior unless there is a new one."""
         if len(self.repository.versions) >= self.max_versions:
             raise RequestError(
                 f"the store has {self.max_versions:,} versions of the rules, and no more are allowed: versions are "
                 "dropped once the impressions ranked by them have expired",
                 "policy",
             )
-        version = self.repository.new_version(rules, self.now())
+        version = self.repository.new_version(rules, self.now(), fitted, visits)
         self.store.add_version(version.number, encode(version))
         self.repository.add_version(version)
         self.version = version

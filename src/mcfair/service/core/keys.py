@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 
-from ...errors import NotFoundError, RequestError
+from ...errors import NotFoundError
 from ..stores import StoredKey
 from ..wire import SCOPES, CreatedKey, KeyInfo, Scope
 from .engine_state import EngineState
@@ -21,8 +21,6 @@ class KeyOperations(EngineState):
 
     def add_key(self, name: str, scopes: list[Scope]) -> CreatedKey:
         """Create an API key; only a hash of its secret is stored."""
-        if unknown := [scope for scope in scopes if scope not in SCOPES]:
-            raise RequestError(f"unknown scope {unknown[0]!r}; available: {', '.join(SCOPES)}", "scopes")
         id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
         ordered = [scope for scope in SCOPES if scope in scopes]
         stored = StoredKey(id, hash_secret(secret), name, " ".join(ordered), self.now(), None)

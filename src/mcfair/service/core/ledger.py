@@ -215,7 +215,12 @@ class Ledger(ItemRows):
         )
         if counts is None:
             p, F = self.counts.by_rank(rows, k)
-        return Query(R, uncertainty, E, F, p, np.array(self.visits), candidates.groups, certainty, np.zeros(1))
+        visits, posterior = np.array(self.visits), np.empty((n, 0, 3))
+        if version.compiled_estimator is not None:
+            matured = self.maturation.by_rank(rows, self.counts.ranks, version.examination)
+            R, uncertainty, posterior = version.compiled_estimator.relevance(matured, priors, strength)
+            E = (self.counts.E[rows] + self.newcomers.weighted[rows] * R) * self.counts.scale
+        return Query(R, uncertainty, E, F, p, visits, candidates.groups, certainty, posterior, np.zeros(1))
 
     def clicks(self, row: int) -> float:
         """Return the clicks of a row, as they count now. Call `view` or `refresh` first."""

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ...arrays import FloatArray, IntArray
-from .blocks import add_matured
+from .blocks import add_matured, fill_by_rank
 from .counts import ObservedCounts
+from .estimation import MaturedCounts
 from .records import RecordedImpression
 
 __all__ = ["Maturation"]
@@ -41,6 +42,23 @@ class Maturation:
     def sums(self) -> tuple[FloatArray, FloatArray]:
         """Return exposure and clicks of the matured impressions."""
         return (self.E, self.C) if self.age else (self.counts.E, self.counts.C)
+
+    def by_rank(self, rows: IntArray, ranks: int, examination: int) -> MaturedCounts:
+        """Return the counts of the matured impressions of some rows, with views by rank under an examination.
+
+        By rank only the sums over all impressions are kept, so views are scaled to the matured exposure. Exposure at a
+        rank that the examination excludes counts as views that everybody examines.
+        """
+        counts, at_rank = self.counts, np.zeros((rows.size, ranks))
+        if counts.blocks:
+            b = counts.newest
+            fill_by_rank(rows, counts.settled_by_rank, b.F, b.p, b.weight, counts.scale, at_rank)
+        E, C = (each[rows] * counts.scale for each in self.sums())
+        p = counts.examinations.p(examination, ranks)
+        p = np.where(p > 0.0, p, 1.0)
+        total = at_rank.sum(axis=1)
+        share = np.divide(E, total, out=np.zeros(rows.size), where=total > 0.0)
+        return C, E, at_rank / p * share[:, None], p
 
     def grow(self, capacity: int) -> None:
         """Enlarge the arrays to more rows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -21,7 +22,10 @@ from .records import Candidates, decode_positions
 from .repository import PAGE_SIZE, LedgerRepository
 from .rules import Version
 
-__all__ = ["count_queries", "export", "fairness", "observed_state", "query_state", "to_datetime"]
+__all__ = ["count_queries", "export", "fairness", "interval", "observed_state", "query_state", "to_datetime"]
+
+NORMAL_95 = 1.959963984540054
+"""Standard deviations on either side of the mean of a normal distribution that hold 95 % of it."""
 
 
 def to_datetime(time: int) -> datetime.datetime:
@@ -32,16 +36,22 @@ def to_datetime(time: int) -> datetime.datetime:
 # --- query state and fairness ----------------------------------------------------------------------------------------
 
 
-def observed_state(ledger: Ledger, version: Version, now: int) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Return the rows of all items that are not deleted, their exposure and their estimated relevance.
+def observed_state(ledger: Ledger, version: Version, now: int) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+    """Return the rows of all items that are not deleted, their exposure, estimated relevance and its uncertainty.
 
     The exposure excludes the starting exposure of newcomers: only policies use that, and no user has seen it.
     """
     rows = np.array([row for row in range(ledger.rows) if row not in ledger.deleted], np.int64)
     if not rows.size:
-        return rows, np.zeros(0), np.zeros(0)
+        return rows, np.zeros(0), np.zeros(0), np.zeros(0)
     q = ledger.view(Candidates.of(rows, ledger.priors[rows]), version, now, 1)
-    return rows, ledger.counts.E[rows] * ledger.counts.scale, q.R
+    return rows, ledger.counts.E[rows] * ledger.counts.scale, q.R, q.uncertainty
+
+
+def interval(R: float, uncertainty: float) -> list[float]:
+    """Return the ends of an interval that holds relevance with about 95 %: the normal one, within 0 to 1."""
+    width = NORMAL_95 * math.sqrt(uncertainty)
+    return [min(max(R - width, 0.0), 1.0), min(R + width, 1.0)]
 
 
 def least_unfairness(ledger: Ledger, rows: IntArray, E: FloatArray, R: FloatArray) -> float:
@@ -54,7 +64,7 @@ def least_unfairness(ledger: Ledger, rows: IntArray, E: FloatArray, R: FloatArra
     if rows.size < 2 or not E.any():
         return 0.0
     counts = ledger.counts
-    by_rank = np.zeros(max(block.ranks for block in counts.blocks.values()))
+    by_rank = np.zeros(counts.ranks)
     for block in counts.blocks.values():
         by_rank[: block.ranks] += block.F[rows].sum(axis=0) * (block.p * block.weight * counts.scale)
     scale = max(1.0, float(R.max()))
@@ -65,7 +75,7 @@ def least_unfairness(ledger: Ledger, rows: IntArray, E: FloatArray, R: FloatArra
 
 def query_state(ledger: Ledger, version: Version, now: int) -> QueryState:
     """Summarise the observations of a query over all its items."""
-    rows, E, R = observed_state(ledger, version, now)
+    rows, E, R, uncertainty = observed_state(ledger, version, now)
     due = float(R.sum())
     had = float(E.sum())
     return QueryState(
@@ -80,6 +90,7 @@ def query_state(ledger: Ledger, version: Version, now: int) -> QueryState:
                 exposure=float(E[i]),
                 clicks=ledger.clicks(row),
                 relevance=float(R[i]),
+                interval=interval(float(R[i]), float(uncertainty[i])),
                 exposure_share=float(E[i]) / had if had else 0.0,
                 merit_share=float(R[i]) / due if due else 0.0,
             )

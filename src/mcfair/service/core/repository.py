@@ -127,9 +127,11 @@ class LedgerRepository:
         """The latest version."""
         return self.versions[next(reversed(self.versions))]
 
-    def new_version(self, rules: Rules, now: int) -> Version:
-        """Build the next version."""
+    def new_version(self, rules: Rules, now: int, fitted: str | None = None, visits: int = 0) -> Version:
+        """Build the next version, with a newly fitted prior or with that of the version in force."""
         before = self.in_force if self.versions else None
+        if fitted is None and before is not None:
+            fitted, visits = before.fitted, before.fitted_visits
         decaying = before is not None and before.half_life and rules.half_life is not None
         return Version(
             number=1 + max(self.versions, default=0),
@@ -137,6 +139,8 @@ class LedgerRepository:
             rules=rules,
             examination=self.examinations.number(rules.examination),
             decaying_since=before.decaying_since if before is not None and decaying else now,
+            fitted=fitted,
+            fitted_visits=visits,
         )
 
     def with_policy(self, version: Version, text: str | None) -> Version:

@@ -9,11 +9,13 @@ import msgspec
 import numpy as np
 
 from ...arrays import FloatArray
-from ...errors import PolicyError, RequestError
+from ...errors import PartError, PolicyError, RequestError
+from ...estimators import IPS, Estimator, parse_estimator
 from ...policies import MCFair
 from ...policies.base import Policy, parse_policy
 from ...users.examination import examination
 from ..wire import PolicyChange, convert
+from .estimation import CompiledEstimator
 
 __all__ = ["DAY", "Rules", "Version", "check_servable"]
 
@@ -37,6 +39,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     ----------
     policy
         The ranking policy. The default explores gently, and its guard keeps 93 % of the DCG that the estimates allow.
+    estimator
+        How relevance is estimated. "auto" is the policy's own choice: `IPS()` with the priors below for most. The prior
+        of a pooled one is fitted to the counts of many queries in the background; the version of the rules has it.
     examination
         A severity s for p_j = (1/log2(j + 1))^s at every rank, or a list of probabilities; ranks below the end of the
         list have probability 0: nothing shown there is exposed, and clicks there do not change R.
@@ -63,6 +68,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     policy: str = repr(MCFair(beta=3.0, guard=0.93))
+    estimator: str = "auto"
     examination: float | list[float] = 1.0
     prior_mean: float | None = None
     prior_strength: float = 100.0
@@ -82,6 +88,11 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
                 values["policy"] = canonical_policy(values["policy"])
             except PolicyError as error:
                 raise RequestError(f"policy: {error}", "policy") from error
+        if "estimator" in values:
+            try:
+                values["estimator"] = canonical_estimator(values["estimator"])
+            except PartError as error:
+                raise RequestError(f"estimator: {error}", "estimator") from error
         if isinstance(given := values.get("examination"), list) and not max(given) > 0:
             raise RequestError("examination: at least one rank must be examined", "examination")
         rules = msgspec.structs.replace(self, **values)
@@ -112,6 +123,21 @@ def canonical_policy(text: str) -> str:
     return canonical
 
 
+def canonical_estimator(text: str) -> str:
+    """Return the one text of an estimator that can serve; raise PartError if there is none."""
+    if text == "auto":
+        return text
+    estimator = parse_estimator(text)
+    if isinstance(estimator, IPS):
+        if estimator != IPS():
+            raise PartError(f"{estimator!r} is not allowed: set prior_mean and prior_strength instead")
+    elif estimator.kernel is None:
+        raise PartError(f"{estimator.name()} cannot serve: it has no kernel")
+    else:
+        CompiledEstimator(estimator)  # refuses a kernel that does not compile for the service
+    return repr(estimator)
+
+
 def check_servable(policy: Policy) -> Policy:
     """Return the policy if it can rank one request at a time; raise PolicyError otherwise."""
     kind = type(policy)
@@ -127,6 +153,8 @@ class Version(msgspec.Struct, kw_only=True, dict=True):
     """One version of the rules: its number, its start (ms) and the number of its examination.
 
     `decaying_since` is when decay was turned on. Counts from before then carry no time and are treated as that old.
+    `fitted` is the text of the estimator with its fitted prior, None before the first fit, and `fitted_visits` the
+    number of visits it was fitted to.
     """
 
     number: int
@@ -134,6 +162,8 @@ class Version(msgspec.Struct, kw_only=True, dict=True):
     rules: Rules
     examination: int
     decaying_since: int
+    fitted: str | None = None
+    fitted_visits: int = 0
 
     @cached_property
     def policy(self) -> Policy:
@@ -144,6 +174,19 @@ class Version(msgspec.Struct, kw_only=True, dict=True):
     def theta(self) -> FloatArray:
         """The policy parameters, as its kernel reads them."""
         return self.policy.theta
+
+    @cached_property
+    def estimator(self) -> Estimator:
+        """The relevance estimator, with its fitted prior if there is one."""
+        named = self.rules.estimator
+        chosen = self.policy.estimator if named == "auto" else parse_estimator(named)
+        fitted = None if self.fitted is None else parse_estimator(self.fitted)
+        return fitted if fitted is not None and fitted.same_but_fitted(chosen) else chosen
+
+    @cached_property
+    def compiled_estimator(self) -> CompiledEstimator | None:
+        """The estimator as the service calls it; None for IPS, which a ledger computes itself, with priors of items."""
+        return None if isinstance(self.estimator, IPS) else CompiledEstimator(self.estimator)
 
     @cached_property
     def maturation(self) -> int:

@@ -50,6 +50,9 @@ MAX_ID = 256
 MAX_POLICY = 1_000
 """Maximum length of a policy specification, in bytes of UTF-8."""
 
+MAX_ESTIMATOR = 4_000
+"""Maximum length of an estimator specification, in characters: it may name a fitted prior."""
+
 MAX_KEY = 256
 """Maximum length of an Idempotency-Key, in characters."""
 
@@ -70,6 +73,7 @@ Text = Annotated[str, Meta(min_length=1, max_length=MAX_QUERY)]
 Id = Annotated[str, Meta(min_length=1, max_length=MAX_ID)]
 ImpressionId = Annotated[str, Meta(max_length=64)]
 PolicyText = Annotated[str, Meta(max_length=MAX_POLICY)]
+EstimatorText = Annotated[str, Meta(max_length=MAX_ESTIMATOR)]
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
 Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
 Newcomers = Literal["zero", "fair"]
@@ -157,6 +161,7 @@ class ResetRequest(Struct, forbid_unknown_fields=True):
 
 
 POLICY = about("the ranking policy, with its parameters")
+ESTIMATOR = about("the relevance estimator, with its parameters; auto for the policy's own")
 EXAMINATION = about("severity of position bias, or examination probabilities by rank")
 PRIOR_MEAN = about("prior relevance of items without a prior; null for none")
 PRIOR_STRENGTH = about("weight of the prior, as pseudo-exposure")
@@ -172,6 +177,7 @@ class PolicyChange(Struct, kw_only=True, forbid_unknown_fields=True):
     """Rules to change; durations are in seconds. Rules that are not given stay."""
 
     policy: Annotated[PolicyText | UnsetType, POLICY] = UNSET
+    estimator: Annotated[EstimatorText | UnsetType, ESTIMATOR] = UNSET
     examination: Annotated[Examination | UnsetType, EXAMINATION] = UNSET
     prior_mean: Annotated[Probability | UnsetType | None, PRIOR_MEAN] = UNSET
     prior_strength: Annotated[Annotated[float, Meta(ge=0.0, le=1e9)] | UnsetType, PRIOR_STRENGTH] = UNSET

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from .requests import (
+    ESTIMATOR,
     EXAMINATION,
     HALF_LIFE,
     MATURATION,
@@ -49,6 +50,7 @@ __all__ = [
 
 Time = Annotated[datetime.datetime, Meta(tz=True)]
 Terms = dict[str, float]
+INTERVAL = about("the two ends of an interval that holds the relevance with a probability of about 95 %")
 
 
 class ResponseBody(Struct):
@@ -118,6 +120,7 @@ class Inputs(ResponseBody, kw_only=True):
     """The observations of an item that the policy ranked it by."""
 
     relevance: Annotated[float, about("estimated relevance")]
+    interval: Annotated[list[float], INTERVAL]
     exposure: Annotated[float, about("exposure received before this list")]
     clicks: Annotated[float, about("clicks received before this list")]
     prior: Annotated[float | None, about("prior relevance, if there is one")]
@@ -161,6 +164,7 @@ class ItemState(ResponseBody, kw_only=True):
     exposure: Annotated[float, about("exposure received: the sum of the examination probabilities of its ranks")]
     clicks: Annotated[float, about("clicks received")]
     relevance: Annotated[float, about("estimated relevance")]
+    interval: Annotated[list[float], INTERVAL]
     exposure_share: Annotated[float, about("share of the exposure of the query")]
     merit_share: Annotated[float, about("share of the relevance of the query: the fair share of exposure")]
 
@@ -227,6 +231,8 @@ class ActivePolicy(ResponseBody, kw_only=True):
     version: Annotated[int, about("version of the rules; every change increases it")]
     since: Annotated[Time, about("when these rules came into force")]
     policy: Annotated[str, POLICY]
+    estimator: Annotated[str, ESTIMATOR]
+    fitted: Annotated[str | None, about("the estimator with its fitted prior; null if none was fitted")]
     examination: Annotated[float | list[float], EXAMINATION]
     prior_mean: Annotated[float | None, PRIOR_MEAN]
     prior_strength: Annotated[float, PRIOR_STRENGTH]

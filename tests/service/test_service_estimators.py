@@ -1,0 +1,250 @@
+"""Estimators with a posterior in the service: what they see of a ledger, fits of the prior, repeated decisions."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import mcfair as mf
+from mcfair.errors import RequestError
+from mcfair.service.core.engine import Engine
+from mcfair.service.core.records import Candidates
+from mcfair.service.core.rules import Rules, change_rules
+from mcfair.service.core.verification import replay, verify
+from mcfair.service.stores import SQLiteStore
+from mcfair.service.wire import Event, Item, RankRequest, with_raw_items
+
+DAY = 86_400_000
+
+
+class Service:
+    """An engine over a store, and shoppers who click each item with a probability of its own."""
+
+    def __init__(self, path=None, **rules):
+        self.now, self.path, self.rules = 10 * DAY, path, {"policy": "BayesFair(alpha=5)", **rules}
+        self.rng, self.numbers = np.random.default_rng(0), itertools.count()
+        self.open()
+
+    def open(self):
+        self.store = SQLiteStore(self.path)
+        self.store.begin(exclusive=True)
+        self.engine = Engine(self.store, lambda stored: change_rules(stored, None, self.rules), clock=lambda: self.now)
+        self.store.commit()
+
+    def do(self, work, *args):
+        self.store.begin(exclusive=True)
+        try:
+            return work(self.engine, *args)
+        finally:
+            self.store.commit()
+
+    def visit(self, query, n=6, prior=None):
+        items = [Item(f"{query}-{i}", prior=prior) for i in range(n)]
+        answer = self.do(Engine.rank, with_raw_items(RankRequest(query=query, items=items, k=3)))
+        self.now += 1_000
+        clicked = [each.id for each in answer.items if self.rng.random() < (0.9 if each.id.endswith("0") else 0.1)]
+        if clicked:
+            self.do(Engine.feedback, [Event(impression=answer.impression, item=item) for item in clicked])
+        return answer
+
+    def play(self, visits, queries=5):
+        return [self.visit(f"q{t % queries}") for t in range(visits)]
+
+    def ledger(self, query="q0"):
+        return self.engine.find_ledger(query, None)
+
+
+def test_a_ledger_without_decay_is_estimated_as_a_state_is():
+    service = Service(estimator="Mixture(components=3)")
+    service.play(60)
+    ledger = service.ledger()
+    rows = np.arange(6)
+    view = ledger.view(Candidates.of(rows, np.full(6, np.nan)), service.engine.version, service.now, 3)
+    (block,) = ledger.counts.blocks.values()
+    estimator = mf.Mixture(components=3)
+    counts = block.C[:6], ledger.counts.E[:6], block.F[:6], block.p
+    R, uncertainty = estimator.estimates(*counts)
+    np.testing.assert_allclose(view.R, R, rtol=1e-12)
+    np.testing.assert_allclose(view.uncertainty, uncertainty, rtol=1e-12)
+    np.testing.assert_allclose(view.posterior, estimator.posteriors(*counts), rtol=1e-12)
+
+
+def test_a_prior_of_an_item_counts_as_views_at_the_first_rank():
+    service = Service(prior_strength=4.0)
+    service.visit("q", prior=0.75)
+    shown = service.engine.find_ledger("q", None)
+    never = [row for row in range(6) if shown.counts.E[row] == 0.0][:1]
+    view = shown.view(Candidates.of(np.array(never), np.array([0.75])), service.engine.version, service.now, 3)
+    expected = mf.Mixture().estimate(3, 4.0, np.array([4], np.int32), np.ones(1))
+    np.testing.assert_allclose((view.R[0], view.uncertainty[0]), expected, rtol=1e-12)
+
+
+def test_only_matured_views_are_evidence():
+    service = Service(maturation=100.0)
+    service.play(20, queries=1)
+    view = service.ledger().view(
+        Candidates.of(np.arange(6), np.full(6, np.nan)), service.engine.version, service.now, 3
+    )
+    assert np.ptp(view.R) == 0.0, "nothing has matured: every item has the prior"
+    service.now += 200_000
+    view = service.ledger().view(
+        Candidates.of(np.arange(6), np.full(6, np.nan)), service.engine.version, service.now, 3
+    )
+    assert np.ptp(view.R) > 0.0
+
+
+@pytest.mark.parametrize("rules", [{}, {"half_life": 3_600.0, "maturation": 10.0}])
+def test_a_fit_is_a_version_and_earlier_lists_are_repeated_with_the_prior_they_had(tmp_path, rules):
+    service = Service(tmp_path / "store.db", **rules)
+    early = service.play(40)
+    before = service.do(Engine.active_policy)
+    explained = [service.do(Engine.explain, each.impression) for each in early]
+    service.do(Engine.fit)
+    after = service.do(Engine.active_policy)
+    assert (before.fitted, before.version + 1) == (None, after.version)
+    fitted = mf.parse_estimator(after.fitted)
+    assert fitted.same_but_fitted(mf.Mixture())
+    assert fitted.weights
+    late = service.play(10)
+    assert {each.version for each in late} == {after.version}
+    assert [service.do(Engine.explain, each.impression) for each in early] == explained
+    service.store.close()
+    service.open()
+    assert service.do(Engine.active_policy).fitted == after.fitted
+    assert [service.do(Engine.explain, each.impression) for each in early] == explained
+    with service.store.read_transaction():
+        assert (verify(service.store), replay(service.store)) == ([], (5, 50, []))
+    service.store.close()
+
+
+def test_a_fit_is_due_when_visits_have_grown_by_a_share_and_by_one_per_query():
+    service = Service()
+    versions = []
+    for _ in range(60):
+        service.play(1, queries=3)
+        service.do(Engine.fit)
+        versions.append(service.engine.version.fitted_visits)
+    fits = sorted(set(versions))
+    assert fits[0] == 1
+    assert all(b >= max(1.3 * a, a + 1) for a, b in itertools.pairwise(fits[1:]))
+    assert 8 < len(fits) < 25
+
+
+def test_the_prior_that_was_fitted_is_that_of_the_counts():
+    service = Service()
+    service.play(100)
+    counts = service.do(Engine.due_fit)
+    assert counts.visits == 100
+    assert counts.C.sum() == sum(service.ledger(f"q{i}").counts.C.sum() for i in range(5))
+    service.do(Engine.fit)
+    assert mf.parse_estimator(service.engine.version.fitted) == mf.Mixture().fit(*counts[1:5])
+    assert service.do(Engine.due_fit) is None
+
+
+def test_a_policy_without_a_pooled_estimator_is_never_fitted():
+    service = Service(policy="MCFair(alpha=1)")
+    service.play(50)
+    assert service.do(Engine.due_fit) is None
+
+
+def test_a_fitted_prior_survives_changes_of_other_rules_but_not_of_the_estimator():
+    service = Service()
+    service.play(50)
+    service.do(Engine.fit)
+    fitted = service.engine.version.estimator
+    service.do(lambda engine: engine.change(change(policy="BayesFair(alpha=9)")))
+    assert service.engine.version.estimator == fitted
+    service.do(lambda engine: engine.change(change(estimator="Mixture(components=2)")))
+    assert service.engine.version.estimator == mf.Mixture(components=2)
+
+
+def test_a_prior_that_was_fitted_for_another_estimator_is_not_put_in_force():
+    service = Service()
+    service.play(50)
+    counts = service.do(Engine.due_fit)
+    service.do(lambda engine: engine.change(change(estimator="Mixture(components=2)")))
+    before = service.engine.version.number
+    service.do(Engine.set_prior, counts.fit(), counts.visits)
+    assert service.engine.version.number == before
+
+
+def change(**fields):
+    from mcfair.service.wire import PolicyChange
+
+    return PolicyChange(**fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Mixtur", "did you mean 'Mixture'"),
+        ("Mixture(components=0)", "a whole number from 1 to 16"),
+        ("IPS(prior_strength=2)", "set prior_mean and prior_strength instead"),
+    ],
+)
+def test_an_estimator_that_cannot_serve_is_refused(text, reason):
+    with pytest.raises(RequestError, match=reason.replace("(", r"\(")):
+        Rules().changed(change(estimator=text))
+
+
+def test_an_estimator_without_a_kernel_is_refused():
+    @mf.register
+    class PlainShare(mf.Estimator):
+        def estimate(self, C, E, F, p):
+            return 0.5, 0.25
+
+    with pytest.raises(RequestError, match="PlainShare cannot serve: it has no kernel"):
+        Rules().changed(change(estimator="PlainShare"))
+
+
+def test_fits_happen_in_the_background(caplog):
+    with mf.Ranker("memory:", policy="BayesFair", fit_interval=0.01) as ranker:
+        for t in range(2_000):
+            answer = ranker.rank(f"q{t % 3}", ["a", "b", "c"], k=2)
+            ranker.feedback([{"impression": answer.impression, "item": answer.items[0].id}])
+            if ranker.policy().fitted is not None and ranker.policy().version > 3:
+                break
+        fitted = mf.parse_estimator(ranker.policy().fitted)
+    assert fitted.weights
+    assert not caplog.records
+
+
+def test_a_fit_that_fails_is_logged_once_and_stops_nothing(caplog):
+    @mf.register
+    class CannotLearn(mf.Mixture):
+        def fit(self, C, E, F, p):
+            raise ValueError("no idea")
+
+    with mf.Ranker("memory:", policy="BayesFair", estimator="CannotLearn", fit_interval=0.001) as ranker:
+        ranker.rank("q", ["a", "b"])
+        for _ in range(500):
+            if caplog.records:
+                break
+            ranker.policy()
+        for _ in range(50):
+            ranker.policy()
+        logged = [record.message for record in caplog.records]
+        ranker.rank("q", ["a", "b"])
+        assert ranker.policy().fitted is None
+    assert logged == [
+        "the prior of the estimator cannot be fitted: CannotLearn(components=4, weights=(), means=(), variances=()) "
+        "failed: ValueError: no idea"
+    ]
+
+
+def test_a_rehearsal_with_fits_can_be_repeated():
+    from mcfair.service.rehearsal import Rehearsal
+
+    data = mf.Dataset(offsets=[0, 4, 8, 12, 16], y=[4, 2, 1, 0] * 4)
+    users = mf.PositionBased()
+    rehearsal = Rehearsal(data=data, weights=np.ones(4), clicks=users, sessions=60, priors=False)
+    rules = Rules(policy="BayesFair(alpha=1)")
+    assert rehearsal.play(rules) == rehearsal.play(rules)
+
+
+def test_the_estimator_is_part_of_the_rules_over_http_and_in_the_export():
+    with mf.Ranker("memory:", policy="BayesFair", estimator="Mixture(components=3)") as ranker:
+        assert ranker.policy().estimator.startswith("Mixture(components=3")
+        ranker.rank("q", ["a", "b"])
+        first = next(iter(ranker.export()))
+    assert first["rules"]["estimator"].startswith("Mixture(components=3")
