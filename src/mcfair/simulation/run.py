@@ -175,7 +175,8 @@ class Run:
         state = self.state
         self.estimator = self.estimator.refit(state.C, state.E, state.F, state.p)
         self.state = dataclasses.replace(state, estimator=self.estimator)
-        self.config = self.config._replace(estimate_theta=self.estimator.theta)
+        strength = float(self.estimator.prior_strength)
+        self.config = self.config._replace(estimate_theta=self.estimator.theta, prior_strength=strength)
 
     def _groups(self, threads: int) -> list[tuple[int, int]]:
         """Return ranges of blocks for one call each: enough calls for the threads and for progress to be seen."""
