@@ -36,7 +36,7 @@ Gain = Literal["ndcg", "dcg"]
 """What relevance is worth: its share of the highest DCG that the estimates allow, or itself as in the paper."""
 
 NDCG = 0  # the order of Gain
-TAIL, BETA, GAIN = range(5, 8)  # of theta, after what every weighted sum has
+TAIL, BETA, GAIN = range(5, 8)  # of theta; before them are the weights, the scale and the floor of MC
 
 
 @kernel
@@ -149,11 +149,11 @@ class BayesFair(WeightedSum):
     ties: Ties = "index"
 
     kernel = bayesfair_score
-    weights = (1.0, "alpha", 1.0)
     style = ("#CC79A7", "P")
     estimator = Mixture()
 
     @property
     def theta(self) -> FloatArray:
-        """The weights and what the terms depend on, then what this policy has besides."""
-        return np.array([*super().theta, self.tail, self.beta, get_args(Gain).index(self.gain)])
+        """The weights of the terms, then what they depend on."""
+        scale, gain = get_args(Scale).index(self.scale), get_args(Gain).index(self.gain)
+        return np.array([1.0, self.alpha, 1.0, scale, self.mc_floor, self.tail, self.beta, gain])
