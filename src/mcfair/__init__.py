@@ -37,7 +37,22 @@ from .metrics import CNDCG, NDCG, Gini, GroupUnfairness, Metric, RelativeUnfairn
 from .metrics.effectiveness import cndcg, ideal_dcg, ndcg
 from .metrics.exposure import unfairness, unfairness_per_query
 from .parts import Part, register, registered
-from .policies import ILP, LP, MMF, ExploreK, FairCo, FairK, MCFair, PLFair, RandomK, TopK
+from .policies import (
+    DIDRF,
+    ILP,
+    LP,
+    MMF,
+    PBMUCB,
+    ExploreK,
+    FairCo,
+    FairK,
+    MCFair,
+    PLFair,
+    PrefixGreedy,
+    RandomK,
+    Thompson,
+    TopK,
+)
 from .policies.base import Policy, parse_policies, parse_policy
 from .random import Draws, uniform
 from .simulation.setting import Setting
@@ -86,11 +101,13 @@ LATER = {
 __all__ = [
     "CNDCG",
     "DBN",
+    "DIDRF",
     "ILP",
     "IPS",
     "LP",
     "MMF",
     "NDCG",
+    "PBMUCB",
     "AsyncClient",
     "Cascade",
     "ClickModel",
@@ -121,6 +138,7 @@ __all__ = [
     "Policy",
     "PolicyError",
     "PositionBased",
+    "PrefixGreedy",
     "Protocol",
     "Query",
     "RandomK",
@@ -133,6 +151,7 @@ __all__ = [
     "SettingError",
     "State",
     "StoreError",
+    "Thompson",
     "TopK",
     "Trace",
     "TraceError",
