@@ -39,11 +39,13 @@ from .metrics.exposure import unfairness, unfairness_per_query
 from .parts import Part, register, registered
 from .policies import (
     DIDRF,
+    FARA,
     ILP,
     LP,
     MMF,
     PBMUCB,
     ExploreK,
+    Expohedron,
     FairCo,
     FairK,
     MCFair,
@@ -52,6 +54,7 @@ from .policies import (
     RandomK,
     Thompson,
     TopK,
+    VerFair,
 )
 from .policies.base import Policy, parse_policies, parse_policy
 from .random import Draws, uniform
@@ -102,6 +105,7 @@ __all__ = [
     "CNDCG",
     "DBN",
     "DIDRF",
+    "FARA",
     "ILP",
     "IPS",
     "LP",
@@ -119,6 +123,7 @@ __all__ = [
     "Estimator",
     "Experiment",
     "ExploreK",
+    "Expohedron",
     "FairCo",
     "FairK",
     "Floor",
@@ -160,6 +165,7 @@ __all__ = [
     "Tuning",
     "UnavailableError",
     "Unfairness",
+    "VerFair",
     "cndcg",
     "examination",
     "fairness_floor",

@@ -1,7 +1,9 @@
 """The policies, one module per paper; importing this package registers them."""
 
 from .didrf import DIDRF
+from .expohedron import Expohedron
 from .fairco import FairCo
+from .fara import FARA
 from .gradient import ExploreK, FairK, MCFair, RandomK, TopK
 from .ilp import ILP
 from .lp import LP
@@ -10,14 +12,17 @@ from .pbmucb import PBMUCB
 from .plfair import PLFair
 from .prefix_greedy import PrefixGreedy
 from .thompson import Thompson
+from .verfair import VerFair
 
 __all__ = [
     "DIDRF",
+    "FARA",
     "ILP",
     "LP",
     "MMF",
     "PBMUCB",
     "ExploreK",
+    "Expohedron",
     "FairCo",
     "FairK",
     "MCFair",
@@ -26,4 +31,5 @@ __all__ = [
     "RandomK",
     "Thompson",
     "TopK",
+    "VerFair",
 ]

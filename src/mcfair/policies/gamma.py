@@ -85,7 +85,7 @@ def first_guess(a: float, u: float) -> float:
 
 @kernel(inline=False)
 def gamma_point(a: float, u: float) -> tuple[float, float]:
-    """Return the x that Gamma(a, 1) does not exceed with probability u, from 0 to below 1, and x times the density there.
+    """Return the x that Gamma(a, 1) does not exceed with probability u < 1, and x times its density there.
 
     Newton's method on the logarithm of x, which keeps x positive, with steps of at most 1 and between bounds that every
     step moves closer.
