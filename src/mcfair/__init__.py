@@ -32,7 +32,7 @@ from .errors import (
     TraceError,
     UnavailableError,
 )
-from .estimators import IPS, Estimator, parse_estimator
+from .estimators import IPS, Estimator, Mixture, parse_estimator
 from .metrics import CNDCG, NDCG, Gini, GroupUnfairness, Metric, RelativeUnfairness, Unfairness, parse_metric
 from .metrics.effectiveness import cndcg, ideal_dcg, ndcg
 from .metrics.exposure import unfairness, unfairness_per_query
@@ -44,6 +44,7 @@ from .policies import (
     LP,
     MMF,
     PBMUCB,
+    BayesFair,
     ExploreK,
     Expohedron,
     FairCo,
@@ -113,6 +114,7 @@ __all__ = [
     "NDCG",
     "PBMUCB",
     "AsyncClient",
+    "BayesFair",
     "Cascade",
     "ClickModel",
     "Client",
@@ -136,6 +138,7 @@ __all__ = [
     "MCFairError",
     "MCFairWarning",
     "Metric",
+    "Mixture",
     "NotFoundError",
     "PLFair",
     "Part",

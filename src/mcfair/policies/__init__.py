@@ -1,5 +1,6 @@
 """The policies, one module per paper; importing this package registers them."""
 
+from .bayesfair import BayesFair
 from .didrf import DIDRF
 from .expohedron import Expohedron
 from .fairco import FairCo
@@ -21,6 +22,7 @@ __all__ = [
     "LP",
     "MMF",
     "PBMUCB",
+    "BayesFair",
     "ExploreK",
     "Expohedron",
     "FairCo",
