@@ -79,6 +79,14 @@ def test_tail_adds_what_the_upper_tail_of_the_posterior_exceeds_the_estimate_by(
         assert np.allclose(exploration(mf.MCFair(explore="tail", beta=2), q), expected, rtol=1e-6, atol=1e-8)
 
 
+def test_the_tail_of_components_has_the_highest_means():
+    posterior = np.array([[(0.05, 0.9, 0.0), (0.15, 0.6, 0.0), (0.8, 0.1, 0.0)]])
+    q = view([0.215], E=[1.0], k=1, visits=100, posterior=posterior)
+    expected = (0.05 * 0.9 + 0.05 * 0.6) / 0.1  # the tail has a mass of 10/100
+    assert exploration(mf.MCFair(explore="tail"), q) == pytest.approx(expected - 0.215)
+    assert exploration(mf.MCFair(explore="tail"), q._replace(visits=np.array(7))) == pytest.approx(0.0)
+
+
 def test_thompson_adds_what_a_draw_exceeds_the_estimate_by():
     for q in online_views():
         for visit in range(3):

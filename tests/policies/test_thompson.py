@@ -3,6 +3,7 @@ import naive_rivals
 import numpy as np
 import pytest
 from query_view import view
+from scipy import stats
 
 import mcfair as mf
 from mcfair.random import POLICY, draws
@@ -23,6 +24,33 @@ def test_the_score_is_that_of_mcfair_at_a_drawn_relevance(alpha, s):
         R = naive_rivals.gamma_posterior(q.R, q.E, s).ppf(u)
         expected = R + alpha * naive.scaled(naive.gradient(q.E, R), "max", 9)
         assert np.allclose(mf.Thompson(alpha=alpha).score(q, draws(6, POLICY, 4, visit)), expected, rtol=1e-8)
+
+
+def components(*rows):
+    """Posteriors of a few components each: weight, mean and variance, by falling mean."""
+    posterior = np.array(rows, float)
+    R = (posterior[..., 0] * posterior[..., 1]).sum(axis=1)
+    return view(R, E=np.ones(R.size), k=1, visits=100, posterior=posterior)
+
+
+MIXTURES = components(
+    [(0.2, 0.9, 0.01), (0.8, 0.2, 0.04)], [(0.5, 0.6, 0.0), (0.5, 0.3, 0.0)], [(0.0, 0.8, 0.1), (1.0, 0.4, 0.02)]
+)
+
+
+def test_a_draw_from_components_is_distributed_as_they_are():
+    """A component by its weight, a normal number within it, and no relevance below 0."""
+    drawn = np.array([mf.Thompson().score(MIXTURES, draws(3, POLICY, 0, visit)) for visit in range(3000)])
+    for d, rows in enumerate(MIXTURES.posterior):
+
+        def cumulative(x, rows=rows):
+            spread = np.maximum(np.sqrt(rows[:, 2]), 1e-12)
+            return (rows[:, 0] * stats.norm.cdf((np.asarray(x)[..., None] - rows[:, 1]) / spread)).sum(axis=-1)
+
+        for x in (0.0, 0.1, 0.25, 0.35, 0.5, 0.7, 0.95):
+            share = (drawn[:, d] <= x).mean()
+            assert abs(share - cumulative(x)) < 4 * np.sqrt(0.25 / 3000)
+    assert drawn.min() == 0.0
 
 
 def test_without_draws_and_where_relevance_is_given_it_is_topk():

@@ -1,8 +1,8 @@
 """The posterior of an item's relevance: draws from it, and the mean of its upper tail.
 
-It is what the estimator reports, components with a weight, a mean and a variance each. If it reports none (IPS), it is a
-Gamma distribution: the clicks on an item of exposure E are about Poisson of mean E·R, and after C clicks R is Gamma(a +
-C, b + E), where the estimator's prior of mean m and strength s stands for a = s m and b = s.
+It is what the estimator reports, components with a weight, a mean and a variance each. If it reports none (IPS), it is
+a Gamma distribution: the clicks on an item of exposure E are about Poisson of mean E·R, and after C of them R is
+Gamma(a + C, b + E), where the estimator's prior of mean m and strength s stands for a = s m and b = s.
 """
 
 from __future__ import annotations
