@@ -66,7 +66,7 @@ def posterior_draw(q: Query, d: int, u: float) -> float:
         if u < weight or k == components - 1:
             within = min(u / weight, LARGEST) if weight > 0.0 else 0.5
             drawn = q.posterior[d, k, MEAN] + math.sqrt(q.posterior[d, k, VARIANCE]) * normal_quantile(within)
-            return max(drawn, 0.0)
+            return max(float(drawn), 0.0)
         u -= weight
     shape, rate = posterior_shape(q, d)
     return gamma_quantile(shape, u) / rate
