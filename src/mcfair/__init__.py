@@ -37,7 +37,26 @@ from .metrics import CNDCG, NDCG, Gini, GroupUnfairness, Metric, RelativeUnfairn
 from .metrics.effectiveness import cndcg, ideal_dcg, ndcg
 from .metrics.exposure import unfairness, unfairness_per_query
 from .parts import Part, register, registered
-from .policies import ILP, LP, MMF, BayesFair, ExploreK, FairCo, FairK, MCFair, PLFair, RandomK, TopK
+from .policies import (
+    DIDRF,
+    FARA,
+    ILP,
+    LP,
+    MMF,
+    PBMUCB,
+    BayesFair,
+    ExploreK,
+    Expohedron,
+    FairCo,
+    FairK,
+    MCFair,
+    PLFair,
+    PrefixGreedy,
+    RandomK,
+    Thompson,
+    TopK,
+    VerFair,
+)
 from .policies.base import Policy, parse_policies, parse_policy
 from .random import Draws, uniform
 from .simulation.setting import Setting
@@ -86,11 +105,14 @@ LATER = {
 __all__ = [
     "CNDCG",
     "DBN",
+    "DIDRF",
+    "FARA",
     "ILP",
     "IPS",
     "LP",
     "MMF",
     "NDCG",
+    "PBMUCB",
     "AsyncClient",
     "BayesFair",
     "Beta",
@@ -104,6 +126,7 @@ __all__ = [
     "Estimator",
     "Experiment",
     "ExploreK",
+    "Expohedron",
     "FairCo",
     "FairK",
     "Floor",
@@ -124,6 +147,7 @@ __all__ = [
     "Policy",
     "PolicyError",
     "PositionBased",
+    "PrefixGreedy",
     "Protocol",
     "Query",
     "RandomK",
@@ -136,6 +160,7 @@ __all__ = [
     "SettingError",
     "State",
     "StoreError",
+    "Thompson",
     "TopK",
     "Trace",
     "TraceError",
@@ -144,6 +169,7 @@ __all__ = [
     "Tuning",
     "UnavailableError",
     "Unfairness",
+    "VerFair",
     "cndcg",
     "examination",
     "fairness_floor",

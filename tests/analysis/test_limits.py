@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from real_data import FOLDS, needs_mq2008
 
 import mcfair as mf
-from mcfair.analysis.limits import HUGE, ExposureProgram, balance, fairness_floor, fill_optima, frontier, project
+from mcfair.analysis.limits import ExposureProgram, fairness_floor, fill_optima, frontier
 from mcfair.data.dataset import Dataset
 from mcfair.errors import DataError, SettingError
+from mcfair.metrics.reachable import HUGE, balance, project
 
 POLICIES = ["TopK", "TopK(ties=least-exposed)", "RandomK", "FairK", "MCFair(alpha=1000, beta=0)", "MMF(alpha=1)",
             "MCFair(alpha=0.1, beta=0)", "MCFair(alpha=10, beta=0, scale=mean)", "FairCo(alpha=0.01)"]  # fmt: skip
