@@ -120,9 +120,9 @@ def show_table(results: Results, experiment: Experiment, data: str, setting: Set
         table.add_column(head, justify="right", no_wrap=True)
     table.add_row("floor (lowest possible)", format_spread(floors), style="dim")
     for series, where, policy in experiment.played():
-        if where != setting:
+        if where != series.condition(setting):
             continue
-        runs, seconds = results.of(data, setting, policy), results.seconds(data, setting, policy)
+        runs, seconds = results.of(data, where, policy), results.seconds(data, where, policy)
         unfair = runs["unfairness"].to_numpy()
         above = f"{100 * (unfair.mean() / np.mean(floors) - 1):.1f} %" if np.mean(floors) > 0 else ""
         table.add_row(
