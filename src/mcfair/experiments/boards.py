@@ -25,7 +25,7 @@ SCALES = {
         low=1.0,
         high=2.0,
         least=0.9,
-        unfairness_levels=(1.05, 1.1, 1.25, 1.5, 2.0, 3.0),
+        unfairness_levels=(1.05, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0),
         ndcg_levels=(0.94, 0.95, 0.96, 0.97, 0.98, 0.99),
     ),
     "perfect": Scale(

@@ -170,7 +170,7 @@ def ratio_figure(studied: dict[str, list[Row]], *, narrow: bool = False) -> Figu
             panel.set_title(name)
             if narrow or panel is axes[0]:
                 panel.set_yticks(range(len(rows)), [shorten(row.users, 28) for row in rows])
-        axes[-1].set_xlabel("true unfairness, relative to the fitted examination")
+        figure.supxlabel("true unfairness, relative to the fitted examination", fontsize="medium")
         axes[0].invert_yaxis()
         if narrow:
             for panel in axes[1:]:

@@ -14,7 +14,7 @@ from ..experiments.leaderboard import Board, Entry, Scale, Spread
 from .board_tests import tests_table
 from .document import Block, Report
 from .figures import render
-from .formatting import NOTHING, format_number
+from .formatting import NOISE, NOTHING, format_number
 from .markup import Table
 from .tradeoff import Panel, tradeoff_alt, tradeoff_figure
 from .views import Curve, Point
@@ -22,6 +22,9 @@ from .views import Curve, Point
 __all__ = ["show_conditions", "show_frontier", "unit_name"]
 
 LIMIT_ROW = "limit (relevance known)"
+
+CONDITION_LEVELS = {"floor": "5", "perfect": "0.5"}
+"""Level of unfairness at which NDCG is shown in tables of conditions, where few policies reach low levels."""
 
 UNITS = {"floor": "fairness floors", "perfect": "the unfairness of perfect lists"}
 
@@ -42,7 +45,8 @@ def format_over_data(value: Spread, digits: int = 3) -> str:
     if value.mean is None or value.std is None:
         return f"on {value.reached} of {len(value.each)}" if value.reached else NOTHING
     mean = format_number(value.mean, digits)
-    return mean if len(value.each) == 1 else f"{mean} ({format_number(value.std, 2)})"
+    std = value.std if value.std > NOISE * abs(value.mean) else 0.0
+    return mean if len(value.each) == 1 else f"{mean} ({format_number(std, 2)})"
 
 
 # --- the figure ------------------------------------------------------------------------------------------------------
@@ -213,7 +217,7 @@ def show_frontier(report: Report, experiment: Experiment, title: str) -> Iterato
         board, mode = builder.build(), builder.setting.mode
         stem = f"{experiment.name} {mode}"
         yield Block(kind="heading", text=f"{mode[0].upper()}{mode[1:]}, {builder.setting.steps:,} steps")
-        yield report.add_table(ranking_table(board, stem, f"{title}: {mode}"))
+        yield report.add_table(ranking_table(board, stem, "Ranking by hypervolume"))
         tables = tuple(map(report.add_table, detail_tables(board, stem)))
         yield Block(kind="details", text="Matched levels and single datasets", blocks=tables)
         if table := tests_table(builder, f"{stem} tests"):
@@ -247,18 +251,20 @@ def show_conditions(report: Report, experiment: Experiment, title: str) -> Itera
     columns, cells = ["policy"], {name: [name] for name in names}
     for board in boards:
         where = f"{board.setting['mode']}, {board.setting['steps']:,} steps"
-        columns += [f"{where}: hypervolume", "least unfairness"]
+        columns += [f"{where}: hypervolume", "least unfairness", f"NDCG at {CONDITION_LEVELS[board.scale.unit]}"]
         entries = {entry.name: entry for entry in board.entries}
         for name, row in cells.items():
             entry = entries.get(name)
-            figures = (entry.hypervolume, entry.least_unfairness) if entry else ()
-            row += list(map(format_over_data, figures)) or [NOTHING, NOTHING]
+            level = CONDITION_LEVELS[board.scale.unit]
+            figures = (entry.hypervolume, entry.least_unfairness, entry.ndcg_at[level]) if entry else ()
+            row += list(map(format_over_data, figures)) or [NOTHING] * 3
     units = ", ".join(dict.fromkeys(unit_name(board.scale) for board in boards))
     note = (
-        f"Hypervolumes are relative to the limit for known relevance; unfairness is in {units}. Means over "
+        f"Hypervolumes are relative to the limit for known relevance; unfairness is in {units}. NDCG is the average at a "
+        "level of unfairness; a dash where a policy is never so fair. Means over "
         f"{experiment.seeds} seeds on {', '.join(experiment.data)}; curves have fewer points than above."
     )
     rows = tuple(tuple(row) for row in cells.values())
     yield report.add_table(
-        Table(name=experiment.name, caption=title, columns=tuple(columns), rows=rows, notes=(note,))
+        Table(name=experiment.name, caption="Every policy in every condition", columns=tuple(columns), rows=rows, notes=(note,))
     )

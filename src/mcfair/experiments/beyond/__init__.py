@@ -196,7 +196,7 @@ def beyond(also: Sequence[str] = (), *, quick: bool = False) -> Beyond:
 def robustness(name: str, data: Dataset, preset: str, *, quick: bool) -> tuple[list[Experiment], dict[str, Dataset]]:
     """Return the experiments that vary the sessions and the relevance of a dataset, and the varied datasets."""
     listed = contestants()
-    variants = {f"{name}, continuous": continuous_relevance(data), f"{name}, noisy": noisy_grades(data)}
+    variants = {f"{name} (continuous)": continuous_relevance(data), f"{name} (noisy)": noisy_grades(data)}
     sessions = (1_000, 10_000) if quick else (10_000, 100_000, 1_000_000)
     common: dict[str, Any] = {"show": "conditions", "seeds": 2 if quick else 3, "preset": preset}
     series = listed.series(slow=False)
@@ -213,7 +213,7 @@ def robustness(name: str, data: Dataset, preset: str, *, quick: bool) -> tuple[l
         name="continuous",
         title="Robustness: continuous relevance",
         about="The relevance of every item is moved by up to 0.15, so that hardly two items are alike.",
-        data=(f"{name}, continuous",),
+        data=(f"{name} (continuous)",),
         settings=("post-processing", {"mode": "online", "steps": sessions[1]}),
         series=series,
         **common,
@@ -223,7 +223,7 @@ def robustness(name: str, data: Dataset, preset: str, *, quick: bool) -> tuple[l
         title="Robustness: noisy grades",
         about="""A fifth of the grades that policies see are one grade off, while users and figures keep to the truth. \
 Online nothing would change: there policies see clicks alone.""",
-        data=(f"{name}, noisy",),
+        data=(f"{name} (noisy)",),
         settings=("post-processing",),
         series=series,
         **common,
@@ -236,7 +236,7 @@ def continuous_relevance(data: Dataset, width: float = 0.15) -> Dataset:
     """Return data whose relevance is moved by up to a width, up or down, and stays between 0.01 and 1."""
     pool, _ = data.pool()
     moved = pool.R + width * (2.0 * uniforms(draws(0, DATA, visit=1), pool.items) - 1.0)
-    return varied_copy(pool, R=np.clip(moved, 0.01, 1.0), name=f"{pool.name}, continuous")
+    return varied_copy(pool, R=np.clip(moved, 0.01, 1.0), name=f"{pool.name} (continuous)")
 
 
 def noisy_grades(data: Dataset, share: float = 0.2) -> Dataset:
@@ -246,7 +246,7 @@ def noisy_grades(data: Dataset, share: float = 0.2) -> Dataset:
     step = np.where(uniforms(draws(0, DATA, visit=3), pool.items) < 0.5, -1, 1)
     y = np.where(wrong, pool.y + step, pool.y)
     y = np.where((y < 0) | (y > pool.y_max), pool.y - step * wrong, y)  # at an end there is one way only
-    return varied_copy(pool, scores=relevance(y, pool.y_max), name=f"{pool.name}, noisy")
+    return varied_copy(pool, scores=relevance(y, pool.y_max), name=f"{pool.name} (noisy)")
 
 
 def varied_copy(data: Dataset, **changes: Any) -> Dataset:
