@@ -54,8 +54,8 @@ def test_a_copy_shares_nothing_with_its_original(state):
 
 
 def test_a_read_only_view_refuses_changes_of_every_array_but_the_memory():
-    q = view([0.1, 0.5, 0.9], k=2, memory=np.zeros(3)).read_only()
-    for name in ("R", "uncertainty", "E", "F", "p", "groups"):
+    q = view([0.1, 0.5, 0.9], k=2, posterior=np.zeros((3, 1, 3)), memory=np.zeros(3)).read_only()
+    for name in ("R", "uncertainty", "E", "F", "p", "groups", "posterior"):
         with pytest.raises(ValueError, match="read-only"):
             getattr(q, name)[0] = 1
     with pytest.raises(ValueError, match="read-only"):

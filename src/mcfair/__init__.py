@@ -32,7 +32,7 @@ from .errors import (
     TraceError,
     UnavailableError,
 )
-from .estimators import IPS, Estimator, parse_estimator
+from .estimators import IPS, Estimator, Mixture, parse_estimator
 from .metrics import (
     CNDCG,
     NDCG,
@@ -48,7 +48,7 @@ from .metrics import (
 from .metrics.effectiveness import cndcg, ideal_dcg, ndcg
 from .metrics.exposure import unfairness, unfairness_per_query
 from .parts import Part, register, registered
-from .policies import ILP, LP, MMF, ExploreK, FairCo, FairK, MCFair, PLFair, RandomK, TopK
+from .policies import ILP, LP, MMF, BayesFair, ExploreK, FairCo, FairK, MCFair, PLFair, RandomK, TopK
 from .policies.base import Policy, parse_policies, parse_policy
 from .random import Draws, uniform
 from .simulation.setting import Setting
@@ -103,6 +103,7 @@ __all__ = [
     "MMF",
     "NDCG",
     "AsyncClient",
+    "BayesFair",
     "Cascade",
     "ClickModel",
     "Client",
@@ -126,6 +127,7 @@ __all__ = [
     "MCFairError",
     "MCFairWarning",
     "Metric",
+    "Mixture",
     "NotFoundError",
     "PLFair",
     "Part",

@@ -38,6 +38,9 @@ class Query(NamedTuple):
         Group (provider) of each item, counted from 0 within the query; without groups each item is its own.
     prior_strength : float
         Exposure that the estimator's prior is worth; 0 is the paper.
+    posterior : (n, components, 3) float array
+        Weight, mean and variance of each component of the posterior of each item's relevance, by falling mean. There
+        are no components if relevance is given or the estimator has none (IPS): R is then all that is known.
     memory
         What the policy's `prepare` returned for this query; a float array for a kernel.
 
@@ -54,6 +57,7 @@ class Query(NamedTuple):
     ...     visits=np.array(0),
     ...     groups=np.arange(3),
     ...     prior_strength=0.0,
+    ...     posterior=np.zeros((3, 0, 3)),
     ...     memory=np.zeros(0),
     ... )
     >>> mf.TopK().rank(q, draws(seed=0, purpose=POLICY)).tolist()
@@ -68,6 +72,7 @@ class Query(NamedTuple):
     visits: Counter
     groups: IntArray
     prior_strength: float
+    posterior: FloatArray
     memory: FloatArray
 
     def read_only(self) -> Query:
@@ -78,7 +83,7 @@ class Query(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class State:
-    """The observations of all queries: whole numbers only, so that they are exact and independent of order.
+    """The observations of all queries: whole numbers, so that they are exact and independent of order.
 
     Parameters
     ----------
@@ -92,6 +97,8 @@ class State:
         Clicks.
     visits : (queries,) int array
         Sessions of each query.
+    estimator
+        The pooled estimator of the run as it was last fitted, with which a run continues; None if there is none.
 
     Examples
     --------
@@ -109,6 +116,7 @@ class State:
     F: CountArray
     C: CountArray
     visits: IntArray
+    estimator: Estimator | None = None
 
     @classmethod
     def empty(cls, data: Dataset, p: FloatArray) -> State:
@@ -159,7 +167,7 @@ class State:
             )
         if self.F.shape[1] != p.size:
             raise SettingError(f"the state to continue from counts {self.F.shape[1]} ranks, but k_s asks for {p.size}")
-        return State(self.offsets, p, self.F.copy(), self.C.copy(), self.visits.copy())
+        return State(self.offsets, p, self.F.copy(), self.C.copy(), self.visits.copy(), self.estimator)
 
     @property
     def E(self) -> FloatArray:
@@ -180,13 +188,29 @@ class State:
         Parameters
         ----------
         estimator
-            By default `IPS()`, the paper's (Eq. 25).
+            By default `IPS()`, the paper's (Eq. 25). A pooled estimator is fitted first, see `fitted`.
 
         Returns
         -------
         (items,) float array
         """
-        return (estimator or IPS()).estimates(self.C, self.E, self.F, self.p)[0]
+        return self.fitted(estimator or IPS()).estimates(self.C, self.E, self.F, self.p)[0]
+
+    def fitted(self, estimator: Estimator) -> Estimator:
+        """Return an estimator as it was last fitted in the run; if it was not, fitted to the counts as they are.
+
+        Parameters
+        ----------
+        estimator
+            The estimator; one that is not pooled is returned as it is.
+
+        Returns
+        -------
+        Estimator
+        """
+        if self.estimator is not None and self.estimator.same_but_fitted(estimator):
+            return self.estimator
+        return estimator.refit(self.C, self.E, self.F, self.p)
 
     def __repr__(self) -> str:
         return (
@@ -204,6 +228,16 @@ def exposure(F: CountArray, p: FloatArray, item: int) -> float:
     return e
 
 
+@kernel
+def write_belief(d: int, out: FloatArray, R: FloatArray, uncertainty: FloatArray, posterior: FloatArray) -> None:
+    """Write what an estimator computed for item d to the arrays of a view."""
+    R[d] = out[0]
+    uncertainty[d] = out[1]
+    for k in range(posterior.shape[1]):
+        for column in range(3):
+            posterior[d, k, column] = out[2 + 3 * k + column]
+
+
 @kernel(driver=True)
 def fill_view(
     estimate: Callable[..., None],
@@ -219,8 +253,7 @@ def fill_view(
         q.E[d] = exposure(q.F, q.p, d)
         if online:
             estimate(C[d], q.E[d], q.F[d], q.p, theta, out)
-            q.R[d] = out[0]
-            q.uncertainty[d] = out[1]
+            write_belief(d, out, q.R, q.uncertainty, q.posterior)
         else:
             q.R[d] = given[d]
             q.uncertainty[d] = 0.0
@@ -250,5 +283,4 @@ def observe_clicks(
         d = pi[j]
         C[d] += hits[j]
         estimate(C[d], q.E[d], q.F[d], q.p, theta, out)
-        q.R[d] = out[0]
-        q.uncertainty[d] = out[1]
+        write_belief(d, out, q.R, q.uncertainty, q.posterior)

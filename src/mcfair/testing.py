@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import BoolArray, IntArray
+from .arrays import BoolArray, CountArray, FloatArray, IntArray
 from .data.dataset import Dataset
 from .errors import MCFairError
 from .estimators import Estimator
@@ -52,6 +52,12 @@ def views(seed: int = 0) -> Iterator[Query]:
             E = np.zeros(n)
             for j in range(k_s):
                 E += F[:, j] * p[j]
+            sizes = rng.random(n) * 0.2
+            posterior = np.zeros((n, 0, 3))
+            if visits % 2:  # two components around R, the likelier one below it
+                above, below = np.full(n, 0.3), np.full(n, 0.7)
+                columns = ((above, relevance + 0.7 * sizes, sizes), (below, relevance - 0.3 * sizes, sizes))
+                posterior = np.ascontiguousarray(np.moveaxis(np.array(columns), 2, 0))
             yield Query(
                 R=relevance,
                 uncertainty=1.0 / (E + 1.0),
@@ -61,6 +67,7 @@ def views(seed: int = 0) -> Iterator[Query]:
                 visits=np.array(visits),
                 groups=np.arange(n) // 2,
                 prior_strength=float(rng.choice([0.0, 5.0])),
+                posterior=posterior,
                 memory=np.zeros(0),
             )
 
@@ -73,7 +80,9 @@ def check_part(part: Part) -> None:
     on each run. Of a policy: it returns distinct items for every view, the same for the same view and draws whether it
     is called alone or in a run, and changes nothing in the view; its terms add up to its score; if it has a score, a
     guard keeps its share of the DCG. Of a click model: its clicks depend on nothing but its arguments. Of an
-    estimator: estimates are numbers, and items are independent. Of a metric: its values are numbers or nan.
+    estimator: estimates are numbers, items are independent, and a run can be continued; a posterior is a mixture whose
+    mean is the estimate; a fit depends on nothing but the counts, and returns such an estimator again. Of a metric: its
+    values are numbers or nan.
 
     Parameters
     ----------
@@ -195,7 +204,7 @@ def check_click_model(model: ClickModel) -> None:
 
 
 def check_estimator(estimator: Estimator) -> None:
-    """Check the estimates of single items."""
+    """Check the estimates of single items, and if the estimator is pooled its fit and the estimates after it."""
     generator = np.random.default_rng(0)
     F = generator.integers(0, 9, (20, 5)).astype(np.int32)
     F[:3] = 0
@@ -203,18 +212,40 @@ def check_estimator(estimator: Estimator) -> None:
     E = np.array([sum(int(F[d, j]) * p[j] for j in range(5)) for d in range(20)])
     C = np.minimum(generator.integers(0, 5, 20), F.sum(axis=1)).astype(np.int32)
     before = C.copy(), E.copy(), F.copy(), p.copy()
+    check_estimates(estimator, C, E, F, p)
+    if estimator.pooled:
+        fitted = estimator.refit(C, E, F, p)
+        assert estimator.refit(C, E, F, p) == fitted, f"{estimator!r}: two fits to the same counts"
+        check_value(fitted)
+        check_estimates(fitted, C, E, F, p)
+        check_estimates(estimator.refit(C[:3], E[:3], F[:3], p), C, E, F, p)  # nothing was shown yet
+    assert unchanged(before, (C, E, F, p)), f"{estimator!r}: its arguments were changed"
+
+
+def check_estimates(estimator: Estimator, C: CountArray, E: FloatArray, F: CountArray, p: FloatArray) -> None:
+    """Check the estimates of some items: alone, among others, compiled, interpreted, and beside their posterior."""
     R, uncertainty = estimator.estimates(C, E, F, p)
-    for d in range(20):
+    posteriors = estimator.posteriors(C, E, F, p)
+    for d in range(C.size):
+        item = int(C[d]), float(E[d]), F[d], p
         where = f"{estimator!r} for {C[d]} clicks and an exposure of {E[d]:.3f}"
-        alone = estimator.estimate(int(C[d]), float(E[d]), F[d], p)
+        alone, posterior = estimator.estimate(*item), estimator.posterior(*item)
         assert not np.isnan(alone).any(), f"{where}: {alone} is not a number"
         assert alone == (R[d], uncertainty[d]), f"{where}: alone {alone}, among others {R[d], uncertainty[d]}"
-        assert unchanged(before, (C, E, F, p)), f"{where}: its arguments were changed"
         assert uncertainty[d] >= 0.0, f"{where}: an uncertainty of {uncertainty[d]}"
+        assert np.array_equal(posterior, posteriors[d]), f"{where}: another posterior alone than among others"
+        if posterior.size:
+            weights, means, variances = posterior.T
+            assert (weights >= 0.0).all(), f"{where}: weights {weights}"
+            assert abs(weights.sum() - 1.0) < 1e-9, f"{where}: weights {weights} do not sum to 1"
+            assert (variances >= 0.0).all(), f"{where}: variances {variances}"
+            assert (np.diff(means) <= 0.0).all(), f"{where}: means {means} are not in falling order"
+            assert abs(weights @ means - R[d]) < 1e-9, f"{where}: {R[d]} is not the mean of the posterior"
         if estimator.kernel is not None:
-            out = np.empty(2)
-            estimator.kernel.interpreted(int(C[d]), float(E[d]), F[d], p, estimator.theta, out)
-            assert tuple(out) == alone, f"{where}: compiled and interpreted estimates differ"
+            out = np.empty(2 + posterior.size)
+            estimator.kernel.interpreted(*item, estimator.theta, out)
+            same = tuple(out[:2]) == alone and np.array_equal(out[2:], posterior.ravel())
+            assert same, f"{where}: compiled and interpreted estimates differ"
 
 
 def check_metric(metric: Metric) -> None:
@@ -265,6 +296,11 @@ def check_runs(part: Part) -> None:
             assert same, f"{where}: {text} depends on the number of threads"
         if isinstance(part, Policy) and type(part).prepare is Policy.prepare:
             check_first_lists(part.in_mode(mode), mode, data, one)
+        if isinstance(part, Estimator):
+            begun = simulate(data, policy, mode, steps=130, record=True, **options)
+            ended = simulate(data, policy, mode, steps=170, record=True, state=begun.state, **options)
+            continued: CountArray = np.concatenate((begun.lists, ended.lists))  # type: ignore[arg-type]
+            assert np.array_equal(one.lists, continued), f"{where}: a run that is continued shows other lists"  # type: ignore[arg-type]
 
 
 def check_first_lists(policy: Policy, mode: str, data: Dataset, trace: Trace) -> None:
@@ -275,16 +311,20 @@ def check_first_lists(policy: Policy, mode: str, data: Dataset, trace: Trace) ->
         (first,) = np.flatnonzero(trace.arrivals == q)[:1]
         items = slice(data.offsets[q], data.offsets[q + 1])
         n = items.stop - items.start
-        given = mode == "post-processing"
+        E, F, given = np.zeros(n), np.zeros((n, p.size), np.int32), mode == "post-processing"
+        nothing = np.zeros(n, np.int32), E, F, p
+        estimator = policy.estimator
+        R, uncertainty = (data.R[items].copy(), np.zeros(n)) if given else estimator.estimates(*nothing)
         view = Query(
-            R=data.R[items].copy() if given else np.zeros(n),
-            uncertainty=np.zeros(n) if given else np.full(n, np.inf),
-            E=np.zeros(n),
-            F=np.zeros((n, p.size), np.int32),
+            R=R,
+            uncertainty=uncertainty,
+            E=E,
+            F=F,
             p=p,
             visits=np.array(0),
             groups=data.query_groups[items].copy(),
             prior_strength=0.0,
+            posterior=np.zeros((n, 0, 3)) if given else estimator.posteriors(*nothing),
             memory=np.zeros(0),
         )
         pi = choose(policy, view, draws(0, POLICY, query=int(data.places[q]), visit=0)).pi

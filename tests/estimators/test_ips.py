@@ -8,18 +8,6 @@ from hypothesis import strategies as st
 
 import mcfair as mf
 from mcfair.estimators.ips import ips
-from mcfair.testing import check_part
-
-VARIANTS = [mf.IPS(), mf.IPS(prior_mean=0.3, prior_strength=5), mf.IPS(prior_mean=1, prior_strength=0.1)]
-
-
-@pytest.mark.parametrize("estimator", VARIANTS, ids=repr)
-def test_contract(estimator):
-    check_part(estimator)
-
-
-def test_every_registered_estimator_is_tested():
-    assert {type(estimator).__name__ for estimator in VARIANTS} == set(mf.registered(mf.Estimator))
 
 
 def shown(clicks, F, p):

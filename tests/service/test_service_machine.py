@@ -134,7 +134,8 @@ class Machine(RuleBasedStateMachine):
             strength = self.model.strength if any(prior is not None for prior in used) else 0.0
             F = np.zeros((len(items), k), np.int32)
             n, visits = len(items), np.array(len(data.impressions))
-            view = Query(R, np.zeros(n), E, F, self.p[:k], visits, np.arange(n), strength, np.zeros(1))
+            posterior = np.zeros((n, 0, 3))
+            view = Query(R, np.zeros(n), E, F, self.p[:k], visits, np.arange(n), strength, posterior, np.zeros(1))
             wanted = [items[i] for i in POLICY.rank(view, EXAMPLE_DRAWS)]
             expected = items[:k] if shadow else wanted
             assert [item.id for item in answer.items] == expected, f"list of query {query!r} differs from the model"

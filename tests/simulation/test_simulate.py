@@ -37,7 +37,7 @@ def test_an_option_that_is_none_has_its_default(data):
 
 
 def test_options_change_a_setting(data):
-    setting = mf.Setting(mode="online", steps=50, k_s=3, clicks="Cascade")
+    setting = mf.Setting(mode="online", steps=50, k_s=3, clicks="Cascade", estimator="IPS")
     trace = mf.simulate(data, "TopK", setting, steps=20)
     assert trace.provenance["setting"] == dataclasses.replace(setting, steps=20).to_dict()
 

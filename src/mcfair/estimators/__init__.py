@@ -2,5 +2,6 @@
 
 from .base import Estimator, parse_estimator
 from .ips import IPS
+from .mixture import Mixture
 
-__all__ = ["IPS", "Estimator", "parse_estimator"]
+__all__ = ["IPS", "Estimator", "Mixture", "parse_estimator"]

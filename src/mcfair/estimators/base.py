@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -10,13 +11,19 @@ from .._jit import INTERPRET, Signature, kernel
 from ..arrays import CountArray, FloatArray, read_only
 from ..errors import PartError
 from ..parsing import as_part, parse_part
-from ..parts import Kind, Part
+from ..parts import Kind, Part, parameter_types
 
-__all__ = ["ESTIMATE", "ESTIMATE_SIGNATURE", "Estimator", "parse_estimator"]
+__all__ = ["ESTIMATE", "ESTIMATE_SIGNATURE", "MEAN", "VARIANCE", "WEIGHT", "Estimator", "parse_estimator"]
 
 # Whatever the estimator, its kernel is compiled for one signature, so that the loop is compiled once.
 ESTIMATE = (0, 0.0, np.zeros(1, np.int32), np.zeros(1), np.zeros(1), np.zeros(2))
 ESTIMATE_SIGNATURE = Signature(*ESTIMATE)
+
+WEIGHT, MEAN, VARIANCE = range(3)
+"""Columns of a posterior, shape (components, 3)."""
+
+FIGURES = 2
+"""Entries of a kernel's output before the posterior: the estimate and its uncertainty."""
 
 
 class Estimator(Part, kind=Kind(name="estimator", plural="estimators", methods=("estimate",), article="an")):
@@ -24,7 +31,18 @@ class Estimator(Part, kind=Kind(name="estimator", plural="estimators", methods=(
 
     The kernel is a function of `(C, E, F, p, theta, out)` for one item: its clicks C, its exposure E, how often it
     was shown at each rank F, shape (k_s,), the examination probabilities p, shape (k_s,). It writes the estimated
-    relevance to `out[0]` and its uncertainty, a variance or a bound of it, to `out[1]`.
+    relevance to `out[0]` and its uncertainty, a variance or a bound of it, to `out[1]`. If `posterior_size` > 0, it
+    also writes the posterior: weight, mean and variance of each component, by falling mean, from `out[2]` on.
+
+    An estimator is pooled if it defines `fit`: its prior is then learnt from the items of all queries. A run calls
+    `fit` when its sessions have grown by `growth`, and by at least one per query, since the last call.
+
+    Attributes
+    ----------
+    growth
+        The share by which the sessions grow between two fits of a pooled estimator.
+    fitted
+        Names of the parameters that `fit` sets.
 
     Examples
     --------
@@ -34,6 +52,9 @@ class Estimator(Part, kind=Kind(name="estimator", plural="estimators", methods=(
     >>> Smoothed().estimates(np.array([1, 0]), np.array([2.0, 0.0]), np.array([[2], [0]]), np.ones(1))[0].tolist()
     [0.5, 0.5]
     """
+
+    growth: ClassVar[float] = 0.3
+    fitted: ClassVar[tuple[str, ...]] = ()
 
     def estimate(self, C: int, E: float, F: CountArray, p: FloatArray) -> tuple[float, float]:
         """Return the estimated relevance of one item and its uncertainty; by default what the kernel writes.
@@ -57,16 +78,68 @@ class Estimator(Part, kind=Kind(name="estimator", plural="estimators", methods=(
         PartError
             If the estimator defines neither `estimate` nor a kernel.
         """
+        out = self.output(C, E, F, p)
+        return float(out[0]), float(out[1])
+
+    def posterior(self, C: int, E: float, F: CountArray, p: FloatArray) -> FloatArray:
+        """Return the posterior of one item as a mixture; by default what the kernel writes, empty without components.
+
+        Parameters
+        ----------
+        C, E, F, p
+            As for `estimate`.
+
+        Returns
+        -------
+        (components, 3) array
+            Weight, mean and variance of each component, by falling mean.
+
+        Raises
+        ------
+        PartError
+            If the estimator has components and defines neither `posterior` nor a kernel.
+        """
+        if self.posterior_size == 0:
+            return np.zeros((0, 3))
+        return self.output(C, E, F, p)[FIGURES:].reshape(-1, 3)
+
+    def output(self, C: int, E: float, F: CountArray, p: FloatArray) -> FloatArray:
+        """Return what the kernel writes for one item."""
         if self.kernel is None:
             raise PartError(f"estimator {self.name()} defines neither estimate nor a kernel")
-        out = np.empty(2)
+        out = np.empty(FIGURES + 3 * self.posterior_size)
         self.kernel(C, E, F, p, self.theta, out)
-        return float(out[0]), float(out[1])
+        return out
+
+    def fit(self, C: CountArray, E: FloatArray, F: CountArray, p: FloatArray) -> Self:
+        """Return the estimator with its prior fitted to the items of all queries; by default itself.
+
+        Parameters
+        ----------
+        C, E, F, p
+            As for `estimates`.
+
+        Returns
+        -------
+        Estimator
+            Of the same class; only the parameters in `fitted` may differ.
+        """
+        return self
+
+    @property
+    def pooled(self) -> bool:
+        """Whether the prior is learnt from all items."""
+        return type(self).fit is not Estimator.fit
 
     @property
     def prior_strength(self) -> float:
         """Exposure that the prior is worth; marginal certainty counts it as exposure. 0 if there is no prior."""
         return 0.0
+
+    @property
+    def posterior_size(self) -> int:
+        """Number of components of the posterior of an item; 0 if only the estimate and its uncertainty are known."""
+        return 0
 
     def estimates(self, C: CountArray, E: FloatArray, F: CountArray, p: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the estimates of several items and their uncertainties.
@@ -87,27 +160,76 @@ class Estimator(Part, kind=Kind(name="estimator", plural="estimators", methods=(
         (items,) array, (items,) array
             The estimates and their uncertainties.
         """
-        R, uncertainty = np.empty(C.size), np.empty(C.size)
+        out = self.outputs(C, E, F, p)
+        return out[:, 0].copy(), out[:, 1].copy()
+
+    def posteriors(self, C: CountArray, E: FloatArray, F: CountArray, p: FloatArray) -> FloatArray:
+        """Return the posteriors of several items.
+
+        Parameters
+        ----------
+        C, E, F, p
+            As for `estimates`.
+
+        Returns
+        -------
+        (items, components, 3) array
+            See `posterior`.
+        """
+        return self.outputs(C, E, F, p)[:, FIGURES:].reshape(C.size, -1, 3)
+
+    def outputs(self, C: CountArray, E: FloatArray, F: CountArray, p: FloatArray) -> FloatArray:
+        """Return what the kernel writes for several items, one row each."""
+        out = np.empty((C.size, FIGURES + 3 * self.posterior_size))
         clicks, counts = np.ascontiguousarray(C, dtype=np.int32), np.ascontiguousarray(F, dtype=np.int32)
-        arguments = self.theta, clicks, E, counts, p, R, uncertainty, np.empty(2)
+        arguments = self.theta, clicks, E, counts, p, out
         if self.kernel is None or INTERPRET:
             fill_estimates(self.write_estimate, *arguments)
         else:
             estimate, _ = self.compiled(*ESTIMATE)
             fill_estimates.compile(ESTIMATE_SIGNATURE, *arguments)[1](estimate, *arguments)
-        return R, uncertainty
+        return out
 
     def write_estimate(
         self, C: int, E: float, F: CountArray, p: FloatArray, theta: FloatArray, out: FloatArray
     ) -> None:
-        """Write what `estimate` returns, as a kernel would."""
-        values = self.attempt(self.estimate, int(C), float(E), *read_only(F, p))
+        """Write what `estimate` and `posterior` return, as a kernel would."""
+        arguments = int(C), float(E), *read_only(F, p)
+        values = self.attempt(self.estimate, *arguments)
         try:
-            out[:] = np.asarray(values, dtype=np.float64).reshape(2)
+            out[:FIGURES] = np.asarray(values, dtype=np.float64).reshape(FIGURES)
         except (TypeError, ValueError):
-            out[:] = np.nan
-        if np.isnan(out).any() or out[1] < 0.0:
+            out[:FIGURES] = np.nan
+        if np.isnan(out[:FIGURES]).any() or out[1] < 0.0:
             raise PartError(f"{self!r} returned {values!r}, expected an estimate and its uncertainty of at least 0")
+        components = self.posterior_size
+        if components > 0:
+            posterior = np.asarray(self.attempt(self.posterior, *arguments), dtype=np.float64)
+            if posterior.shape != (components, 3):
+                expected = f"{components} components of weight, mean and variance"
+                raise PartError(f"{self!r} returned a posterior of shape {posterior.shape}, expected {expected}")
+            out[FIGURES:] = posterior.ravel()
+
+    def refit(self, C: CountArray, E: FloatArray, F: CountArray, p: FloatArray) -> Self:
+        """Return what `fit` returns, after checking it.
+
+        Raises
+        ------
+        PartError
+            If `fit` fails or returns something else than the same estimator with other fitted parameters.
+        """
+        fitted = self.attempt(self.fit, *read_only(C, E, F, p))
+        if type(fitted) is not type(self) or not fitted.same_but_fitted(self):
+            raise PartError(f"{self!r} was fitted to {fitted!r}, expected the same estimator with another prior")
+        return fitted
+
+    def same_but_fitted(self, other: Estimator) -> bool:
+        """Return whether two estimators are one, but for the parameters that `fit` sets."""
+        return type(self) is type(other) and all(
+            getattr(self, name) == getattr(other, name)
+            for name in parameter_types(type(self))
+            if name not in self.fitted
+        )
 
 
 @kernel(driver=True)
@@ -118,15 +240,11 @@ def fill_estimates(
     E: FloatArray,
     F: CountArray,
     p: FloatArray,
-    R: FloatArray,
-    uncertainty: FloatArray,
     out: FloatArray,
 ) -> None:
-    """Write the estimate and the uncertainty of every item."""
+    """Write the output of an estimator for every item, one row each."""
     for d in range(C.shape[0]):
-        estimate(C[d], E[d], F[d], p, theta, out)
-        R[d] = out[0]
-        uncertainty[d] = out[1]
+        estimate(C[d], E[d], F[d], p, theta, out[d])
 
 
 def parse_estimator(text: str) -> Estimator:

@@ -106,7 +106,7 @@ def run_experiments(
 def cost(task: Task) -> float:
     """Estimate the relative duration of a task; long ones are started first, so that none is left for the end."""
     online = task.setting.mode == "online"  # otherwise neither clicks nor estimates are computed
-    parts = [task.policy, *((task.setting.clicks, task.setting.estimator) if online else ())]
+    parts = [task.policy, *((task.setting.clicks, task.setting.estimator_for(task.policy)) if online else ())]
     interpreted = any(part.kernel is None for part in parts)
     return max(task.policy.cost, WITHOUT_KERNEL if interpreted else 0.0) * task.setting.steps
 

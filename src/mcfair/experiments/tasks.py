@@ -59,7 +59,7 @@ class Task:
             "data": content,
             "policy": repr(policy),
             "seed": seed,
-            "setting": setting.to_dict(),
+            "setting": setting.for_policy(policy).to_dict(),
             "sources": source_hash(),
             "unique": "" if reusable else uuid.uuid4().hex,
         }
@@ -154,7 +154,7 @@ def tasks_of(experiments: Sequence[Experiment], data: Mapping[str, Dataset]) -> 
     tasks: dict[tuple[Any, ...], Task] = {}
     for each in experiments:
         for _, setting, policy in each.played():
-            code = [identity_of(part, identities) for part in parts_of([policy, setting])]
+            code = [identity_of(part, identities) for part in parts_of([policy, setting.for_policy(policy)])]
             for name in each.data:
                 for seed in range(each.seeds):
                     # not by key: a random one would not show that two experiments share a run

@@ -11,6 +11,7 @@ import numpy as np
 from ..arrays import FloatArray, IntArray
 from ..data.dataset import Dataset
 from ..errors import PolicyError
+from ..estimators import IPS, Estimator
 from ..parsing import as_part, parse_part, parse_parts
 from ..parts import Kind, Part, Share, shortened
 from ..random import Draws
@@ -52,6 +53,8 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
         Colour and marker in figures; chosen automatically if None.
     auto
         For each parameter that may be "auto", its value in each mode.
+    estimator
+        The relevance estimator of online runs whose setting names none.
 
     Examples
     --------
@@ -71,6 +74,7 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
     cost: ClassVar[float] = 1.0
     style: ClassVar[tuple[str, str] | None] = None
     auto: ClassVar[dict[str, dict[Mode, float]]] = {}
+    estimator: ClassVar[Estimator] = IPS()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         own = vars(cls)

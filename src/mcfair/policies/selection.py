@@ -38,6 +38,7 @@ EXAMPLE_QUERY = Query(
     visits=np.zeros((), np.int64),
     groups=np.zeros(1, np.int64),
     prior_strength=0.0,
+    posterior=np.zeros((1, 1, 3)),
     memory=np.zeros(1),
 )
 EXAMPLE_DRAWS = draws(seed=0, purpose=POLICY)

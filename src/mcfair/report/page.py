@@ -133,7 +133,9 @@ def settings_table(results: Results) -> Table:
             p = setting.examination
             examined = ", ".join(f"{one:g}" for one in p) if isinstance(p, tuple) else f"severity {p:g}"
             online = setting.mode == "online"
-            parts = (setting.clicks.label, setting.estimator.label) if online else (NOTHING, NOTHING)
+            estimators = [used.estimator_for(policy).label for _, used, policy in each.played() if used == setting]
+            learnt = ", ".join(dict.fromkeys(estimators))
+            parts = (setting.clicks.label, learnt) if online else (NOTHING, NOTHING)
             named = ", ".join(metric.label for metric in setting.metrics) or "none"
             rows.append((f"{each.name}, {setting.mode}", *parts, named, examined, f"{setting.k_s}"))
     columns = ("setting", "click model", "estimator", "further metrics", "examination", "ranks")
@@ -200,8 +202,13 @@ def terms(results: Results) -> dict[str, Any]:
     settings = [setting for each in results.experiments for setting in each.conditions]
     gammas = sorted({setting.gamma for setting in settings})
     classes: set[type[Part]] = {type(policy) for each in results.experiments for _, _, policy in each.played()}
-    played = [setting for each in results.experiments for _, setting, _ in each.played()]
-    others: list[Part] = [part for each in played if each.mode == "online" for part in (each.clicks, each.estimator)]
+    others: list[Part] = [
+        part
+        for each in results.experiments
+        for _, setting, policy in each.played()
+        if setting.mode == "online"
+        for part in (setting.clicks, setting.estimator_for(policy))
+    ]
     others += [metric for each in settings for metric in each.metrics]
     return {
         "modes": {setting.mode for setting in settings},

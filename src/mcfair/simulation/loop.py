@@ -118,6 +118,7 @@ class Scratch(NamedTuple):
 
     R: FloatArray
     uncertainty: FloatArray
+    posterior: FloatArray
     E: FloatArray
     scores: FloatArray
     top_k: TopKScratch
@@ -240,7 +241,8 @@ def play(
             F, C = counts.F[low:high], counts.C[low:high]
             R, E, scores, pi = scratch.R[:n], scratch.E[:n], scratch.scores[:n], scratch.pi[:k]
             groups = table.groups[low:high]
-            view = Query(R, scratch.uncertainty[:n], E, F, p, clock, groups, config.prior_strength, memory[q])
+            uncertainty, posterior = scratch.uncertainty[:n], scratch.posterior[:n]
+            view = Query(R, uncertainty, E, F, p, clock, groups, config.prior_strength, posterior, memory[q])
             given = table.seen[low:high]
             if estimate is None:
                 fill_view(ips_estimate, config.estimate_theta, config.online, given, C, view, scratch.estimate)

@@ -6,10 +6,11 @@ queries, each with its own sessions in order of time; only their time stamps tie
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from itertools import pairwise
@@ -21,47 +22,27 @@ from .._jit import INTERPRET, compile_seconds
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..data.dataset import Dataset
 from ..errors import PolicyError
-from ..estimators.base import ESTIMATE, ESTIMATE_SIGNATURE
+from ..estimators.base import ESTIMATE, FIGURES
 from ..estimators.ips import ips_estimate
 from ..metrics.base import Effectiveness
 from ..metrics.effectiveness import ideal_dcg
 from ..policies.base import Policy
 from ..policies.gradient import gradient_score
 from ..policies.ordering import OK, top_k_scratch
-from ..policies.selection import (
-    FALLBACK,
-    RANK_SIGNATURE,
-    SCORE_SIGNATURE,
-    fault,
-    guard_of,
-    policy_call,
-    policy_function,
-)
+from ..policies.selection import FALLBACK, fault, guard_of, policy_call, policy_function
 from ..random import POLICY, PREPARE, draws
 from ..state import Query, State
 from ..users.arrivals import arrivals
-from ..users.base import CLICK, CLICK_SIGNATURE
+from ..users.base import CLICK
 from ..users.position_based import position_based_clicks
-from .loop import (
-    Accumulators,
-    Counts,
-    Log,
-    QueryTable,
-    RunConfig,
-    Scratch,
-    Snapshots,
-    Stream,
-    group_sessions,
-    play,
-)
+from .compiled import NO_ANSWER, compiled_play
+from .loop import Accumulators, Counts, Log, QueryTable, RunConfig, Scratch, Snapshots, Stream, group_sessions, play
 from .measure import ExposureRun, ListRun, Sums, measure, users_exposure
+from .moments import Phase, phases
 from .setting import Setting
 from .trace import Trace
 
 __all__ = ["Run"]
-
-NO_ANSWER = (-1, -1)
-"""The argument of a call of the loop that begins at the beginning."""
 
 BLOCKS = 64
 """Number of blocks that queries are cut into; part of the result, because it fixes the order of sums."""
@@ -100,8 +81,11 @@ class Run:
         ends: IntArray,
         record: bool,
     ) -> None:
-        self.data, self.setting, self.seed, self.state, self.record = data, setting, seed, state, record
+        self.data, self.seed, self.state, self.record = data, seed, state, record
         self.policy, self.given_policy = policy.in_mode(setting.mode), policy
+        self.setting = setting = setting.for_policy(policy)
+        chosen, known = setting.estimator_for(policy), state.estimator
+        self.estimator = known if known is not None and known.same_but_fitted(chosen) else chosen
         self.sessions = data.protocol.sessions(setting.steps)
         ranks, p = state.p.size, state.p
         self.bounds = np.linspace(0, data.queries, min(BLOCKS, data.queries) + 1).astype(np.int64)
@@ -110,12 +94,12 @@ class Run:
             p=p,
             users_p=np.ascontiguousarray(setting.clicks.examined(p), dtype=np.float64),
             online=setting.mode == "online",
-            prior_strength=float(setting.estimator.prior_strength),
+            prior_strength=float(self.estimator.prior_strength),
             seed=np.uint64(seed),
             ties=self.policy.tie_rule,
             theta=self.policy.theta,
             click_theta=setting.clicks.theta,
-            estimate_theta=setting.estimator.theta,
+            estimate_theta=self.estimator.theta,
         )
         self.table = QueryTable(
             offsets=data.offsets.copy(),
@@ -150,16 +134,18 @@ class Run:
 
     def _scratch(self) -> Scratch:
         n, k = int(self.data.sizes.max()), self.state.p.size
+        components = self.estimator.posterior_size if self.config.online else 0
         return Scratch(
             R=np.zeros(n),
             uncertainty=np.zeros(n),
+            posterior=np.zeros((n, components, 3)),
             E=np.zeros(n),
             scores=np.zeros(n),
             top_k=top_k_scratch(n),
             pi=np.zeros(k, np.int64),
             hits=np.zeros(k, np.bool_),
             visits=np.zeros((), np.int64),
-            estimate=np.zeros(2),
+            estimate=np.zeros(FIGURES + 3 * components),
             ndcg=np.zeros(k),
             cndcg=np.zeros(k),
         )
@@ -179,10 +165,17 @@ class Run:
             first_mark=first,
         )
 
-    def _phases(self) -> Iterator[tuple[int, int]]:
-        fits = self.policy.fits
-        cuts = sorted({self.sessions * i // fits for i in range(fits + 1)})
-        yield from pairwise(cuts)
+    def _phases(self) -> list[Phase]:
+        estimator = self.estimator if self.config.online and self.estimator.pooled else None
+        before, fitted = self.state.sessions, self.state.estimator is estimator
+        return list(phases(self.sessions, self.policy.fits, estimator, self.data.queries, before, fitted))
+
+    def _fit(self) -> None:
+        """Fit the estimator to what all queries have observed; a view then has new estimates of all its items."""
+        state = self.state
+        self.estimator = self.estimator.refit(state.C, state.E, state.F, state.p)
+        self.state = dataclasses.replace(state, estimator=self.estimator)
+        self.config = self.config._replace(estimate_theta=self.estimator.theta)
 
     def _groups(self, threads: int) -> list[tuple[int, int]]:
         """Return ranges of blocks for one call each: enough calls for the threads and for progress to be seen."""
@@ -195,14 +188,18 @@ class Run:
 
     def play(self, threads: int, progress: Progress | None) -> float:
         """Play all sessions; return the seconds it took without compilation."""
-        loop, compiled = self._loop()
+        _, compiled = self._loop()
         threads = threads if compiled else 1  # the interpreter would run one thread at a time anyway
         begun = time.perf_counter()
-        with compile_seconds() as compiling:  # of the kernels that the policy calls by itself
+        with compile_seconds() as compiling:  # of the kernels that the policy and the estimator call by themselves
             memory = None
-            for fit, span in enumerate(self._phases()):
-                memory = self._memory(fit, memory)
-                one_call = partial(self._call, loop, memory, span, progress)
+            for phase in self._phases():
+                if phase.fit:
+                    self._fit()
+                if phase.prepare >= 0:
+                    memory = self._memory(phase.prepare, memory)
+                loop, _ = self._loop()
+                one_call = partial(self._call, loop, memory, phase.span, progress)
                 groups = self._groups(threads)
                 if threads == 1:
                     for blocks in groups:
@@ -233,7 +230,7 @@ class Run:
         It is compiled if all parts that it calls have kernels; otherwise it is interpreted, and so are those parts
         that have none.
         """
-        clicks, estimator = self.setting.clicks, self.setting.estimator
+        clicks, estimator = self.setting.clicks, self.estimator
         guard = guard_of(self.policy, self.config.p)
         parts = [self.policy, *((clicks, estimator) if self.config.online else ())]
         if INTERPRET or any(each.kernel is None for each in parts):
@@ -290,6 +287,7 @@ class Run:
             visits=scratch.visits,
             groups=self.table.groups[items],
             prior_strength=self.config.prior_strength,
+            posterior=scratch.posterior[:n],
             memory=memory,
         )
         rng = draws(self.seed, POLICY, int(self.data.places[query]), visit)
@@ -300,7 +298,9 @@ class Run:
     def _memory(self, fit: int, before: Any) -> Any:
         made, compiled, queries = None, self.policy.kernel is not None, self.data.queries
         if type(self.policy).prepare is not Policy.prepare:
-            seen = self.state.estimate(self.setting.estimator) if self.config.online else self.table.seen
+            state = self.state
+            learnt = self.config.online
+            seen = self.estimator.estimates(state.C, state.E, state.F, state.p)[0] if learnt else self.table.seen
             hidden = self.data.hiding_truth(seen)
             rng = draws(self.seed, PREPARE, visit=fit)
             made = self.policy.attempt(self.policy.prepare, hidden, self.state, rng)
@@ -343,6 +343,7 @@ class Run:
             "protocol": data.protocol.name,
             "data": {"name": data.name, "queries": data.queries, "items": data.items, "fingerprint": data.fingerprint},
             "examination": self.state.p.tolist(),
+            "fitted_estimator": None if self.state.estimator is None else repr(self.state.estimator),
             "fallbacks": len(self.fallbacks),
             "sessions_before": self.state.sessions - self.sessions,
             "seconds": seconds,
@@ -362,22 +363,6 @@ class Run:
             clicks=self.log.clicks if self.record else None,
             arrivals=self.arrivals if self.record else None,
         )
-
-
-SIGNATURES = CLICK_SIGNATURE, ESTIMATE_SIGNATURE, SCORE_SIGNATURE, RANK_SIGNATURE
-
-COMPILED: dict[tuple[bool, ...], Callable[..., tuple[int, int]]] = {}
-"""The compiled loops, by which functions are given; the types of the other arguments are the same in every run."""
-
-
-def compiled_play(functions: tuple[Any, ...], examples: tuple[Any, ...]) -> Callable[..., tuple[int, int]]:
-    """Return the loop for any functions: click model, estimator, score, rank and guard; None where there is none."""
-    kind = tuple(each is not None for each in functions)
-    if kind not in COMPILED:
-        guard = functions[-1]
-        types = [each if given else None for each, given in zip((*SIGNATURES, guard), kind, strict=True)]
-        _, COMPILED[kind] = play.compile(*types, *examples, (0, 0), (0, 0), NO_ANSWER)
-    return COMPILED[kind]
 
 
 @cache

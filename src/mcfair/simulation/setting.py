@@ -5,19 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 import numpy as np
 
 from ..arrays import FloatArray
 from ..errors import SettingError, checked, unknown
-from ..estimators import IPS, Estimator
+from ..estimators import Estimator
 from ..estimators.base import as_estimator
 from ..metrics import CNDCG, NDCG, Metric, RelativeUnfairness, Unfairness
 from ..metrics.base import as_metric
 from ..parts import NonNegative, Share
-from ..policies.base import Mode
+from ..policies.base import Mode, Policy
 from ..users import ClickModel, PositionBased
 from ..users.base import as_click_model
 from ..users.examination import examination
@@ -29,7 +29,7 @@ Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31, description="a whole number 
 Examination = float | tuple[float, ...]
 """A severity of the position bias, or the probability that each rank is examined."""
 
-PAPER_USERS, PAPER_ESTIMATOR = PositionBased(), IPS()
+PAPER_USERS = PositionBased()
 
 RANKS = 5
 """Ranks of a list if neither k_s nor the examination determines them."""
@@ -67,7 +67,8 @@ class Setting:
     clicks
         How users behave: a click model or its text. The default examines ranks as exposure assumes.
     estimator
-        How relevance is estimated from clicks online: an estimator or its text.
+        How relevance is estimated from clicks online: an estimator or its text. "auto" is the policy's own choice, see
+        `Policy.estimator`: `IPS()`, the paper's, for most.
     metrics
         Metrics, or their texts, to measure beside unfairness, relative unfairness, NDCG and cNDCG.
 
@@ -90,7 +91,7 @@ class Setting:
     examination: Examination = 1.0
     gamma: Share = 0.995
     clicks: ClickModel = PAPER_USERS
-    estimator: Estimator = PAPER_ESTIMATOR
+    estimator: Estimator | Literal["auto"] = "auto"
     metrics: tuple[Metric, ...] = ()
 
     def __post_init__(self) -> None:
@@ -107,9 +108,17 @@ class Setting:
         if ranks is not None and self.k_s > ranks:
             raise SettingError(f"k_s = {self.k_s} is not allowed: examination lists {ranks} ranks")
         put("clicks", as_click_model(self.clicks))
-        put("estimator", as_estimator(self.estimator))
+        put("estimator", "auto" if self.estimator == "auto" else as_estimator(self.estimator))
         metrics = self.metrics.split(",") if isinstance(self.metrics, str) else self.metrics
         put("metrics", tuple(dict.fromkeys(as_metric(each) for each in metrics)))
+
+    def estimator_for(self, policy: Policy) -> Estimator:
+        """Return the estimator that a policy is run with."""
+        return policy.estimator if isinstance(self.estimator, str) else self.estimator
+
+    def for_policy(self, policy: Policy) -> Setting:
+        """Return the setting with the estimator that a policy is run with in place of "auto"."""
+        return dataclasses.replace(self, estimator=self.estimator_for(policy))
 
     def p(self, ranks: int) -> FloatArray:
         """Return the examination probabilities that exposure assumes, for at most so many ranks."""
@@ -130,7 +139,8 @@ class Setting:
     def to_dict(self) -> dict[str, Any]:
         """Return the setting as plain data, parts as their texts; `make_setting` reads it back."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        parts = {"clicks": repr(self.clicks), "estimator": repr(self.estimator)}
+        estimator = "auto" if self.estimator == "auto" else repr(self.estimator)
+        parts = {"clicks": repr(self.clicks), "estimator": estimator}
         examined = list(self.examination) if isinstance(self.examination, tuple) else self.examination
         return values | parts | {"examination": examined, "metrics": [repr(each) for each in self.metrics]}
 

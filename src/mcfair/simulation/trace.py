@@ -212,7 +212,7 @@ class Trace:
         ids = data.item_ids
         if ids is None:
             ids = [str(i) for n in sizes.tolist() for i in range(n)]
-        estimator = parse_estimator(self.provenance["setting"]["estimator"])
+        estimator = state.fitted(parse_estimator(self.provenance["setting"]["estimator"]))
         estimate, uncertainty = estimator.estimates(state.C, state.E, state.F, state.p)
         groups = {} if data.groups is None else {"group": [data.group_name(code) for code in data.groups.tolist()]}
         return pl.DataFrame(
@@ -328,6 +328,7 @@ class Trace:
             F=columns(items, "shown@", np.int32),
             C=items["clicks"].to_numpy().astype(np.int32),
             visits=queries["visits"].to_numpy().copy(),
+            estimator=parse_estimator(fitted) if (fitted := provenance["fitted_estimator"]) else None,
         )
         return cls(
             checkpoints=metrics["sessions"].to_numpy()[: table.shape[1]].copy(),

@@ -215,7 +215,8 @@ class Ledger(ItemRows):
         )
         if counts is None:
             p, F = self.counts.by_rank(rows, k)
-        return Query(R, uncertainty, E, F, p, np.array(self.visits), candidates.groups, certainty, np.zeros(1))
+        visits, posterior = np.array(self.visits), np.empty((n, 0, 3))
+        return Query(R, uncertainty, E, F, p, visits, candidates.groups, certainty, posterior, np.zeros(1))
 
     def clicks(self, row: int) -> float:
         """Return the clicks of a row, as they count now. Call `view` or `refresh` first."""
