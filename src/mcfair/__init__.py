@@ -48,7 +48,26 @@ from .metrics import (
 from .metrics.effectiveness import cndcg, ideal_dcg, ndcg
 from .metrics.exposure import unfairness, unfairness_per_query
 from .parts import Part, register, registered
-from .policies import ILP, LP, MMF, BayesFair, ExploreK, FairCo, FairK, MCFair, PLFair, RandomK, TopK
+from .policies import (
+    DIDRF,
+    FARA,
+    ILP,
+    LP,
+    MMF,
+    PBMUCB,
+    BayesFair,
+    ExploreK,
+    Expohedron,
+    FairCo,
+    FairK,
+    MCFair,
+    PLFair,
+    PrefixGreedy,
+    RandomK,
+    Thompson,
+    TopK,
+    VerFair,
+)
 from .policies.base import Policy, parse_policies, parse_policy
 from .random import Draws, uniform
 from .simulation.setting import Setting
@@ -97,11 +116,14 @@ LATER = {
 __all__ = [
     "CNDCG",
     "DBN",
+    "DIDRF",
+    "FARA",
     "ILP",
     "IPS",
     "LP",
     "MMF",
     "NDCG",
+    "PBMUCB",
     "AsyncClient",
     "BayesFair",
     "Cascade",
@@ -114,6 +136,7 @@ __all__ = [
     "Estimator",
     "Experiment",
     "ExploreK",
+    "Expohedron",
     "FairCo",
     "FairK",
     "Floor",
@@ -135,6 +158,7 @@ __all__ = [
     "Policy",
     "PolicyError",
     "PositionBased",
+    "PrefixGreedy",
     "Protocol",
     "Query",
     "RandomK",
@@ -147,6 +171,7 @@ __all__ = [
     "SettingError",
     "State",
     "StoreError",
+    "Thompson",
     "TopK",
     "Trace",
     "TraceError",
@@ -156,6 +181,7 @@ __all__ = [
     "Tuning",
     "UnavailableError",
     "Unfairness",
+    "VerFair",
     "cndcg",
     "examination",
     "fairness_floor",

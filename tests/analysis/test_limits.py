@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from real_data import FOLDS, needs_mq2008
 
 import mcfair as mf
-from mcfair.analysis.limits import HUGE, ExposureProgram, balance, fairness_floor, fill_optima, frontier, project
+from mcfair.analysis.limits import ExposureProgram, fairness_floor, fill_optima, frontier
+from mcfair.metrics.reachable import HUGE, balance, project
 from mcfair.data.dataset import Dataset
 from mcfair.errors import DataError, SettingError
 

@@ -19,62 +19,12 @@ from ..data.dataset import Dataset
 from ..errors import DataError, SettingError
 from ..metrics.effectiveness import ideal_dcg
 from ..metrics.exposure import dots, query_unfairness
+from ..metrics.reachable import balance, project
 
 __all__ = ["Floor", "Frontier", "fairness_floor", "frontier"]
 
-HUGE = 1e300
-"""As good as infinite: times the least difference of two relevances it exceeds every exposure, times 0 it is 0."""
-
 ROUNDING = 1e-10
 """Relative difference that is put down to rounding."""
-
-
-@kernel
-def project(c: float, R: FloatArray, w: FloatArray, pools: FloatArray, E: FloatArray) -> tuple[float, float]:
-    """Write to E the point nearest to cR in the permutahedron of w, with R and w descending, in O(n).
-
-    That is `cR - m`, where m is the descending sequence nearest to `cR - w`: pool adjacent items while they rise. In a
-    pool E is `mean(w) + c (R - mean(R))`. Returns Σ mean(w)·mean(R) and Σ mean(R)² over items, means being those of the
-    item's pool: while pools stay as they are, `c |R|² - R·E` is c times the second less the first.
-    """
-    last = -1
-    for d in range(R.shape[0]):
-        size, r, x = 1.0, R[d], w[d]
-        while last >= 0 and c * (pools[last, 1] - r) <= pools[last, 2] - x:
-            share = size / (size + pools[last, 0])
-            size += pools[last, 0]
-            r = pools[last, 1] + (r - pools[last, 1]) * share  # equal numbers have exactly their own value as mean
-            x = pools[last, 2] + (x - pools[last, 2]) * share
-            last -= 1
-        last += 1
-        pools[last, 0], pools[last, 1], pools[last, 2] = size, r, x
-    wr = rr = 0.0
-    d = 0
-    for i in range(last + 1):
-        size, r, x = pools[i, 0], pools[i, 1], pools[i, 2]
-        wr += size * x * r
-        rr += size * r * r
-        for _ in range(int(size)):
-            E[d] = x + c * (R[d] - r)
-            d += 1
-    return wr, rr
-
-
-@kernel
-def balance(push: float, c: float, R: FloatArray, w: FloatArray, pools: FloatArray, E: FloatArray) -> float:
-    """Find the c with `c |R|² - R·E(c) = push`, beginning at any c; write E(c) = `project(c)` and return c.
-
-    Pools only split when c grows, so the left side is convex and made of straight pieces: Newton's first step does not
-    fall short of the root, the later ones come down to it, and the root of the last piece is the root, exactly.
-    """
-    wr, rr = project(c, R, w, pools, E)
-    lower = min((wr + push) / rr, HUGE)
-    c = np.inf
-    while lower < c:
-        c = lower
-        wr, rr = project(c, R, w, pools, E)
-        lower = min((wr + push) / rr, HUGE)
-    return c
 
 
 @kernel(allocates=True)

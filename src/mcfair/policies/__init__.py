@@ -1,11 +1,37 @@
 """The policies, one module per paper; importing this package registers them."""
 
 from .bayesfair import BayesFair
+from .didrf import DIDRF
+from .expohedron import Expohedron
 from .fairco import FairCo
+from .fara import FARA
 from .gradient import ExploreK, FairK, MCFair, RandomK, TopK
 from .ilp import ILP
 from .lp import LP
 from .mmf import MMF
+from .pbmucb import PBMUCB
 from .plfair import PLFair
+from .prefix_greedy import PrefixGreedy
+from .thompson import Thompson
+from .verfair import VerFair
 
-__all__ = ["ILP", "LP", "MMF", "BayesFair", "ExploreK", "FairCo", "FairK", "MCFair", "PLFair", "RandomK", "TopK"]
+__all__ = [
+    "DIDRF",
+    "FARA",
+    "ILP",
+    "LP",
+    "MMF",
+    "PBMUCB",
+    "BayesFair",
+    "ExploreK",
+    "Expohedron",
+    "FairCo",
+    "FairK",
+    "MCFair",
+    "PLFair",
+    "PrefixGreedy",
+    "RandomK",
+    "Thompson",
+    "TopK",
+    "VerFair",
+]

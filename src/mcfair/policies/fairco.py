@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from .._jit import kernel
+from typing import ClassVar
+
+from .._jit import AnyKernel, kernel
 from ..arrays import FloatArray
 from ..parts import NonNegative, register
 from ..random import Draws
 from ..state import Query
-from .gradient import EXPLORATION, FAIRNESS, MC_FLOOR, RELEVANCE, WeightedSum, add_certainty
+from .exploration import Explore, add_exploration
+from .gradient import EXPLORATION, EXPLORE, FAIRNESS, MC_FLOOR, RELEVANCE, WeightedSum, add_certainty
 from .ordering import Ties
 
 __all__ = ["FairCo"]
@@ -28,13 +31,26 @@ def write_lag(E: FloatArray, R: FloatArray, out: FloatArray) -> None:
 
 
 @kernel
-def fairco_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:
-    """Write w_R R + α err + β MC."""
+def write_controlled(q: Query, theta: FloatArray, out: FloatArray) -> None:
+    """Write w_R R + α err."""
     relevance, fairness, R = theta[RELEVANCE], theta[FAIRNESS], q.R
     write_lag(q.E, R, out)
     for d in range(out.shape[0]):
         out[d] = relevance * R[d] + fairness * out[d]
+
+
+@kernel
+def fairco_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:
+    """Write w_R R + α err + β MC."""
+    write_controlled(q, theta, out)
     add_certainty(q.E, q.prior_strength, theta[EXPLORATION], theta[MC_FLOOR], out)
+
+
+@kernel
+def exploring_fairco(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:
+    """Write w_R R + α err + β X, with a term of exploration other than marginal certainty."""
+    write_controlled(q, theta, out)
+    add_exploration(q, theta[EXPLORE], theta[EXPLORATION], theta[MC_FLOOR], rng, out)
 
 
 @register
@@ -51,6 +67,8 @@ class FairCo(WeightedSum):
         Smallest squared exposure in MC = 1/E², so that MC is at most 1/mc_floor.
     ties
         Order of items of equal score.
+    explore
+        Term of exploration: marginal certainty as published, or another one, see `mcfair.policies.exploration.Explore`.
 
     Examples
     --------
@@ -66,7 +84,9 @@ class FairCo(WeightedSum):
     beta: NonNegative = 0.0
     mc_floor: NonNegative = 0.1
     ties: Ties = "index"
+    explore: Explore = "mc"
 
     kernel = fairco_score
     weights = (1.0, "alpha", "beta")
+    exploring: ClassVar[dict[AnyKernel, AnyKernel]] = {fairco_score: exploring_fairco}
     style = ("#D55E00", "v")

@@ -1,21 +1,24 @@
 """The paper's own family: rank by relevance, by the gradient of fairness, by marginal certainty, or by their sum.
 
-All of them are one kernel, `w_R R + w_B B + w_MC MC`, with weights that are fixed or parameters.
+All of them are one kernel, `w_R R + w_B B + w_MC MC`, with weights that are fixed or parameters. A second kernel has
+another term of exploration in place of MC.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, get_args
+import dataclasses
+from typing import ClassVar, Literal, Self, get_args
 
 import numpy as np
 
-from .._jit import kernel
+from .._jit import AnyKernel, kernel
 from ..arrays import FloatArray, IntArray
 from ..metrics.exposure import dots
 from ..parts import NonNegative, register
 from ..random import Draws, uniform
 from ..state import Query
 from .base import Mode, Policy
+from .exploration import Explore, add_exploration
 from .ordering import Ties
 from .selection import EXAMPLE_DRAWS, policy_call
 
@@ -75,12 +78,12 @@ def add_certainty(E: FloatArray, prior_strength: float, beta: float, mc_floor: f
 
 # --- the family ------------------------------------------------------------------------------------------------------
 
-RELEVANCE, FAIRNESS, EXPLORATION, SCALE, MC_FLOOR = range(5)  # of theta
+RELEVANCE, FAIRNESS, EXPLORATION, SCALE, MC_FLOOR, EXPLORE = range(6)  # of theta
 
 
 @kernel
-def gradient_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:
-    """Write `w_R R + w_B B + w_MC MC` (Eq. 24); a term without weight is not computed."""
+def write_gradient(q: Query, theta: FloatArray, out: FloatArray) -> None:
+    """Write `w_R R + w_B B`; a term without weight is not computed."""
     E, R = q.E, q.R
     relevance, fairness = theta[RELEVANCE], theta[FAIRNESS]  # read once: `out` might overlap `theta` for the compiler
     er = rr = weight = 0.0
@@ -89,7 +92,20 @@ def gradient_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> 
         weight = fairness * gradient_weight(E, R, er, rr, q.visits[()], theta[SCALE])
     for d in range(out.shape[0]):
         out[d] = relevance * R[d] + weight * (R[d] * er - E[d] * rr)
-    add_certainty(E, q.prior_strength, theta[EXPLORATION], theta[MC_FLOOR], out)
+
+
+@kernel
+def gradient_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:
+    """Write `w_R R + w_B B + w_MC MC` (Eq. 24)."""
+    write_gradient(q, theta, out)
+    add_certainty(q.E, q.prior_strength, theta[EXPLORATION], theta[MC_FLOOR], out)
+
+
+@kernel
+def exploring_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:
+    """Write `w_R R + w_B B + w_X X`, with a term of exploration other than marginal certainty."""
+    write_gradient(q, theta, out)
+    add_exploration(q, theta[EXPLORE], theta[EXPLORATION], theta[MC_FLOOR], rng, out)
 
 
 class WeightedSum(Policy):
@@ -102,22 +118,46 @@ class WeightedSum(Policy):
     ----------
     weights
         Weight of each term: a number, or the name of the parameter that holds it.
+    exploring
+        For a kernel that explores by marginal certainty, the one that explores by other terms. They are two, because
+        the paper's is inlined in the loop of the simulator, which a choice at every item would slow down.
     """
 
     TERMS: ClassVar[tuple[str, ...]] = ("relevance", "fairness", "exploration")
     weights: ClassVar[tuple[float | str, float | str, float | str]] = (0.0, 0.0, 0.0)
+    exploring: ClassVar[dict[AnyKernel, AnyKernel]] = {gradient_score: exploring_score}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kernel is not None and self.explores_by not in ("mc", "none"):
+            object.__setattr__(self, "kernel", self.exploring.get(self.kernel, self.kernel))
+
+    @property
+    def explores_by(self) -> Explore:
+        """The parameter `explore`; marginal certainty if there is none."""
+        return getattr(self, "explore", "mc")
+
+    def in_mode(self, mode: Mode) -> Self:
+        """Return the policy with "auto" replaced; without marginal certainty the weight of exploration is then 1."""
+        if getattr(self, "beta", None) == "auto" and self.explores_by != "mc":
+            return dataclasses.replace(self, beta=1.0)
+        return super().in_mode(mode)
 
     @property
     def theta(self) -> FloatArray:
         """The weights, then what the terms depend on; "auto" counts as online, where relevance may not be given."""
         known = self.in_mode("online")
         weights = [getattr(known, each) if isinstance(each, str) else each for each in self.weights]
-        scale = get_args(Scale).index(getattr(self, "scale", "max"))
-        return np.array([*weights, scale, getattr(self, "mc_floor", 0.0)])
+        if self.explores_by == "none":
+            weights[EXPLORATION] = 0.0
+        scale, explore = get_args(Scale).index(getattr(self, "scale", "max")), get_args(Explore).index(self.explores_by)
+        return np.array([*weights, scale, getattr(self, "mc_floor", 0.0), explore])
 
     def terms(self, q: Query) -> dict[str, FloatArray]:
-        """Return the weighted terms of the score, those without weight included."""
-        terms = {}
+        """Return the weighted terms of the score, those without weight included; none if the score is drawn."""
+        terms: dict[str, FloatArray] = {}
+        if self.explores_by == "thompson":
+            return terms
         for i, name in enumerate(self.TERMS):
             theta = self.theta
             weight = theta[i]
@@ -140,6 +180,8 @@ class TopK(WeightedSum):
         Smallest squared exposure in MC = 1/E², so that MC is at most 1/mc_floor.
     ties
         Order of items of equal score.
+    explore
+        Term of exploration: marginal certainty as published, or another one, see `mcfair.policies.exploration.Explore`.
 
     Examples
     --------
@@ -154,6 +196,7 @@ class TopK(WeightedSum):
     beta: NonNegative = 0.0
     mc_floor: NonNegative = 0.1
     ties: Ties = "index"
+    explore: Explore = "mc"
 
     kernel = gradient_score
     weights = (1.0, 0.0, "beta")
@@ -174,6 +217,8 @@ class FairK(WeightedSum):
         Smallest squared exposure in MC = 1/E², so that MC is at most 1/mc_floor.
     ties
         Order of items of equal score.
+    explore
+        Term of exploration: marginal certainty as published, or another one, see `mcfair.policies.exploration.Explore`.
 
     Examples
     --------
@@ -189,6 +234,7 @@ class FairK(WeightedSum):
     scale: Scale = "max"
     mc_floor: NonNegative = 0.1
     ties: Ties = "index"
+    explore: Explore = "mc"
 
     kernel = gradient_score
     weights = (0.0, 1.0, "beta")
@@ -233,7 +279,8 @@ class MCFair(WeightedSum):
     alpha
         Weight of fairness.
     beta
-        Weight of exploration. "auto" is what the paper uses: 0 when relevance is given, 100 online.
+        Weight of exploration. "auto" is what the paper uses: 0 when relevance is given, 100 online; it is 1 if
+        `explore` is not marginal certainty.
     scale
         "max" divides B by its largest entry, which is what the paper's α from 0 to 1000 means; "raw" is Eq. 16 as
         printed, in which B grows with time; "mean" divides by the visits, so that α keeps one point of the trade-off.
@@ -241,11 +288,13 @@ class MCFair(WeightedSum):
         Smallest squared exposure in MC = 1/E², so that MC is at most 1/mc_floor.
     ties
         Order of items of equal score.
+    explore
+        Term of exploration: marginal certainty as published, or another one, see `mcfair.policies.exploration.Explore`.
 
     Examples
     --------
     >>> MCFair(alpha=10)
-    MCFair(alpha=10.0, beta='auto', scale='max', mc_floor=0.1, ties='index')
+    MCFair(alpha=10.0, beta='auto', scale='max', mc_floor=0.1, ties='index', explore='mc')
     >>> MCFair().in_mode("post-processing").beta, MCFair().in_mode("online").beta
     (0.0, 100.0)
     """
@@ -255,6 +304,7 @@ class MCFair(WeightedSum):
     scale: Scale = "max"
     mc_floor: NonNegative = 0.1
     ties: Ties = "index"
+    explore: Explore = "mc"
 
     kernel = gradient_score
     weights = (1.0, "alpha", "beta")

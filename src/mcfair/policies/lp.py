@@ -28,6 +28,8 @@ WHOLE = 2**46  # probabilities become whole numbers of so many parts, so that a 
 Delivery = Literal["iid", "balanced"]
 """Which list of the mixture comes next: one drawn by the weights, or the one furthest behind its weight."""
 
+Refresh = Annotated[int, msgspec.Meta(ge=1, description="a whole number of at least 1")]
+
 DELIVERIES = get_args(Delivery)
 IID = 0  # its index there
 
@@ -293,6 +295,24 @@ def lp_rank(q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> None:
             deliver(mixture, delivery, visits, rng, out)
 
 
+def mixture_memory(data: Dataset, state: State) -> FloatArray:
+    """Allocate the mixture of each query."""
+    n = int(data.sizes.max(initial=1))
+    return np.zeros((data.queries, mixture_length(n, min(n, state.p.size))))
+
+
+def begin_mixture(q: Query, X: FloatArray, delivery: Delivery, rng: Draws) -> IntArray:
+    """Decompose placement probabilities into a mixture, keep it in the memory, and return its first list."""
+    (n, k), pi = X.shape, np.empty(X.shape[1], np.int64)
+    lists, weights = decompose(X)
+    memory = q.memory if q.memory.size else np.zeros(mixture_length(n, k))
+    memory[:HEAD] = weights.size, int(q.visits)
+    mixture = mixture_of.interpreted(memory, n, k)  # compiled code returns no views to Python
+    mixture.R[:], mixture.weights[:], mixture.shown[:], mixture.items[:] = q.R, weights, 0.0, lists.ravel()
+    deliver(mixture, float(DELIVERIES.index(delivery)), int(q.visits), rng, pi)
+    return pi
+
+
 @register
 class LP(Policy):
     """Show lists of the mixture with the most relevance less α times the unfairness between all pairs of items.
@@ -320,7 +340,7 @@ class LP(Policy):
     """
 
     alpha: Annotated[float, msgspec.Meta(ge=0.0, le=1000.0, description="a number from 0 to 1000")] = 1000.0
-    refresh: Annotated[int, msgspec.Meta(ge=1, description="a whole number of at least 1")] = 100
+    refresh: Refresh = 100
     delivery: Delivery = "iid"
 
     kernel = lp_rank
@@ -330,16 +350,9 @@ class LP(Policy):
 
     def prepare(self, data: Dataset, state: State, rng: Draws) -> FloatArray:
         """Allocate the mixture of each query."""
-        n = int(data.sizes.max(initial=1))
-        return np.zeros((data.queries, mixture_length(n, min(n, state.p.size))))
+        return mixture_memory(data, state)
 
     def solve(self, q: Query, rng: Draws) -> IntArray:
         """Solve for a new mixture, keep it in the memory, and return its first list."""
-        n, pi = q.R.size, np.empty(min(q.p.size, q.R.size), np.int64)
-        lists, weights = decompose(placement(q.R, q.p[: pi.size], self.alpha))
-        memory = q.memory if q.memory.size else np.zeros(mixture_length(n, pi.size))
-        memory[:HEAD] = weights.size, int(q.visits)
-        mixture = mixture_of.interpreted(memory, n, pi.size)  # compiled code returns no views to Python
-        mixture.R[:], mixture.weights[:], mixture.shown[:], mixture.items[:] = q.R, weights, 0.0, lists.ravel()
-        deliver(mixture, float(DELIVERIES.index(self.delivery)), int(q.visits), rng, pi)
-        return pi
+        k = min(q.p.size, q.R.size)
+        return begin_mixture(q, placement(q.R, q.p[:k], self.alpha), self.delivery, rng)

@@ -1,0 +1,188 @@
+"""FARA (Yang, Xu, Wang and Ai 2023): plan the exposure of the next lists together, then build them rank by rank."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+import numpy as np
+
+from .._jit import kernel
+from ..arrays import FloatArray, IntArray
+from ..data.dataset import Dataset
+from ..metrics.reachable import fairest_plan
+from ..parts import NonNegative, Share, register
+from ..random import Draws, uniform
+from ..state import Query, State
+from .base import Mode, Policy
+from .guard import dcg
+
+__all__ = ["FARA"]
+
+Horizon = Annotated[int, msgspec.Meta(ge=1, description="a whole number of at least 1")]
+
+NOTHING = 1e-9  # a quota that is put down to rounding
+
+
+@kernel(allocates=True)
+def plan_quotas(q: Query, lists: float, kept: float, least: float, quota: FloatArray) -> None:
+    """Write the exposure that each item is to have of the next lists: as fair as can be with a share kept of the DCG.
+
+    An item is to have at least what it lacks to the least exposure, whatever the plan.
+    """
+    R, E, p = q.R, q.E, q.p
+    n, k = R.shape[0], min(R.shape[0], p.shape[0])
+    w = np.zeros(n)
+    for j in range(k):
+        w[j] = lists * p[j]
+    gain = 0.0
+    if kept > 0.0:
+        gain = kept * lists * dcg(np.argsort(-R)[:k], R, p)
+    fairest_plan(R, E, w, gain, quota)
+    for d in range(n):
+        quota[d] = max(quota[d], least) - E[d]
+
+
+@kernel(allocates=True)
+def allocate(quota: FloatArray, R: FloatArray, p: FloatArray, reserved_only: bool, lists: IntArray) -> None:
+    """Fill the first rank of every list, then the second, and so on, with the items of the largest quota left.
+
+    The most relevant item is next if no item that is not in the list has a quota, and, unless `reserved_only`, while
+    the exposure still to be shared out exceeds the quotas left. Quotas are used up.
+    """
+    count, k = lists.shape
+    n = R.shape[0]
+    left = np.ones((count, n), np.bool_)
+    ahead = reserved = 0.0
+    for j in range(k):
+        ahead += count * p[j]
+    for d in range(n):
+        reserved += max(quota[d], 0.0)
+    for j in range(k):
+        for i in range(count):
+            largest, best = -1, -1
+            for d in range(n):
+                if left[i, d]:
+                    largest = d if largest < 0 or quota[d] > quota[largest] else largest
+                    best = d if best < 0 or R[d] > R[best] else best
+            needed = reserved_only or reserved >= ahead - NOTHING * count
+            chosen = largest if needed and quota[largest] > NOTHING else best
+            lists[i, j] = chosen
+            left[i, chosen] = False
+            ahead -= p[j]
+            reserved -= min(max(quota[chosen], 0.0), p[j])
+            quota[chosen] -= p[j]
+
+
+@kernel
+def queue_length(horizon: int, k: int) -> int:
+    """Return the length of a memory that holds a queue of so many lists."""
+    return 1 + horizon * k
+
+
+@kernel
+def enqueue(lists: IntArray, rng: Draws, queue: FloatArray) -> None:
+    """Write lists to a queue in random order."""
+    count, k = lists.shape
+    queue[0] = count
+    for i in range(count):
+        other = int(uniform(rng, i) * (i + 1))  # the i-th list changes places with one before it, or stays
+        for j in range(k):
+            queue[1 + i * k + j] = queue[1 + other * k + j]
+            queue[1 + other * k + j] = lists[i, j]
+
+
+@kernel
+def dequeue(queue: FloatArray, out: IntArray) -> None:
+    """Remove the last list of a queue and write it."""
+    k = out.shape[0]
+    queue[0] -= 1.0
+    first = 1 + int(queue[0]) * k
+    for j in range(k):
+        out[j] = int(queue[first + j])
+
+
+@kernel(allocates=True)
+def fara_rank(q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> None:
+    """Write the next list of the queue; plan and build new ones if it is empty."""
+    alpha, horizon, least = theta[0], int(theta[1]), theta[2]
+    n, k = q.R.shape[0], out.shape[0]
+    queue = q.memory if q.memory.shape[0] > 0 else np.zeros(queue_length(horizon, k))
+    if queue[0] == 0.0:
+        quota, lists = np.empty(n), np.empty((horizon, k), np.int64)
+        plan_quotas(q, float(horizon), 1.0 - alpha, least, quota)
+        allocate(quota, q.R, q.p, True, lists)
+        enqueue(lists, rng, queue)
+    dequeue(queue, out)
+
+
+class Planned(Policy):
+    """Base of policies that plan several lists of a query together; its memory is a queue of them.
+
+    The memory begins with the number of lists that are left, which follow one after another.
+
+    Parameters
+    ----------
+    alpha
+        Share of the plan that is for fairness.
+    horizon
+        How many lists are planned together.
+    least_exposure
+        Exposure that every item is to have first, to learn its relevance. "auto" is 0 when relevance is given and 10
+        online.
+    """
+
+    alpha: Share = 1.0
+    horizon: Horizon = 100
+    least_exposure: NonNegative | Literal["auto"] = "auto"
+
+    ranks = True
+    cost = 3.0
+    auto: ClassVar[dict[str, dict[Mode, float]]] = {"least_exposure": {"post-processing": 0.0, "online": 10.0}}
+
+    @property
+    def theta(self) -> FloatArray:
+        """The parameters; "auto" counts as online, where relevance may not be given."""
+        known = self.in_mode("online")
+        return np.array([known.alpha, known.horizon, known.least_exposure])
+
+    def prepare(self, data: Dataset, state: State, rng: Draws) -> FloatArray:
+        """Allocate an empty queue for each query."""
+        k = min(int(data.sizes.max(initial=1)), state.p.size)
+        return np.zeros((data.queries, queue_length(self.horizon, k)))
+
+
+@register
+class FARA(Planned):
+    """Plan the exposure of the next lists to be as fair as possible with (1 - α) of the DCG, and build them vertically.
+
+    The plan is the total exposure of the least unfairness (Eq. 8) that the next `horizon` lists of a query can reach,
+    past exposure included, if they keep a share 1 - α of the best DCG: a projection, exact, where the publication
+    solves a quadratic program with looser bounds. What an item lacks is its quota. All first ranks are filled, then all
+    second ranks, each with the largest quota left among the items that are not yet in the list; the lists are shown in
+    random order. The publication takes the most relevant item that has a quota, which misses the plan by more: items
+    that are left at the end may be in the remaining lists already. The memory of a query is its queue of lists, which
+    also means that clicks count when the next lists are planned, not before.
+
+    Parameters
+    ----------
+    alpha
+        Share of the best DCG, by the relevance that the plan is made with, that may be given up for fairness.
+    horizon
+        How many lists are planned together.
+    least_exposure
+        Exposure that every item is to have first, to learn its relevance. "auto" is 0 when relevance is given and 10
+        online.
+
+    Examples
+    --------
+    Ten lists share out exposure in proportion to relevance, 1.0 : 0.4 : 0.1, as well as lists of two can:
+
+    >>> import mcfair as mf
+    >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
+    >>> mf.simulate(data, FARA(horizon=10), steps=10, k_s=2).state.E.round(1).tolist()
+    [10.0, 4.4, 1.9]
+    """
+
+    kernel = fara_rank
+    style = ("#D55E00", "d")
