@@ -76,7 +76,9 @@ def figures_of(lines: Lines, limits: Lines, scale: Scale) -> dict[str, object]:
     def volume(x: FloatArray, y: FloatArray) -> float:
         return hypervolume(x, y, scale.low, scale.high, scale.least)
 
-    own = [[volume(x, y) for x, y in zip(*pair, strict=True)] for pair in zip(lines.unfairness, lines.ndcg, strict=True)]
+    own = [
+        [volume(x, y) for x, y in zip(*pair, strict=True)] for pair in zip(lines.unfairness, lines.ndcg, strict=True)
+    ]
     best = [
         [volume(x, y) for x, y in zip(*pair, strict=True)] for pair in zip(limits.unfairness, limits.ndcg, strict=True)
     ]
@@ -171,7 +173,8 @@ class BoardBuilder:
             )
             for i, (policy, _) in enumerate(points)
         )
-        estimator = repr(points[0][1].estimator) if self.setting.mode == "online" else ""
+        policy, where = points[0]
+        estimator = repr(where.estimator_for(policy)) if where.mode == "online" else ""
         figures = figures_of(lines, self.limits, self.scale)
         commands = tuple(self.command(name, data) for data in self.experiment.data)
         built = {"name": name, "estimator": estimator, "points": listed, "commands": commands}
@@ -185,15 +188,15 @@ class BoardBuilder:
     def command(self, name: str, data: str) -> str:
         """Return the command that runs the policies of a contestant on one dataset."""
         experiment, points = self.experiment, self.points(name)
-        setting = points[0][1]
+        policy, setting = points[0]
         words = ["mcfair", "simulate", "--data", data]
         words += ["--preset", experiment.preset] if experiment.preset else []
         words += ["--min-items", str(experiment.min_items)] if experiment.min_items is not None else []
         words += ["--max-items", str(experiment.max_items)] if experiment.max_items is not None else []
         words += ["--setting", setting.mode, "--steps", str(setting.steps), "--seeds", str(experiment.seeds)]
-        words += ["--estimator", repr(setting.estimator)] if setting.mode == "online" else []
-        for policy, _ in points:
-            words += ["--policy", repr(policy)]
+        words += ["--estimator", repr(setting.estimator_for(policy))] if setting.mode == "online" else []
+        for each, _ in points:
+            words += ["--policy", repr(each)]
         return shlex.join(words)
 
     def limit(self) -> Entry:

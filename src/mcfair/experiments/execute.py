@@ -17,9 +17,12 @@ from .processes import run_on_processes
 from .results import Results, collect
 from .tasks import Task, open_experiments, tasks_of
 
-__all__ = ["run_experiments"]
+__all__ = ["expected_seconds", "run_experiments"]
 
 Progress = Callable[[str, int, int], None]
+
+RUN_SECONDS, SESSION_SECONDS = 0.05, 0.3e-6
+"""What a run takes besides its sessions, and a session of cost 1 with ten items: rough figures for announcements."""
 
 WITHOUT_KERNEL = 200.0
 """Cost per session of parts in plain Python, relative to parts with kernels."""
@@ -109,6 +112,25 @@ def cost(task: Task) -> float:
     parts = [task.policy, *((task.setting.clicks, task.setting.estimator_for(task.policy)) if online else ())]
     interpreted = any(part.kernel is None for part in parts)
     return max(task.policy.cost, WITHOUT_KERNEL if interpreted else 0.0) * task.setting.steps
+
+
+def expected_seconds(tasks: Sequence[Task], data: Mapping[str, Dataset]) -> float:
+    """Estimate how long runs take one after another, roughly and without compilation, from the cost of their policies.
+
+    Parameters
+    ----------
+    tasks
+        The runs.
+    data
+        Datasets by the names that the tasks use.
+
+    Returns
+    -------
+    float
+        Seconds on a present-day processor.
+    """
+    length = {name: each.items / each.queries / 10.0 for name, each in data.items()}
+    return sum(RUN_SECONDS + SESSION_SECONDS * max(length[task.data], 1.0) * cost(task) for task in tasks)
 
 
 def timed_rows(experiment: Experiment) -> Iterator[tuple[str, str, Setting]]:

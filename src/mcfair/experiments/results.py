@@ -31,7 +31,7 @@ DESCRIPTION = ("key", "data", "mode", "setting", "policy", "seed", "sessions")
 
 
 class DatasetFacts(NamedTuple):
-    """Content hash and size of a dataset."""
+    """Content hash of a dataset without its features, and its size."""
 
     fingerprint: str
     queries: int
@@ -216,7 +216,10 @@ def collect(
         frontier=pl.DataFrame(frontiers),
         times=pl.DataFrame(serial, schema=names),
         about=about,
-        datasets={name: DatasetFacts(fingerprint(each), each.queries, each.items) for name, each in data.items()},
+        datasets={
+            name: DatasetFacts(fingerprint(each.pool()[0].without_features), each.queries, each.items)
+            for name, each in data.items()
+        },
     )
 
 

@@ -17,6 +17,7 @@ from ..random import Draws
 from ..state import Query
 from .gradient import (
     EXPLORATION,
+    EXPLORE,
     FAIRNESS,
     MC_FLOOR,
     RELEVANCE,
@@ -36,7 +37,7 @@ Gain = Literal["ndcg", "dcg"]
 """What relevance is worth: its share of the highest DCG that the estimates allow, or itself as in the paper."""
 
 NDCG = 0  # the order of Gain
-TAIL, BETA, GAIN = range(5, 8)  # of theta, after what every weighted sum has
+TAIL, BETA, GAIN = range(EXPLORE + 1, EXPLORE + 4)  # of theta, after what every weighted sum has
 
 
 @kernel

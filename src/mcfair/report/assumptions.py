@@ -109,7 +109,9 @@ def cost_table(name: str, rows: Sequence[Row], stem: str) -> Table:
         changes = [format_signed(100 * (row.ratio(each) - 1), 2) for each in severities]
         shifts = [format_signed(float(row.assumed[each][1].mean() - effect.mean()), 2) for each in severities]
         cells.append((row.users, format_spread(unfair), *changes, format_number(float(effect.mean()), 3), *shifts))
-    return Table(name=stem, caption=f"{name}: the cost of assuming a severity", columns=tuple(columns), rows=tuple(cells))
+    return Table(
+        name=stem, caption=f"{name}: the cost of assuming a severity", columns=tuple(columns), rows=tuple(cells)
+    )
 
 
 def fit_table(studied: dict[str, list[Row]]) -> Table:

@@ -19,7 +19,7 @@ from .markup import Table
 from .tradeoff import Panel, tradeoff_alt, tradeoff_figure
 from .views import Curve, Point
 
-__all__ = ["show_conditions", "show_frontier", "unit_name"]
+__all__ = ["format_over_data", "show_conditions", "show_frontier", "unit_name"]
 
 LIMIT_ROW = "limit (relevance known)"
 
@@ -90,7 +90,9 @@ def panel_of(builder: BoardBuilder) -> Panel:
     )
 
 
-def show_figure(report: Report, experiment: Experiment, builders: Sequence[BoardBuilder], title: str) -> Iterator[Block]:
+def show_figure(
+    report: Report, experiment: Experiment, builders: Sequence[BoardBuilder], title: str
+) -> Iterator[Block]:
     """Show all frontiers, and their fair ends enlarged."""
     panels = [panel_of(builder) for builder in builders]
     over = f"means over {len(experiment.data)} datasets" if len(experiment.data) > 1 else experiment.data[0]
@@ -105,7 +107,9 @@ def show_figure(report: Report, experiment: Experiment, builders: Sequence[Board
         for panel, builder in zip(panels, builders, strict=True)
     ]
     if all(any(p.mean("unfairness") <= panel.x_max for c in panel.curves for p in c.points) for panel in closer):
-        yield add_figure(report, closer, f"{experiment.name} closer", title, "The fair end of the same panels, enlarged.")
+        yield add_figure(
+            report, closer, f"{experiment.name} closer", title, "The fair end of the same panels, enlarged."
+        )
 
 
 def add_figure(report: Report, panels: list[Panel], name: str, title: str, caption: str) -> Block:
@@ -117,7 +121,9 @@ def add_figure(report: Report, panels: list[Panel], name: str, title: str, capti
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def board_table(board: Board, name: str, columns: dict[str, Callable[[Entry], str]], caption: str, *notes: str) -> Table:
+def board_table(
+    board: Board, name: str, columns: dict[str, Callable[[Entry], str]], caption: str, *notes: str
+) -> Table:
     """Build a table with a row for the limit and one for each entry, the best hypervolume first."""
     rows = tuple(
         (LIMIT_ROW if entry is board.limit else entry.name, *(cell(entry) for cell in columns.values()))
@@ -143,10 +149,7 @@ def ranking_table(board: Board, stem: str, caption: str) -> Table:
     columns: dict[str, Callable[[Entry], str]] = {
         "hypervolume": lambda entry: format_over_data(entry.hypervolume),
         "least unfairness": lambda entry: format_over_data(entry.least_unfairness),
-        **{
-            f"NDCG@{k} {text}": cell
-            for text, cell in level_columns(scale.unfairness_levels[1:5], "ndcg_at").items()
-        },
+        **{f"NDCG@{k} {text}": cell for text, cell in level_columns(scale.unfairness_levels[1:5], "ndcg_at").items()},
         "µs per session": lambda entry: format_number(entry.microseconds, 3),
     }
     several = len(board.data) > 1
@@ -266,5 +269,11 @@ def show_conditions(report: Report, experiment: Experiment, title: str) -> Itera
     )
     rows = tuple(tuple(row) for row in cells.values())
     yield report.add_table(
-        Table(name=experiment.name, caption="Every policy in every condition", columns=tuple(columns), rows=rows, notes=(note,))
+        Table(
+            name=experiment.name,
+            caption="Every policy in every condition",
+            columns=tuple(columns),
+            rows=rows,
+            notes=(note,),
+        )
     )

@@ -102,7 +102,9 @@ def fill_list_values(value: Callable[..., float], theta: FloatArray, run: ListRu
                 sums.latest[q] = total / size
 
 
-def users_exposure(clicks: ClickModel, p: FloatArray, table: QueryTable, log: Log, queries: CountArray, ends: IntArray) -> Snapshots:
+def users_exposure(
+    clicks: ClickModel, p: FloatArray, table: QueryTable, log: Log, queries: CountArray, ends: IntArray
+) -> Snapshots:
     """Return the exposure that users really gave to the lists of a run, at each checkpoint, and the visits so far.
 
     Parameters

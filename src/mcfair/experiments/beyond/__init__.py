@@ -266,7 +266,14 @@ def assumptions(name: str, data: Dataset, preset: str, *, quick: bool) -> Experi
     settings = []
     for clicks in users:
         log = simulate(
-            data, "RandomK", "online", steps=steps // LOG_SHARE, clicks=clicks, seed=LOG_SEED, record=True, checkpoints=1
+            data,
+            "RandomK",
+            "online",
+            steps=steps // LOG_SHARE,
+            clicks=clicks,
+            seed=LOG_SEED,
+            record=True,
+            checkpoints=1,
         )
         settings += [{"clicks": clicks, "examination": p} for p in (*ASSUMED, list(fit_examination(log)))]
     return Experiment(
