@@ -8,9 +8,9 @@ from real_data import FOLDS, needs_mq2008
 
 import mcfair as mf
 from mcfair.analysis.limits import ExposureProgram, fairness_floor, fill_optima, frontier
-from mcfair.metrics.reachable import HUGE, balance, project
 from mcfair.data.dataset import Dataset
 from mcfair.errors import DataError, SettingError
+from mcfair.metrics.reachable import HUGE, balance, project
 
 POLICIES = ["TopK", "TopK(ties=least-exposed)", "RandomK", "FairK", "MCFair(alpha=1000, beta=0)", "MMF(alpha=1)",
             "MCFair(alpha=0.1, beta=0)", "MCFair(alpha=10, beta=0, scale=mean)", "FairCo(alpha=0.01)"]  # fmt: skip

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ..arrays import FloatArray, IntArray
 from ..errors import DataError
 
-__all__ = ["Blend", "effectiveness_at", "hypervolume", "blend_at", "pareto", "unfairness_at"]
+__all__ = ["Blend", "blend_at", "effectiveness_at", "hypervolume", "pareto", "unfairness_at"]
 
 ROUNDING = 1e-9
 """Relative difference below which two values count as the same."""

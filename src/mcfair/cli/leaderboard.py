@@ -123,8 +123,8 @@ def run_announced(experiments: Sequence[Experiment], data: dict[str, Dataset], r
     minutes = expected_seconds(missing, data) / jobs / 60
     if minutes > 1:
         sys.stderr.write(
-            f"mcfair: note: {len(missing):,} runs are to be made, about {minutes:.0f} minutes on {jobs} processes; if it "
-            "is interrupted, the same command resumes\n"
+            f"mcfair: note: {len(missing):,} runs are to be made, about {minutes:.0f} minutes on {jobs} processes; "
+            "if it is interrupted, the same command resumes\n"
         )
     with stages() as report:
         return run_experiments(
@@ -161,6 +161,4 @@ def show_board(board: Board, own: set[str] | None = None) -> None:
         name = "limit (relevance known)" if entry is board.limit else entry.name
         table.add_row(name, *cells, format_number(entry.microseconds, 3), style=style)
     print_table(table)
-    print(
-        f"Unfairness is in {unit_name(board.scale)}; NDCG is the average at that unfairness, a dash if it is not reached."
-    )
+    print(f"Unfairness is in {unit_name(board.scale)}; NDCG is the average at a level of it, a dash if not reached.")

@@ -37,7 +37,7 @@ SCALES = {
         ndcg_levels=(0.6, 0.65, 0.7, 0.75, 0.8, 0.9),
     ),
 }
-"""Unfairness in fairness floors, or relative to the fairest lists of perfect NDCG where the floor is next to nothing."""
+"""Unfairness in fairness floors, or relative to the fairest lists of perfect NDCG where the floor is about 0."""
 
 SMALLEST_FLOOR = 0.01
 """Share of the unfairness of perfect lists below which the floor is no unit."""

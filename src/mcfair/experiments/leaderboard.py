@@ -13,10 +13,10 @@ from ..errors import TraceError
 
 __all__ = [
     "Board",
+    "BoardData",
     "BoardPoint",
     "Entry",
     "Leaderboard",
-    "BoardData",
     "Scale",
     "Spread",
     "merge_boards",

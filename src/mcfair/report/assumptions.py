@@ -80,12 +80,12 @@ def show_assumptions(report: Report, experiment: Experiment, title: str) -> Iter
     wide, narrow = ratio_figure(studied), ratio_figure(studied, narrow=True)
     severities = [f"{each:g}" for each in next(iter(studied.values()))[0].assumed]
     alt = (
-        f"{title}. True unfairness of {', '.join(studied)} under assumed severities {', '.join(severities)}, relative to "
-        "the fitted examination, for each kind of users; the tables have the numbers."
+        f"{title}. True unfairness of {', '.join(studied)} under assumed severities {', '.join(severities)}, relative "
+        "to the fitted examination, for each kind of users; the tables have the numbers."
     )
     caption = (
-        f"{experiment.data[0]}, online, {experiment.conditions[0].steps:,} steps, means over {experiment.seeds} seeds. To "
-        "the right of the line an assumption is worse than the fitted examination, to the left it is better."
+        f"{experiment.data[0]}, online, {experiment.conditions[0].steps:,} steps, means over {experiment.seeds} seeds. "
+        "To the right of the line an assumption is worse than the fitted examination, to the left it is better."
     )
     yield report.add_picture(render(wide, narrow, report.unique_name(experiment.name), alt), caption)
     for name, rows in studied.items():
@@ -140,7 +140,8 @@ def conclusion(name: str, rows: Sequence[Row]) -> str:
     lost = [f"{users} (severity {s:g}: {format_number(ratio, 2)} times)" for (ratio, s), users in beaten if ratio < 0.9]
     if not lost:
         return f"{text} No assumed severity is more than 10 % better than the fit for any users."
-    return f"{text} The fit is no remedy where its own assumption is wrong; a fixed severity is better for {', '.join(lost)}."
+    rest = f"a fixed severity is better for {', '.join(lost)}."
+    return f"{text} The fit is no remedy where its own assumption is wrong: {rest}"
 
 
 # --- the figure ------------------------------------------------------------------------------------------------------

@@ -146,15 +146,16 @@ def tests_table(builder: BoardBuilder, name: str) -> Table | None:
                 f"{test.datasets.size} of {total}",
             )
         )
-    columns = ("policy", "figure", f"Δ from {base}", "95 % interval, queries", "p after Holm")
+    columns: tuple[str, ...] = ("policy", "figure", f"Δ from {base}", "95 % interval, queries", "p after Holm")
     columns += ("detectable difference", "95 % interval, datasets", "datasets")
     note = (
-        f"Δ is the mean difference from {base} over the queries of all datasets where both reach the level, which the last "
-        "column counts; a dash where there are none. At a level of unfairness the values of a query are interpolated "
-        "with the weights that the frontier has there. Fisher's randomisation test over queries, two-sided, adjusted by "
-        f"Holm's method for {len(done)} tests; bootstrap intervals over queries and Student's intervals over datasets "
-        "are not adjusted. The detectable difference, where a test is not significant, is what a paired t-test would "
-        f"find with a power of {100 * POWER:g} %: smaller differences may exist. Negative Δ of unfairness is fairer."
+        f"Δ is the mean difference from {base} over the queries of all datasets where both reach the level; the last "
+        "column counts these datasets. A dash stands where there are none. At a level of unfairness the values of a "
+        "query are interpolated with the weights that the frontier has there. Fisher's two-sided randomisation test "
+        f"over queries is adjusted by Holm's method for {len(done)} tests; the bootstrap intervals over queries and the "
+        "Student intervals over datasets are not. The detectable difference is given where a test is not significant: "
+        f"a paired t-test would find it with a power of {100 * POWER:g} %, and smaller ones may exist. A negative "
+        "difference of unfairness is fairer."
     )
     return Table(
         name=name, caption=f"Differences from {base}", columns=columns, rows=tuple(rows), text_columns=2, notes=(note,)

@@ -98,8 +98,8 @@ def show_figure(
     over = f"means over {len(experiment.data)} datasets" if len(experiment.data) > 1 else experiment.data[0]
     spread = "; bars extend one standard deviation over datasets to either side" if len(experiment.data) > 1 else ""
     caption = (
-        f"{over[0].upper()}{over[1:]} and {experiment.seeds} seeds{spread}. Up and to the left is better. The grey line "
-        "is the limit for policies that know relevance."
+        f"{over[0].upper()}{over[1:]} and {experiment.seeds} seeds{spread}. Up and to the left is better. The grey "
+        "line is the limit for policies that know relevance."
     )
     yield add_figure(report, panels, experiment.name, title, caption)
     closer = [
@@ -155,9 +155,9 @@ def ranking_table(board: Board, stem: str, caption: str) -> Table:
     several = len(board.data) > 1
     notes = (
         f"Unfairness is in {unit_name(scale)}. The hypervolume is the area below the frontier and above an average "
-        f"NDCG@{k} of {scale.least:g}, for unfairness from {scale.low:g} to {scale.high:g}, relative to that of the limit.",
-        f"NDCG@{k} at a level is that of the policy's frontier at this unfairness, interpolated between its points; a dash "
-        "where it is never so fair" + (", and otherwise on how many datasets it is." if several else "."),
+        f"NDCG@{k} of {scale.least:g}, for unfairness from {scale.low:g} to {scale.high:g}, relative to the limit's.",
+        f"NDCG@{k} at a level is that of the policy's frontier at this unfairness, interpolated between its points; a "
+        "dash where it is never so fair" + (", and otherwise on how many datasets it is." if several else "."),
         f"Means over {len(board.seeds)} seeds"
         + (f", then over {len(board.data)} datasets with their population standard deviation in parentheses" * several)
         + ". Times were measured one run at a time, for the middle policy of each curve, on the first dataset.",
@@ -238,8 +238,8 @@ def finding(board: Board, head: str, base: str) -> str:
     if not best.hypervolume.mean:
         fairest = min(board.entries, key=lambda entry: entry.least_unfairness.mean or np.inf)
         return (
-            f"{head}: no policy reaches the range of the hypervolume; the fairest is {fairest.name} with an unfairness of "
-            f"{format_over_data(fairest.least_unfairness)} {unit_name(board.scale)}."
+            f"{head}: no policy reaches the range of the hypervolume; the fairest is {fairest.name} with an unfairness "
+            f"of {format_over_data(fairest.least_unfairness)} {unit_name(board.scale)}."
         )
     text = f"{head}: {best.name} has the largest hypervolume, {volume}"
     others = [entry for entry in board.entries if entry.name == base and entry is not best]
@@ -263,8 +263,8 @@ def show_conditions(report: Report, experiment: Experiment, title: str) -> Itera
             row += list(map(format_over_data, figures)) or [NOTHING] * 3
     units = ", ".join(dict.fromkeys(unit_name(board.scale) for board in boards))
     note = (
-        f"Hypervolumes are relative to the limit for known relevance; unfairness is in {units}. NDCG is the average at a "
-        "level of unfairness; a dash where a policy is never so fair. Means over "
+        f"Hypervolumes are relative to the limit for known relevance; unfairness is in {units}. NDCG is the average at "
+        "a level of unfairness; a dash where a policy is never so fair. Means over "
         f"{experiment.seeds} seeds on {', '.join(experiment.data)}; curves have fewer points than above."
     )
     rows = tuple(tuple(row) for row in cells.values())

@@ -128,8 +128,8 @@ def frontier_experiments(series: tuple[Series, ...] | None, also: Sequence[str],
     first = Experiment(
         name="frontier",
         title="Frontiers: short lists",
-        about="""Each curve is one policy with growing weight of fairness. Unfairness is counted in fairness floors, the \
-lowest possible for the same visits, so that folds can be averaged.""",
+        about="""Each curve is one policy with growing weight of fairness. Unfairness is counted in fairness floors, \
+the lowest possible for the same visits, so that folds can be averaged.""",
         data=tuple(short),
         preset="wsdm23" if folds else "",
         settings=("post-processing", "online"),
@@ -282,8 +282,8 @@ def assumptions(name: str, data: Dataset, preset: str, *, quick: bool) -> Experi
         about=f"""Online, exposure and relevance are computed from an assumption: the probability that users examine \
 each rank, here (1/log2(j + 1))^s with severity s. What does it cost if users behave otherwise? True unfairness \
 counts the exposure that these users really give to every list; NDCG has the usual discount whatever is assumed. \
-"Fitted" assumes what the click rates of {steps // LOG_SHARE:,} sessions of lists in random order say, which is right if \
-examination depends on the rank alone.""",
+"Fitted" assumes what the click rates of {steps // LOG_SHARE:,} sessions of lists in random order say, which is right \
+if examination depends on the rank alone.""",
         show="assumptions",
         data=(name,),
         preset=preset,  # type: ignore[arg-type]  # one of the presets of an experiment
