@@ -128,7 +128,7 @@ def test_the_file_has_its_schema_and_reads_back(boards, tmp_path):
     assert set(content) == {"format", "made_with", "boards"}
     first = content["boards"][0]
     assert set(first) == {
-        "name", "title", "key", "preset", "setting", "seeds", "data", "scale", "limit", "entries"
+        "name", "experiment", "key", "preset", "setting", "seeds", "data", "scale", "limit", "entries"
     }  # fmt: skip
     assert first["seeds"] == [0, 1]
     assert [each["name"] for each in first["data"]] == ["one", "two"]

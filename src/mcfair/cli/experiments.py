@@ -11,7 +11,7 @@ import typer
 from ..errors import SettingError
 from .leaderboard import ALSO, reproduce_beyond
 from .options import PluginOptions, RunOptions, with_option_groups
-from .render import print_table, processors, stages
+from .render import about_this_machine, print_table, stages
 
 if TYPE_CHECKING:
     from ..experiments.experiment import Experiment
@@ -144,16 +144,3 @@ def show_table(results: Results, experiment: Experiment, data: str, setting: Set
             "" if seconds is None else format_number(seconds, 3),
         )
     print_table(table)
-
-
-def about_this_machine() -> dict[str, str]:
-    """Return what the runs were made with."""
-    import platform
-
-    from ..simulation.run import versions
-
-    return {
-        "command": " ".join(["mcfair", *sys.argv[1:]]),
-        "machine": f"{platform.system()} {platform.machine()}, {processors()} processors",
-        **versions(),
-    }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import PluginOptions, RunOptions, with_option_groups
-from .render import print_table, stages
+from .render import about_this_machine, print_table, stages
 
 if TYPE_CHECKING:
     from ..data.dataset import Dataset
@@ -34,16 +34,17 @@ def reproduce_beyond(run: RunOptions, also: Sequence[str], quick: bool) -> None:
     """Run the comparison beyond the paper; write its page and the leaderboard, and print the boards."""
     from ..experiments.beyond import beyond
     from ..experiments.boards import boards_of
-    from ..experiments.leaderboard import write_leaderboard
+    from ..experiments.leaderboard import merge_boards, read_leaderboard, write_leaderboard
     from ..report import write_report
-    from .experiments import about_this_machine
 
+    stored = read_leaderboard(leaderboard_file(run.out))
     wanted = beyond(also, quick=quick)
     results = run_announced(wanted.experiments, wanted.data, run)
     with stages() as report:
         report("report", 0, 1)
         boards = boards_of(results)
-        write_leaderboard(leaderboard_file(run.out), boards, about_this_machine())
+        merged = merge_boards(stored.boards if stored else (), boards)  # entries of other policies are kept
+        write_leaderboard(leaderboard_file(run.out), merged, about_this_machine())
         page = write_report(results, run.out / "beyond", title=TITLE)
     for board in boards:
         show_board(board)
@@ -75,7 +76,6 @@ def leaderboard(
     from ..experiments.boards import boards_of
     from ..experiments.leaderboard import merge_boards, read_leaderboard, write_leaderboard
     from ..experiments.tasks import open_experiments
-    from .experiments import about_this_machine
 
     plugins.load()
     series = series_of(policy, estimator, label)
@@ -84,18 +84,16 @@ def leaderboard(
     known = stored.boards if stored else ()
     own = frontier_experiments(series, also or [], quick=quick)
     boards = boards_of(run_announced(own, open_experiments(own), run))
-    if missing := {board.name for board in boards} - {
-        old.name for old in known for new in boards if old.key == new.key
-    }:
-        names = {name.rpartition(", ")[0] for name in missing}
-        others = [each for each in frontier_experiments(None, also or [], quick=quick) if each.name in names]
+    keys = {board.key for board in known}
+    if missing := {board.experiment for board in boards if board.key not in keys}:
+        others = [each for each in frontier_experiments(None, also or [], quick=quick) if each.name in missing]
         sys.stderr.write("mcfair: note: the other policies are not on this leaderboard yet and are run once\n")
         known = tuple(merge_boards(known, boards_of(run_announced(others, open_experiments(others), run))))
     merged = merge_boards(known, boards)
     write_leaderboard(file, merged, about_this_machine())
-    keys = [board.key for board in boards]
-    for board in sorted((board for board in merged if board.key in keys), key=lambda each: keys.index(each.key)):
-        show_board(board, {each.name for each in series})
+    by_key = {board.key: board for board in merged}
+    for board in boards:
+        show_board(by_key[board.key], {each.name for each in series})
     print(f"Leaderboard: {file.resolve()}")
 
 
@@ -116,7 +114,6 @@ def run_announced(experiments: Sequence[Experiment], data: dict[str, Dataset], r
     from ..experiments.archive import Archive
     from ..experiments.execute import expected_seconds, run_experiments
     from ..experiments.tasks import tasks_of
-    from .experiments import about_this_machine
 
     jobs = run.processes()
     missing = Archive(run.out / "runs").missing(tasks_of(experiments, data))

@@ -222,7 +222,7 @@ class BoardBuilder:
         same = [plain | {"estimator": ""}, list(self.seeds), [each.fingerprint for each in about]]
         return Board(
             name=f"{self.experiment.name}, {self.setting.mode}",
-            title=self.experiment.title or self.experiment.name,
+            experiment=self.experiment.name,
             key=hashlib.sha256(msgspec.json.encode(same, order="sorted")).hexdigest()[:16],
             preset=self.experiment.preset,
             setting=plain,

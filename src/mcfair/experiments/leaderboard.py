@@ -109,7 +109,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Contestants on the same data, in the same setting, with the same seeds; the best hypervolume first."""
 
     name: str
-    title: str
+    experiment: str
     key: str
     preset: str
     setting: dict[str, object]
