@@ -119,3 +119,20 @@ def dbn_rates_by_enumeration(satisfaction, continuation, r):
         for j in range(len(r)):
             total[j] += probability * clicked[j]
     return total
+
+
+# --- the exposure that users give ------------------------------------------------------------------------------------
+
+
+def attention(model, r, p):
+    """P(rank j is examined) of a list whose items have relevance r: that of a click if the item there is certain.
+
+    What is below a rank does not matter to it, and a relevant item that is examined is clicked by users of these
+    models, but for trust bias, whose users click with probability ε⁺.
+    """
+    found = []
+    for j in range(len(r)):
+        certain = [*r[:j], 1.0, *r[j + 1 :]]
+        positive = at_rank(model.positive, j) if type(model).__name__ == "TrustBias" else 1.0
+        found.append(rates(model, certain, p)[j] / positive)
+    return found

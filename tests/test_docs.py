@@ -20,9 +20,16 @@ from mcfair.parts import common_parameters, parameter_types
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "mcfair"
-README, USAGE, SERVICE, ARCHITECTURE, CONTRIBUTING = (
+README, USAGE, SERVICE, ARCHITECTURE, CONTRIBUTING, BEYOND = (
     (ROOT / name).read_text(encoding="utf-8")
-    for name in ("README.md", "docs/usage.md", "docs/service.md", "docs/architecture.md", "CONTRIBUTING.md")
+    for name in (
+        "README.md",
+        "docs/usage.md",
+        "docs/service.md",
+        "docs/architecture.md",
+        "CONTRIBUTING.md",
+        "docs/beyond.md",
+    )
 )
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
 
@@ -235,6 +242,13 @@ def test_the_experiment_of_the_usage_page_runs(tmp_path):
     results = mf.run_experiments([experiment], tmp_path)
     assert results.runs.height == 6
     assert "gini" in results.runs.columns
+
+
+def test_the_page_on_the_comparison_runs(capsys):
+    (example,) = blocks(BEYOND)
+    exec(example, {})
+    assumed, fitted = (float(line.split()[-1]) for line in capsys.readouterr().out.splitlines())
+    assert fitted < assumed / 2
 
 
 def test_the_service_page_runs(tmp_path, monkeypatch, capsys):

@@ -33,7 +33,18 @@ from .errors import (
     UnavailableError,
 )
 from .estimators import IPS, Beta, Estimator, Mixture, parse_estimator
-from .metrics import CNDCG, NDCG, Gini, GroupUnfairness, Metric, RelativeUnfairness, Unfairness, parse_metric
+from .metrics import (
+    CNDCG,
+    NDCG,
+    Gini,
+    GroupUnfairness,
+    LogNDCG,
+    Metric,
+    RelativeUnfairness,
+    TrueUnfairness,
+    Unfairness,
+    parse_metric,
+)
 from .metrics.effectiveness import cndcg, ideal_dcg, ndcg
 from .metrics.exposure import unfairness, unfairness_per_query
 from .parts import Part, register, registered
@@ -135,6 +146,7 @@ __all__ = [
     "Gini",
     "GroupUnfairness",
     "Kernel",
+    "LogNDCG",
     "MCFair",
     "MCFairError",
     "MCFairWarning",
@@ -165,6 +177,7 @@ __all__ = [
     "Trace",
     "TraceError",
     "Tradeoff",
+    "TrueUnfairness",
     "TrustBias",
     "Tuning",
     "UnavailableError",

@@ -20,6 +20,8 @@ METRICS = [
     mf.NDCG(k=1),
     mf.NDCG(k=5),
     mf.CNDCG(k=3),
+    mf.TrueUnfairness(),
+    mf.LogNDCG(k=3),
 ]
 
 NAIVE = {
@@ -27,6 +29,7 @@ NAIVE = {
     "relative_unfairness": lambda E, R, groups, visits: naive.relative_unfairness(E, R, visits),
     "group_unfairness": lambda E, R, groups, visits: naive.group_unfairness(E, R, groups),
     "gini": lambda E, R, groups, visits: naive.gini(E),
+    "true_unfairness": lambda E, R, groups, visits: naive.unfairness(E, R),
 }
 
 
@@ -72,6 +75,8 @@ def test_the_value_of_one_query_is_the_definition(text, query):
         ("unfairness", mf.Unfairness(), "unfairness"),
         ("relative_unfairness", mf.RelativeUnfairness(), "relative unfairness"),
         ("gini", mf.Gini(), "Gini"),
+        ("true_unfairness", mf.TrueUnfairness(), "true unfairness"),
+        ("log_ndcg@3", mf.LogNDCG(k=3), "NDCG@3 (log discount)"),
         ("ndcg@5", mf.NDCG(), "NDCG@5"),
         ("ndcg@3", mf.NDCG(k=3), "NDCG@3"),
         (" ndcg@3 ", mf.NDCG(k=3), "NDCG@3"),

@@ -10,7 +10,7 @@ import pytest
 from small_results import TABLE, TRADEOFF, cells, column, comparison, only, shifted, view_of
 
 from mcfair.analysis.significance import confidence, detectable_difference
-from mcfair.report.claims import Comparison, baseline, compare_curves, compare_point, envelope, significance
+from mcfair.report.claims import Comparison, baseline, compare_curves, compare_point, significance
 from mcfair.report.formatting import NOTHING
 from mcfair.report.tables import describe_test
 
@@ -162,14 +162,6 @@ def test_outcomes_follow_the_interval():
         assert found.difference == pytest.approx(np.mean(gaps))
         if len(gaps) > 1:
             assert (found.low, found.high) == confidence(gaps)
-
-
-def test_the_envelope_is_the_best_at_no_more_unfairness():
-    x, y = np.array([10.0, 4.0, 2.0, 3.0]), np.array([50.0, 60.0, 20.0, 10.0])
-    assert envelope(x, y, 3.0) == pytest.approx(40.0)
-    assert envelope(x, y, 2.0) == pytest.approx(20.0)
-    assert envelope(x, y, 7.0) == pytest.approx(60.0)
-    assert envelope(x, y, 1.0) == -np.inf
 
 
 def test_seeds_of_other_experiments_are_left_out(results):

@@ -13,6 +13,7 @@ import typer
 from ..errors import MCFairError, MCFairWarning
 from . import experiments, listings, stores
 from .keys import keys
+from .leaderboard import leaderboard
 from .rehearse import rehearse
 from .serve import serve
 from .simulate import simulate
@@ -56,6 +57,7 @@ app.command()(tune)
 app.command()(rehearse)
 app.command()(experiments.reproduce)
 app.command("run")(experiments.run_file)
+app.command()(leaderboard)
 app.command()(experiments.demo)
 for name, (base, called) in listings.PART_KINDS.items():
     app.command(name)(listings.list_parts(base, called))

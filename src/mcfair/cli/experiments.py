@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..errors import SettingError
+from .leaderboard import ALSO, reproduce_beyond
 from .options import PluginOptions, RunOptions, with_option_groups
-from .render import print_table, processors, stages
+from .render import about_this_machine, print_table, stages
 
 if TYPE_CHECKING:
     from ..experiments.experiment import Experiment
@@ -18,24 +20,33 @@ if TYPE_CHECKING:
 
 __all__ = ["demo", "reproduce", "run_file"]
 
+BEYOND = "beyond"
+"""The comparison beyond the paper, which is not one experiment but several."""
+
 
 @with_option_groups
 def reproduce(
     run: RunOptions,
     what: Annotated[
-        list[str] | None, typer.Argument(help="table1, fig2, fig3, fig4, fig5 or all  [default: all]")
+        list[str] | None, typer.Argument(help="table1, fig2, fig3, fig4, fig5, all of these, or beyond  [default: all]")
     ] = None,
     data: Annotated[str | None, typer.Option(help="Other data than MQ2008, fold 1.")] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Two seeds, five points a curve, a tenth of the steps.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Two seeds, five points a curve, fewer steps.")] = False,
+    also: Annotated[list[str] | None, typer.Option(metavar="DATA", help=f"With beyond: {ALSO}")] = None,
 ) -> None:
-    """Run the paper's experiments and write a report: every table and figure beside the paper's figures."""
+    """Run the paper's experiments, or the comparison beyond it, and write a report with every table and figure."""
     from ..data.catalogue import locate
     from ..data.profiles import PROFILES
     from ..errors import DataError
     from ..experiments.experiment import shipped_experiment, shipped_experiments
 
+    if what == [BEYOND]:
+        if data is not None:
+            raise SettingError("beyond compares on data of its own: leave out --data, or add to them with --also")
+        reproduce_beyond(run, also or [], quick)
+        return
+    if BEYOND in (what or []) or also:
+        raise SettingError("beyond is run alone, and --also adds data to beyond only: mcfair reproduce beyond")
     names = shipped_experiments() if not what or "all" in what else list(dict.fromkeys(what))
     experiments = [shipped_experiment(name) for name in names]
     if data is None:
@@ -120,9 +131,9 @@ def show_table(results: Results, experiment: Experiment, data: str, setting: Set
         table.add_column(head, justify="right", no_wrap=True)
     table.add_row("floor (lowest possible)", format_spread(floors), style="dim")
     for series, where, policy in experiment.played():
-        if where != setting:
+        if where != series.condition(setting):
             continue
-        runs, seconds = results.of(data, setting, policy), results.seconds(data, setting, policy)
+        runs, seconds = results.of(data, where, policy), results.seconds(data, where, policy)
         unfair = runs["unfairness"].to_numpy()
         above = f"{100 * (unfair.mean() / np.mean(floors) - 1):.1f} %" if np.mean(floors) > 0 else ""
         table.add_row(
@@ -133,16 +144,3 @@ def show_table(results: Results, experiment: Experiment, data: str, setting: Set
             "" if seconds is None else format_number(seconds, 3),
         )
     print_table(table)
-
-
-def about_this_machine() -> dict[str, str]:
-    """Return what the runs were made with."""
-    import platform
-
-    from ..simulation.run import versions
-
-    return {
-        "command": " ".join(["mcfair", *sys.argv[1:]]),
-        "machine": f"{platform.system()} {platform.machine()}, {processors()} processors",
-        **versions(),
-    }

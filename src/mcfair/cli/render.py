@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["encoded", "print_table", "processors", "progress", "stages", "status"]
+__all__ = ["about_this_machine", "encoded", "print_table", "processors", "progress", "stages", "status"]
 
 
 def encoded(value: Any) -> str:
@@ -83,3 +83,16 @@ def status(text: str) -> Iterator[Callable[[str], None]]:
 def processors() -> int:
     """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def about_this_machine() -> dict[str, str]:
+    """Return what the runs were made with."""
+    import platform
+
+    from ..simulation.run import versions
+
+    return {
+        "command": " ".join(["mcfair", *sys.argv[1:]]),
+        "machine": f"{platform.system()} {platform.machine()}, {processors()} processors",
+        **versions(),
+    }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from ..data.dataset import Dataset
 from ..errors import SettingError
+from ..simulation.setting import Setting
 from .archive import Archive
 from .cluster import check_cluster, run_on_cluster
 from .experiment import Experiment
@@ -16,9 +17,12 @@ from .processes import run_on_processes
 from .results import Results, collect
 from .tasks import Task, open_experiments, tasks_of
 
-__all__ = ["run_experiments"]
+__all__ = ["expected_seconds", "run_experiments"]
 
 Progress = Callable[[str, int, int], None]
+
+RUN_SECONDS, SESSION_SECONDS = 0.05, 0.3e-6
+"""What a run takes besides its sessions, and a session of cost 1 with ten items: rough figures for announcements."""
 
 WITHOUT_KERNEL = 200.0
 """Cost per session of parts in plain Python, relative to parts with kernels."""
@@ -110,6 +114,39 @@ def cost(task: Task) -> float:
     return max(task.policy.cost, WITHOUT_KERNEL if interpreted else 0.0) * task.setting.steps
 
 
+def expected_seconds(tasks: Sequence[Task], data: Mapping[str, Dataset]) -> float:
+    """Estimate how long runs take one after another, roughly and without compilation, from the cost of their policies.
+
+    Parameters
+    ----------
+    tasks
+        The runs.
+    data
+        Datasets by the names that the tasks use.
+
+    Returns
+    -------
+    float
+        Seconds on a present-day processor.
+    """
+    length = {name: each.items / each.queries / 10.0 for name, each in data.items()}
+    return sum(RUN_SECONDS + SESSION_SECONDS * max(length[task.data], 1.0) * cost(task) for task in tasks)
+
+
+def timed_rows(experiment: Experiment) -> Iterator[tuple[str, str, Setting]]:
+    """Yield data, policy and setting of what is timed: every row of a table; of frontiers the middle of each curve."""
+    if experiment.show == "table":
+        for name in experiment.data:
+            for _, setting, policy in experiment.played():
+                yield name, repr(policy), setting
+    elif experiment.show == "frontier":
+        curves: dict[tuple[str, Setting], list[str]] = {}
+        for series, setting, policy in experiment.played():
+            curves.setdefault((series.name, setting), []).append(repr(policy))
+        for (_, setting), policies in curves.items():
+            yield experiment.data[0], policies[len(policies) // 2], setting
+
+
 def time_tables(
     experiments: Sequence[Experiment],
     data: Mapping[str, Dataset],
@@ -117,14 +154,8 @@ def time_tables(
     file: Path,
     report: Progress,
 ) -> dict[str, float]:
-    """Measure the seconds per 1,000 lists of every row of every table, one run at a time; stored times are reused."""
-    rows = {
-        (name, repr(policy), setting)
-        for each in experiments
-        if each.show == "table"
-        for name in each.data
-        for _, setting, policy in each.played()
-    }
+    """Measure the seconds per 1,000 lists of what experiments show, one run at a time; stored times are reused."""
+    rows = {row for each in experiments for row in timed_rows(each)}
     timed = [task for task in tasks if task.seed == 0 and (task.data, repr(task.policy), task.setting) in rows]
     times: dict[str, float] = msgspec.json.decode(file.read_bytes()) if file.exists() else {}
     unique = {task.key for task in timed if not task.reusable}

@@ -39,6 +39,8 @@ class Series(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Name of the series in tables and figures; by default the name of its policies.
     mode
         Run it in this mode only.
+    estimator
+        Text of its own estimator, used online instead of the setting's.
     paper
         Figures of the paper to compare with.
     note
@@ -54,6 +56,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     policies: tuple[str, ...]
     label: str = ""
     mode: Literal["", "post-processing", "online"] = ""
+    estimator: str = ""
     paper: Paper | None = None
     note: str = ""
 
@@ -67,6 +70,12 @@ class Series(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """The label, or the name of the policies."""
         return self.label or type(self.points[0]).__name__
 
+    def condition(self, setting: Setting) -> Setting:
+        """Return a setting with the estimator of the series; where relevance is given, nothing is estimated."""
+        if not self.estimator or setting.mode != "online":
+            return setting
+        return make_setting(setting, {"estimator": self.estimator})
+
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A grid of runs, data × settings × policies × seeds, and the form in which they are shown.
@@ -77,6 +86,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         A word, a heading and a paragraph for the report.
     show
         "table": a row per policy. "cutoffs": cNDCG@1..k_s of each policy. "tradeoff": cNDCG against unfairness.
+        "frontier": the same over all datasets together, with hypervolumes, matched levels and costs. "conditions":
+        hypervolumes in each setting on each dataset. "assumptions": users against what exposure assumes of them.
     k_c
         Cutoffs of the cNDCG of a trade-off.
     data
@@ -115,7 +126,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     series: tuple[Series, ...]
     title: str = ""
     about: str = ""
-    show: Literal["table", "cutoffs", "tradeoff"] = "table"
+    show: Literal["table", "cutoffs", "tradeoff", "frontier", "conditions", "assumptions"] = "table"
     k_c: tuple[int, ...] = (5,)
     data: tuple[str, ...] = ("mq2008-like",)
     preset: Literal["", "paper", "wsdm23"] = ""
@@ -155,6 +166,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             twice = [value for i, value in enumerate(values) if value in values[:i]]
             if twice:
                 raise SettingError(f"experiment {self.name}: {what} has {twice[0]!r} twice")
+        for _ in self.played():
+            pass  # the estimator of a series is parsed here
         ranks = min(setting.k_s for setting in self.conditions)
         if not all(1 <= k <= ranks for k in self.k_c):
             raise SettingError(f"experiment {self.name}: k_c = {self.k_c}: expected cutoffs from 1 to k_s = {ranks}")
@@ -172,13 +185,14 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return [{"mode": each} if isinstance(each, str) else each for each in self.settings]
 
     def played(self) -> Iterator[tuple[Series, Setting, Policy]]:
-        """Iterate over what is simulated on each dataset with each seed."""
+        """Iterate over what is simulated on each dataset with each seed, each in the setting that its series has."""
         for series in self.series:
             points = series.points
             for setting in self.conditions:
                 if series.mode in ("", setting.mode):
+                    condition = series.condition(setting)
                     for policy in points:
-                        yield series, setting, policy
+                        yield series, condition, policy
 
     def on(self, data: str, preset: str) -> Experiment:
         """Return the same experiment on other data, or with another preset; it is no longer as published then.

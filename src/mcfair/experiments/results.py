@@ -6,7 +6,7 @@ import dataclasses
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -19,7 +19,7 @@ from ..simulation.simulate import evaluation_pool
 from ..simulation.trace import Trace
 from .archive import Archive
 from .experiment import Experiment
-from .tasks import Task
+from .tasks import Task, fingerprint
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,6 +28,14 @@ __all__ = ["Results", "collect", "setting_key"]
 
 DESCRIPTION = ("key", "data", "mode", "setting", "policy", "seed", "sessions")
 """Columns of `Results.runs` that are not figures."""
+
+
+class DatasetFacts(NamedTuple):
+    """Content hash of a dataset without its features, and its size."""
+
+    fingerprint: str
+    queries: int
+    items: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -51,6 +59,8 @@ class Results:
         Seconds per 1,000 lists, measured serially: data, mode, setting, policy, seconds.
     about
         How the runs were made: versions, machine, command.
+    datasets
+        Content hash and size of each dataset, by name.
 
     Examples
     --------
@@ -80,6 +90,7 @@ class Results:
     frontier: pl.DataFrame
     times: pl.DataFrame
     about: dict[str, str]
+    datasets: dict[str, DatasetFacts] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         names = ", ".join(each.name for each in self.experiments)
@@ -205,6 +216,10 @@ def collect(
         frontier=pl.DataFrame(frontiers),
         times=pl.DataFrame(serial, schema=names),
         about=about,
+        datasets={
+            name: DatasetFacts(fingerprint(each.pool()[0].without_features), each.queries, each.items)
+            for name, each in data.items()
+        },
     )
 
 

@@ -1,8 +1,19 @@
 """Metrics: effectiveness for users, fairness of exposure for providers; importing this package registers them."""
 
 from .base import Metric, parse_metric
-from .effectiveness import CNDCG, NDCG
-from .exposure import Gini, RelativeUnfairness, Unfairness
+from .effectiveness import CNDCG, NDCG, LogNDCG
+from .exposure import Gini, RelativeUnfairness, TrueUnfairness, Unfairness
 from .groups import GroupUnfairness
 
-__all__ = ["CNDCG", "NDCG", "Gini", "GroupUnfairness", "Metric", "RelativeUnfairness", "Unfairness", "parse_metric"]
+__all__ = [
+    "CNDCG",
+    "NDCG",
+    "Gini",
+    "GroupUnfairness",
+    "LogNDCG",
+    "Metric",
+    "RelativeUnfairness",
+    "TrueUnfairness",
+    "Unfairness",
+    "parse_metric",
+]

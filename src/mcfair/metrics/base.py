@@ -49,6 +49,9 @@ class Metric(Part, kind=Kind(name="metric", plural="metrics", methods=("value",)
         Whether it measures lists rather than the exposure of a query.
     has_floor
         Whether `fairness_floor` is its lowest possible value.
+    of_users
+        Whether the E it measures is the exposure that the users of the run really gave, list by list, instead of the
+        one that the setting's examination assumes.
 
     Examples
     --------
@@ -63,11 +66,12 @@ class Metric(Part, kind=Kind(name="metric", plural="metrics", methods=("value",)
     higher_is_better: ClassVar[bool] = False
     per_list: ClassVar[bool] = False
     has_floor: ClassVar[bool] = False
+    of_users: ClassVar[bool] = False
 
     @property
     def needs_lists(self) -> bool:
         """Whether the lists of a run must be recorded to measure it."""
-        return self.per_list and type(self).from_effectiveness is Metric.from_effectiveness
+        return self.of_users or (self.per_list and type(self).from_effectiveness is Metric.from_effectiveness)
 
     @classmethod
     def name(cls) -> str:

@@ -15,7 +15,7 @@ from ..parts import register
 from .base import Effectiveness, Metric
 from .exposure import ragged
 
-__all__ = ["CNDCG", "NDCG", "cndcg", "ideal_dcg", "ndcg"]
+__all__ = ["CNDCG", "NDCG", "LogNDCG", "cndcg", "ideal_dcg", "ndcg"]
 
 
 def ideal_dcg(R: npt.ArrayLike, p: npt.ArrayLike, offsets: npt.ArrayLike | None = None) -> FloatArray:
@@ -210,3 +210,59 @@ class CNDCG(NDCG):
     def from_effectiveness(self, sums: Effectiveness) -> tuple[FloatArray, FloatArray | None]:
         """Return the values at checkpoints; a single query has no cumulative value."""
         return sums.cndcg[:, self.column(sums.cndcg.shape[1])].copy(), None
+
+
+@kernel(allocates=True)
+def log_ndcg_value(pi: IntArray, R: FloatArray, p: FloatArray, theta: FloatArray) -> float:
+    """Return `Σ w_j R(π_j)` over that of the best list; theta holds the weights w."""
+    k = min(theta.shape[0], pi.shape[0])
+    best = np.zeros(k)  # the k highest relevances, by insertion
+    for d in range(R.shape[0]):
+        j = k
+        while j > 0 and best[j - 1] < R[d]:
+            j -= 1
+        for i in range(k - 1, j, -1):
+            best[i] = best[i - 1]
+        if j < k:
+            best[j] = R[d]
+    dcg = ideal = 0.0
+    for j in range(k):
+        dcg += theta[j] * R[pi[j]]
+        ideal += theta[j] * best[j]
+    return dcg / ideal if ideal > 0.0 else 0.0
+
+
+@register
+class LogNDCG(Metric):
+    """NDCG@k with the discount 1/log2(j + 1) whatever examination exposure assumes, averaged over all sessions.
+
+    NDCG weighs ranks by the examination that a setting assumes (Eq. 3), so that two settings that assume different
+    things are measured with different weights. This metric measures both with the same.
+
+    Parameters
+    ----------
+    k
+        Cutoff: ranks that count.
+
+    Examples
+    --------
+    >>> log = LogNDCG(k=2)
+    >>> round(log.value(np.array([1, 0]), np.array([1.0, 0.5]), np.array([1.0, 0.1])), 6)
+    0.859719
+    """
+
+    k: Cutoff = 5
+
+    higher_is_better: ClassVar[bool] = True
+    per_list: ClassVar[bool] = True
+    kernel = log_ndcg_value
+
+    @property
+    def theta(self) -> FloatArray:
+        """The discounts of the ranks up to k."""
+        return np.asarray(1.0 / np.log2(np.arange(2, self.k + 2)))
+
+    @property
+    def label(self) -> str:
+        """The usual spelling, with the discount."""
+        return f"NDCG@{self.k} (log discount)"

@@ -11,7 +11,16 @@ from ..errors import DataError
 from ..parts import register
 from .base import Metric
 
-__all__ = ["Gini", "RelativeUnfairness", "Unfairness", "dots", "query_unfairness", "unfairness", "unfairness_per_query"]
+__all__ = [
+    "Gini",
+    "RelativeUnfairness",
+    "TrueUnfairness",
+    "Unfairness",
+    "dots",
+    "query_unfairness",
+    "unfairness",
+    "unfairness_per_query",
+]
 
 
 @kernel
@@ -180,6 +189,29 @@ class RelativeUnfairness(Metric):
     """
 
     kernel = relative_unfairness_value
+
+
+@register
+class TrueUnfairness(Unfairness):
+    """Unfairness (Eq. 8) of the exposure that the users of a run really gave, whatever its examination assumes.
+
+    It counts the sessions of the run itself: where users read from the top, exposure depends on the whole list, and
+    the lists of earlier runs are not known.
+
+    Examples
+    --------
+    Users look at rank 1 alone, but exposure is assumed to be the same at both ranks:
+
+    >>> import mcfair as mf
+    >>> data = mf.Dataset(offsets=[0, 2], y=[1, 1])
+    >>> users = {"clicks": "DBN(continuation=0)", "examination": (1.0, 1.0), "metrics": ["true_unfairness"]}
+    >>> figures = mf.simulate(data, "TopK", steps=10, **users).figures
+    >>> figures["unfairness"], figures["true_unfairness"]
+    (0.0, 100.0)
+    """
+
+    has_floor = False
+    of_users = True
 
 
 @kernel

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from ..analysis.frontiers import effectiveness_at
 from ..analysis.significance import confidence, detectable_difference, difference, fisher, holm
 from ..arrays import FloatArray
 from .views import Curve, Point, View
@@ -25,7 +26,6 @@ __all__ = [
     "QueryTest",
     "baseline",
     "compare_curves",
-    "envelope",
     "significance",
 ]
 
@@ -153,23 +153,6 @@ class Comparison:
         return cls(label, points, sum(each.fairer for each in found), sum(each.less_fair for each in found))
 
 
-def envelope(x: FloatArray, y: FloatArray, at: float) -> float:
-    """Compute the highest value of a piecewise linear curve at an unfairness of at most `at`.
-
-    Examples
-    --------
-    >>> round(envelope(np.array([1.0, 3.0]), np.array([10.0, 30.0]), 2.0), 6)
-    20.0
-    """
-    at *= 1 + ROUNDING  # the same lists may differ in the last digit
-    best = float(np.max(y[x <= at], initial=-math.inf))
-    for i in range(x.size - 1):
-        low, high = sorted((i, i + 1), key=lambda j: float(x[j]))
-        if x[low] <= at < x[high]:
-            best = max(best, float(y[low] + (y[high] - y[low]) * (at - x[low]) / (x[high] - x[low])))
-    return best
-
-
 def compare_curves(view: View, k: int) -> list[Comparison]:
     """Compare the other methods with the curve in `compare_with`, seed by seed at equal unfairness.
 
@@ -204,9 +187,14 @@ def compare_curve(curve: Curve, lines: Lines, k: int) -> Comparison:
         elif any(x > max(base.max() for base, _ in lines[seed]) * (1 + ROUNDING) for seed, (x, _) in values.items()):
             less_fair += 1
         else:
-            gaps = [max(envelope(*each, x) for each in lines[seed]) - y for seed, (x, y) in values.items()]
+            gaps = [best_at(lines[seed], x) - y for seed, (x, y) in values.items()]
             inside.append(compare_point(point, gaps, point.mean(f"cndcg@{k}")))
     return Comparison(curve.label, tuple(inside), fairer, less_fair)
+
+
+def best_at(lines: Sequence[tuple[FloatArray, FloatArray]], unfairness: float) -> float:
+    """Return the highest effectiveness of some curves at an unfairness that at least one of them reaches."""
+    return float(np.nanmax([effectiveness_at(*each, unfairness) for each in lines]))
 
 
 def compare_point(point: Point, gaps: Sequence[float], scale: float) -> ComparedPoint:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "NOISE",
     "NOTHING",
     "format_excess",
     "format_interval",

@@ -20,7 +20,7 @@ from .views import cndcg_limit
 __all__ = ["write_report"]
 
 
-def write_report(results: Results, folder: Path) -> Path:
+def write_report(results: Results, folder: Path, *, title: str = "") -> Path:
     """Write the report of experiments to a folder: index.html, figures/ and tables/; equal results yield equal bytes.
 
     Parameters
@@ -29,6 +29,8 @@ def write_report(results: Results, folder: Path) -> Path:
         Results of the experiments.
     folder
         Created if it does not exist; files of the same names are replaced.
+    title
+        Heading of the page; by default it follows from the experiments.
 
     Returns
     -------
@@ -70,7 +72,7 @@ def write_report(results: Results, folder: Path) -> Path:
         for table in report.tables:
             (target / "tables" / f"{table.name}.md").write_text(table.as_markdown(), encoding="utf-8", newline="\n")
             (target / "tables" / f"{table.name}.tex").write_text(table.as_latex(), encoding="utf-8", newline="\n")
-        page.write_text(render_page(report), encoding="utf-8", newline="\n")
+        page.write_text(render_page(report, title), encoding="utf-8", newline="\n")
     except OSError as error:
         raise TraceError(f"cannot write the report to {target}: {error.strerror or error}") from None
     return page
@@ -154,7 +156,7 @@ def settings_table(results: Results) -> Table:
 # --- the page --------------------------------------------------------------------------------------------------------
 
 
-def render_page(report: Report) -> str:
+def render_page(report: Report, title: str = "") -> str:
     """Render the page through its templates; CSS and figures are embedded."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -168,7 +170,7 @@ def render_page(report: Report) -> str:
     )
     environment.filters |= {"data_uri": data_uri, "tie": tie}
     paper = is_from_paper(report.results)
-    title = "Fair ranking: the experiments of MCFair" if paper else "Fair ranking: experiments"
+    title = title or ("Fair ranking: the experiments of MCFair" if paper else "Fair ranking: experiments")
     template = environment.get_template("templates/page.html.j2")
     return template.render(title=title, report=report, **summary(report.results), **terms(report.results))
 

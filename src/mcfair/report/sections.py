@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..experiments.experiment import Experiment
+from .assumptions import show_assumptions
 from .claims import LEVEL, POWER, Comparison, compare_curves, significance
 from .document import Block, Report, Section
 from .figures import cutoffs_alt, cutoffs_figure, render
 from .formatting import format_excess, format_number, format_signed
+from .frontiers import show_conditions, show_frontier
 from .tables import (
     comparison_table,
     cutoffs_table,
@@ -27,6 +29,9 @@ from .views import View, views
 
 __all__ = ["add_experiment"]
 
+TOGETHER = {"frontier": show_frontier, "conditions": show_conditions, "assumptions": show_assumptions}
+"""How experiments are shown over all their datasets and settings together."""
+
 
 def add_experiment(report: Report, experiment: Experiment) -> None:
     """Append the section of an experiment."""
@@ -34,12 +39,14 @@ def add_experiment(report: Report, experiment: Experiment) -> None:
     blocks = []
     if experiment.about.strip():
         blocks.append(Block(kind="paragraph", text=" ".join(experiment.about.split())))
-    several = len(experiment.data) > 1
-    for data in experiment.data:
+    if experiment.show in TOGETHER:
+        blocks.extend(TOGETHER[experiment.show](report, experiment, title))
+    for data in experiment.data if experiment.show not in TOGETHER else ():
         found = list(views(report.results, experiment, data))
         if not found:
             blocks.append(Block(kind="paragraph", text=f"There are no runs on {data}."))
             continue
+        several = len(experiment.data) > 1
         if several:
             blocks.append(Block(kind="heading", text=data))
         name = f"{experiment.name} {data}" if several else experiment.name

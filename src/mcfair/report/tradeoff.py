@@ -45,6 +45,8 @@ class Panel:
         Label of the curve drawn on top of the others.
     x_max
         Largest unfairness shown.
+    x_label
+        What the horizontal axis shows.
     """
 
     curves: Sequence[Curve]
@@ -54,6 +56,7 @@ class Panel:
     frontier: tuple[FloatArray, FloatArray] | None = None
     front: str = ""
     x_max: float = math.inf
+    x_label: str = "unfairness (lower is fairer)"
 
 
 def tradeoff_panels(found: Sequence[View]) -> list[list[Panel]]:
@@ -120,7 +123,7 @@ def tradeoff_figure(panels: Sequence[Sequence[Panel]], *, narrow: bool = False) 
             i, j = divmod(index, shape[1])
             draw_panel(axes[i, j], panel, chosen)
             axes[i, j].set_title(panel.title if narrow or i == 0 else "")
-            axes[i, j].set_xlabel("unfairness (lower is fairer)" if i == shape[0] - 1 or narrow else "")
+            axes[i, j].set_xlabel(panel.x_label if i == shape[0] - 1 or narrow else "")
             axes[i, j].set_ylabel(f"{metric_label(panel.metric)} (higher is better)" if j == 0 else "")
         add_legend(figure, flat, chosen, narrow)
     return figure

@@ -99,7 +99,7 @@ class View:
         found = []
         for series in self.experiment.series:
             if series.mode in ("", self.setting.mode):
-                points = [self.point(series.name, policy) for policy in series.points]
+                points = [self.point(series, policy) for policy in series.points]
                 if points := [each for each in points if each.runs.height]:
                     found.append(Curve(series, points, self.setting.mode))
         return found
@@ -114,10 +114,11 @@ class View:
         """Largest number of seeds of any point."""
         return max(point.runs.height for point in self.points)
 
-    def point(self, label: str, policy: Policy) -> Point:
-        """Collect the runs of one policy and, if measured, its time."""
-        runs = self.select_seeds(self.results.of(self.data, self.setting, policy))
-        return Point(label, policy, runs, self.results.seconds(self.data, self.setting, policy))
+    def point(self, series: Series, policy: Policy) -> Point:
+        """Collect the runs of one policy of a series and, if measured, its time."""
+        condition = series.condition(self.setting)
+        runs = self.select_seeds(self.results.of(self.data, condition, policy))
+        return Point(series.name, policy, runs, self.results.seconds(self.data, condition, policy))
 
     def select(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Select the rows of this dataset and setting."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -12,9 +13,10 @@ from .._jit import INTERPRET, AnyKernel, Kernel, compile_kernel, kernel
 from ..arrays import CountArray, FloatArray, IntArray
 from ..errors import PartError
 from ..metrics.base import LIST_VALUE, QUERY_VALUE, Metric
-from .loop import QueryTable, Snapshots, Stream
+from ..users import ClickModel
+from .loop import Log, QueryTable, Snapshots, Stream
 
-__all__ = ["ExposureRun", "ListRun", "Sums", "measure"]
+__all__ = ["ExposureRun", "ListRun", "Sums", "measure", "users_exposure"]
 
 
 class SumArrays(NamedTuple):
@@ -112,6 +114,31 @@ def fill_list_values(value: Callable[..., float]) -> Fill:
                     sums.latest[q] = total / size
 
     return fill
+
+
+def users_exposure(
+    clicks: ClickModel, p: FloatArray, table: QueryTable, log: Log, queries: CountArray, ends: IntArray
+) -> Snapshots:
+    """Return the exposure that users really gave to the lists of a run, at each checkpoint, and the visits so far.
+
+    Parameters
+    ----------
+    clicks, p
+        The users, and the examination that exposure assumes.
+    table, log, queries
+        The data, and the list and the query of each session.
+    ends
+        The checkpoints.
+    """
+    E, visits = np.zeros((ends.size, table.R.size)), np.zeros((ends.size, table.offsets.size - 1), np.int64)
+    for mark, (begin, end) in enumerate(pairwise((0, *ends.tolist()))):
+        lists, asked = log.lists[begin:end], queries[begin:end]
+        shown = lists >= 0
+        items = np.where(shown, table.offsets[asked][:, None] + lists, 0)
+        attention = clicks.attention(np.where(shown, table.R[items], 0.0), p)
+        E[mark] = np.bincount(items[shown], weights=attention[shown], minlength=table.R.size)
+        visits[mark] = np.bincount(asked, minlength=visits.shape[1])
+    return Snapshots(np.cumsum(E, axis=0), np.cumsum(visits, axis=0), first_query=0, first_item=0, first_mark=0)
 
 
 class Sums:

@@ -37,7 +37,7 @@ from ..users.base import CLICK
 from ..users.position_based import position_based_clicks
 from .compiled import NO_ANSWER, compiled_play
 from .loop import Accumulators, Counts, Log, QueryTable, RunConfig, Scratch, Snapshots, Stream, group_sessions, play
-from .measure import ExposureRun, ListRun, Sums, measure
+from .measure import ExposureRun, ListRun, Sums, measure, users_exposure
 from .moments import RunPhase, phases
 from .setting import Setting
 from .trace import Trace
@@ -210,9 +210,16 @@ class Run:
                         list(pool.map(one_call, groups))
             for sums in self.sums:
                 if sums.metric.needs_lists:
-                    p, pi = self.state.p, np.zeros(self.state.p.size, np.int64)
-                    measure(sums, ListRun(self.table, self.stream, p, self.log.lists, self.bounds, pi))
+                    measure(sums, self._recorded(sums.metric.of_users))
         return time.perf_counter() - begun - sum(compiling)
+
+    def _recorded(self, of_users: bool) -> ExposureRun | ListRun:
+        """Return the recorded lists: the exposure that users really gave to them, or the lists themselves."""
+        p, table, log, bounds = self.state.p, self.table, self.log, self.bounds
+        if not of_users:
+            return ListRun(table, self.stream, p, log.lists, bounds, np.zeros(p.size, np.int64))
+        given = users_exposure(self.setting.clicks, p, table, log, self.arrivals, self.stream.ends)
+        return ExposureRun(table, given, bounds, (0, bounds.size - 1))
 
     def _arguments(self, memory: Any, snapshots: Snapshots, scratch: Scratch) -> tuple[Any, ...]:
         fixed = self.config, self.table, self.stream, self.counts, self.accumulators
@@ -265,7 +272,7 @@ class Run:
         if verdict != OK:
             raise PolicyError(f"{self.policy!r} returned {fault(verdict)} for query {self.data.query_id(query)}")
         for sums in self.sums:
-            if not sums.metric.per_list:
+            if not (sums.metric.per_list or sums.metric.of_users):
                 measure(sums, ExposureRun(self.table, snapshots, self.bounds, blocks))
         if progress is not None:
             progress(int(played.sum()) - before)

@@ -91,6 +91,25 @@ class ClickModel(Part, kind=Kind(name="click model", plural="clicks", methods=("
         """
         return p
 
+    def attention(self, r: FloatArray, p: FloatArray) -> FloatArray:
+        """Return the probability that users examine each rank of given lists; by default that of `examined`.
+
+        This is the exposure that a list really gives to its items. It depends on the items above where users read
+        from the top, so that no examination of ranks alone can be right for them.
+
+        Parameters
+        ----------
+        r : (..., k) array
+            True relevance of the item at each rank of one or more lists.
+        p : (k_s,) array
+            Examination probability of each rank that exposure assumes, k_s ≥ k.
+
+        Returns
+        -------
+        (..., k) array
+        """
+        return np.broadcast_to(self.examined(p)[: r.shape[-1]], r.shape)
+
     def write_clicks(
         self, pi: IntArray, truth: FloatArray, p: FloatArray, theta: FloatArray, rng: Draws, hits: BoolArray
     ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from .._jit import kernel
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..parts import Share, register
@@ -24,6 +26,12 @@ def read_from_top(
         hits[j] = reading and uniform(rng, pi[j]) < truth[pi[j]]
         stays = continuation * (1.0 - satisfaction) if hits[j] else continuation
         reading = reading and uniform(rng, pi[j] + SECOND_DRAW) < stays
+
+
+def reading(r: FloatArray, satisfaction: float, continuation: float) -> FloatArray:
+    """Compute the probability that each rank is read: `Π γ (1 - s R)` over the items above it."""
+    stays = continuation * (1.0 - satisfaction * r[..., :-1])
+    return np.concatenate((np.ones_like(r[..., :1]), np.cumprod(stays, axis=-1)), axis=-1)
 
 
 @kernel
@@ -62,6 +70,10 @@ class Cascade(ClickModel):
 
     kernel = cascade_clicks
 
+    def attention(self, r: FloatArray, p: FloatArray) -> FloatArray:
+        """Return the probability that each rank is reached."""
+        return reading(r, self.stop, 1.0)
+
 
 @kernel
 def dbn_clicks(pi: IntArray, truth: FloatArray, p: FloatArray, theta: FloatArray, rng: Draws, hits: BoolArray) -> None:
@@ -97,3 +109,7 @@ class DBN(ClickModel):
     continuation: Share = 0.9
 
     kernel = dbn_clicks
+
+    def attention(self, r: FloatArray, p: FloatArray) -> FloatArray:
+        """Return the probability that each rank is reached."""
+        return reading(r, self.satisfaction, self.continuation)
