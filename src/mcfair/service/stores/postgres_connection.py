@@ -52,8 +52,17 @@ DAMAGE = (
 )
 
 
-def connect(url: str, *, reading: bool) -> Connection:
+def connect(url: str, *, reading: bool, oldest: int = OLDEST_SERVER) -> Connection:
     """Open a connection with explicit transactions; a connection that writes refuses a standby.
+
+    Parameters
+    ----------
+    url
+        The database, as `postgresql://…`.
+    reading
+        Whether it is read only.
+    oldest
+        The oldest version of the server that is allowed, as libpq writes it.
 
     Raises
     ------
@@ -67,13 +76,17 @@ def connect(url: str, *, reading: bool) -> Connection:
     if not reading:
         options["target_session_attrs"] = "read-write"
     try:
-        db = psycopg.connect(**{**options, **parameters}, autocommit=True, prepare_threshold=0)
+        # Otherwise texts of a database without an encoding, SQL_ASCII, would be bytes.
+        db = psycopg.connect(
+            **{**options, **parameters, "client_encoding": "UTF8"}, autocommit=True, prepare_threshold=0
+        )
     except psycopg.Error as error:
         raise StoreUnavailableError(f"cannot connect to {described(url)}: {one_line(error)}") from None
     try:
-        version = db.info.server_version
-        if version < OLDEST_SERVER:
-            raise StoreError(f"{described(url)} runs PostgreSQL {version // 10_000}: expected 15 or newer")
+        if (version := db.info.server_version) < oldest:
+            raise StoreError(
+                f"{described(url)} runs PostgreSQL {version // 10_000}: expected {oldest // 10_000} or newer"
+            )
         with translated():
             db.execute(SESSION + (";SET default_transaction_read_only = on" if reading else ""), prepare=False)
     except BaseException:
