@@ -81,7 +81,7 @@ def connect(url: str, *, reading: bool, oldest: int = OLDEST_SERVER) -> Connecti
             **{**options, **parameters, "client_encoding": "UTF8"}, autocommit=True, prepare_threshold=0
         )
     except psycopg.Error as error:
-        raise StoreUnavailableError(f"cannot connect to {described(url)}: {one_line(error)}") from None
+        raise StoreUnavailableError(one_line(error)) from None
     try:
         if (version := db.info.server_version) < oldest:
             raise StoreError(
@@ -168,3 +168,5 @@ def translated() -> Iterator[None]:
         raise StoreUnavailableError(one_line(error)) from error
     except (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction) as error:
         raise StoreUnavailableError(one_line(error)) from error
+    except psycopg.errors.DuplicateTable as error:
+        raise StoreError(f"the schema mcfair belongs to something else: {one_line(error)}") from error

@@ -120,5 +120,6 @@ def schema_version(db: Any) -> int | None:
     """
     if db.execute("SELECT 1 FROM pg_tables WHERE schemaname = 'mcfair' AND tablename = 'meta'").fetchone() is None:
         return None
-    row = db.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
+    # With the name of its schema, because a schema that this user may not use is left out of the search path.
+    row = db.execute("SELECT value FROM mcfair.meta WHERE name = 'schema'").fetchone()
     return None if row is None else int(row[0])
