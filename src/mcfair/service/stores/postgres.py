@@ -27,7 +27,7 @@ from ...errors import StoreError
 from . import pending as statements
 from .errors import UNFINISHED, StoreConflictError, StoreUnavailableError, StoreUncertainError
 from .pending import PendingWrites, Row
-from .postgres_connection import Connection, Watchdog, connect, described, translated
+from .postgres_connection import Connection, Watchdog, connect, described, ended_session, translated
 from .postgres_pages import BLOCK, COUNTED_BLOCKS, PostgresPages
 from .postgres_schema import ADMINISTRATION, prepare
 from .store import LogEntry
@@ -255,7 +255,7 @@ class PostgresStore(PostgresPages):
         try:
             self.attempt(lambda: self.write_rows(won, commit))
         except StoreUnavailableError as error:
-            raise StoreUncertainError(str(error)) if commit else error from error
+            raise StoreUncertainError(str(error)) if commit and ended_session(error) else error from error
         return lost
 
     def claim(self, pending: list[PendingWrites]) -> set[int]:

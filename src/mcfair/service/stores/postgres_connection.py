@@ -18,7 +18,7 @@ from psycopg.rows import TupleRow
 from ...errors import StoreError
 from .errors import StoreConflictError, StoreCorruptError, StoreUnavailableError
 
-__all__ = ["Connection", "Watchdog", "connect", "described", "translated"]
+__all__ = ["Connection", "Watchdog", "connect", "described", "ended_session", "translated"]
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -153,6 +153,12 @@ def described(url: str) -> str:
 
 def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
+
+
+def ended_session(error: StoreError) -> bool:
+    """Return whether a translated error ended the session. An ERROR of the server ends its transaction, uncommitted."""
+    cause = error.__cause__
+    return not isinstance(cause, psycopg.Error) or cause.diag.severity_nonlocalized != "ERROR"
 
 
 @contextlib.contextmanager

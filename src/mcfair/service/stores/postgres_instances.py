@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
+
 from .errors import StoreCorruptError, StoreUnavailableError
 from .postgres_rows import PostgresRows
 from .postgres_schema import LEADERSHIP, check_same
 
 __all__ = ["PostgresInstances"]
+
+PROBE_BYTES = 1 << 18
 
 
 class PostgresInstances(PostgresRows):
@@ -46,5 +50,7 @@ class PostgresInstances(PostgresRows):
         self.generation = self.write("UPDATE generation SET number = number + 1 RETURNING number")[0][0]
 
     def probe(self) -> None:
-        """See `Store`."""
-        self.write("UPDATE generation SET number = number")
+        """See `Store`. The row needs new blocks: on a full disk, those that a table has can still be written."""
+        name = f"probe {secrets.token_hex(8)}"
+        self.write("INSERT INTO meta VALUES (%s, %s)", name, secrets.token_bytes(PROBE_BYTES))
+        self.write("DELETE FROM meta WHERE name = %s", name)
