@@ -79,7 +79,7 @@ def migrate(source: str, target: str, progress: Callable[[int], None] = lambda r
             copy(old, new, table, progress)
         rows = compare(old, new, describe(target), progress)
         if faults := verify(new):
-            raise StoreError(f"{describe(target)} is inconsistent: {faults[0]}")
+            raise StoreError(f"{describe(source)} is inconsistent, and so is its copy: {faults[0]}")
         new.begin()
         new.write_counters(old.read_counters())
         new.write_meta(MARKER, None)
