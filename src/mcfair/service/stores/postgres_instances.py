@@ -1,4 +1,4 @@
-"""What the instances that share a store in PostgreSQL know of each other: who leads, and what has changed."""
+"""Coordination of the instances that share a store in PostgreSQL: which one leads, and what has changed."""
 
 from __future__ import annotations
 
