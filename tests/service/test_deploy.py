@@ -173,6 +173,15 @@ def test_a_service_that_is_waited_for_has_a_health_check():
             assert "healthcheck" in SERVICES[name] or name.startswith("mcfair-"), name
 
 
+@needs_postgres
+def test_the_health_check_of_the_database_asks_at_the_address_that_instances_use():
+    """While the image of PostgreSQL creates the database, it runs a server on a Unix socket only."""
+    server = postgres_server.shared_server()
+    _, program, *words = SERVICES["postgres"]["healthcheck"]["test"]
+    assert "--host=127.0.0.1" in words
+    assert server.run(program, *words, f"--port={server.port}").returncode == 0
+
+
 def test_instances_of_compose_are_those_of_nginx_and_of_prometheus():
     instances = {name: each for name, each in SERVICES.items() if name.startswith("mcfair-")}
     addresses = [each["networks"]["backend"]["ipv4_address"] for each in instances.values()]
@@ -250,6 +259,13 @@ def test_the_command_of_the_unit_is_allowed_and_its_stop_timeout_sufficient():
     assert Path(words[0]).name == "mcfair"
     assert parse_serve(words[1:])["port"] == 8001
     assert int(re.search(r"^TimeoutStopSec=(\d+)", UNIT, flags=re.MULTILINE)[1]) > GRACE_SECONDS
+
+
+def test_the_unit_is_started_again_for_as_long_as_a_database_may_be_away():
+    """An instance ends if there is no database when it starts."""
+    given = dict(re.findall(r"^(StartLimit\w+|RestartSec)=(\w+)$", UNIT, flags=re.MULTILINE))
+    assert given["StartLimitIntervalSec"] == "0"
+    assert 1 <= int(given["RestartSec"]) <= 10
 
 
 @needs_systemd

@@ -257,3 +257,61 @@ def test_a_slow_server_is_used_again_once_it_is_fast(ask):
         assert ask(there.address, "rank", "shoes", ["a"]) == RANKING
     finally:
         there.close()
+
+
+# --- names that are not resolved -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def silent_names(monkeypatch):
+    """Let the system's resolver wait for names in .silent until the event that is yielded is set."""
+    answered, resolve = threading.Event(), socket.getaddrinfo
+
+    def getaddrinfo(host, *arguments, **options):
+        if str(host).endswith(".silent"):
+            answered.wait(AGES)
+            raise socket.gaierror(socket.EAI_AGAIN, "temporary failure in name resolution")
+        return resolve(host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    yield answered
+    answered.set()
+
+
+def test_deadline_holds_if_a_name_is_not_resolved(silent_names):
+    with Client("http://shop.silent", rank_deadline=0.3) as client:
+        begun = time.monotonic()
+        assert client.rank("shoes", ["a"], fallback=True).fallback
+        assert time.monotonic() - begun < AGES / 6
+
+
+def test_deadline_of_an_async_client_holds_if_a_name_is_not_resolved(silent_names):
+    async def rank():
+        async with AsyncClient("http://shop.silent", rank_deadline=0.3) as client:
+            begun = time.monotonic()
+            assert (await client.rank("shoes", ["a"], fallback=True)).fallback
+            assert time.monotonic() - begun < AGES / 6
+        silent_names.set()  # the end of an event loop waits for the threads of the resolver
+
+    asyncio.run(rank())
+
+
+def test_an_instance_whose_name_is_not_resolved_is_replaced_by_the_next_one(silent_names):
+    settings = {"verify": CERTIFICATES, "rank_deadline": AGES / 6}
+    with server(answer(RANKING)) as there, Client(["http://shop.silent", there.address], **settings) as client:
+        for query in range(8):  # some are routed to the first instance
+            assert not client.rank(str(query), ["a"], fallback=True).fallback
+
+
+def test_names_that_are_not_resolved_do_not_use_up_threads(silent_names):
+    def resolvers():
+        return sum(thread.name == "mcfair-resolver" for thread in threading.enumerate())
+
+    with Client("http://shop.silent", rank_deadline=0.02) as client:
+        for _ in range(10):
+            assert client.rank("shoes", ["a"], fallback=True).fallback
+        assert resolvers() == 1
+        silent_names.set()
+        with pytest.raises(UnavailableError, match="name resolution"):
+            client.rank("shoes", ["a"], deadline=AGES / 6)
+    assert resolvers() == 0

@@ -104,6 +104,8 @@ def test_a_migration_that_was_killed_is_continued(tmp_path, url):
     assert ran.returncode == 0, ran.stderr
     assert "equal to those of" in ran.stdout
     assert content(url) == content(tmp_path / "old.db")
+    with pytest.raises(StoreError, match="from a migration of this source that is complete"):
+        migrate(str(tmp_path / "old.db"), url)
 
 
 def test_a_target_with_other_data_is_refused(tmp_path, url):

@@ -248,6 +248,32 @@ def test_expired_lists_are_compacted_while_two_instances_rank(url):
     assert_sound(url)
 
 
+def test_a_compaction_that_changes_no_base_is_a_conflict_too(url):
+    """It deletes entries before the base that could still mature: a cache that relies on them is out of date."""
+    now = [1_700_000_000_000]
+    settings = {"clock": lambda: now[0], "retention": 60.0, "maturation": 60.0, "warm": False}
+
+    def compact(ranker):
+        return ranker.executor.submit(lambda engine: [engine.compact_expired(), engine.store.head(1)]).result()[1]
+
+    with Ranker(url, **settings) as leader:
+        compact(leader)
+        with Ranker(url, **settings) as other:
+            answer = other.rank("q", ["a", "b"], k=2)
+            now[0] += 50_000
+            other.feedback([{"impression": answer.impression, "item": "a"}])
+            now[0] += 11_000
+            assert compact(leader) == (2, 1, 2), "both entries are in the base, and the feedback may still mature"
+            assert other.query_state("q").visits == 1
+            now[0] += 60_000
+            assert compact(leader) == (2, 2, 2)
+            found = conflicts_of(other)
+            other.rank("q", ["a", "b"], k=2)
+            assert found == [1]
+            assert leader.query_state("q").visits == 2
+    assert_sound(url)
+
+
 def test_two_server_processes_rank_the_same_hot_queries(url):
     ports = [free_port(), free_port()]
     run_state = LoadRun(ports[0])

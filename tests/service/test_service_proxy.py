@@ -2,7 +2,10 @@
 
 import json
 import logging
+import re
+import shutil
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -10,10 +13,12 @@ from contextlib import suppress
 
 import httpx
 import pytest
-from nginx_proxy import NGINX, configure, nginx, proxied
+from nginx_proxy import DEPLOY, NGINX, configure, nginx, proxied
 from service_process import free_port
 from serving import serving
 
+import mcfair as mf
+from mcfair.errors import UnavailableError
 from mcfair.service.ranker import Ranker
 from mcfair.service.wire import MAX_BODY
 
@@ -28,6 +33,32 @@ def test_configuration_is_valid(tmp_path, instances):
     ran = subprocess.run(nginx(tmp_path, "-t"), capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "warn" not in ran.stderr
+
+
+def uncommented_tls(folder, port):
+    """Return the changes to the configuration that switch TLS on, with a certificate for this machine."""
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+         "subjectAltName=IP:127.0.0.1", "-keyout", folder / "mcfair.key", "-out", folder / "mcfair.pem"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    commented = re.findall(r"^ *(# .*ssl.*;)$", (DEPLOY / "nginx.conf").read_text(), flags=re.MULTILINE)
+    assert len(commented) == 4, "docs/deploying.md names their number"
+    return {line: line[2:].replace("443", f"127.0.0.1:{port}").replace("/etc/ssl", str(folder)) for line in commented}
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_tls_is_on_once_its_lines_are_uncommented(keyed, tmp_path):
+    port = free_port()
+    with proxied(tmp_path, keyed.base_url.port, **uncommented_tls(tmp_path, port)):
+        ran = subprocess.run(nginx(tmp_path, "-t"), capture_output=True, text=True, check=False)
+        assert (ran.returncode, "warn" in ran.stderr) == (0, False), ran.stderr
+        trusted = ssl.create_default_context(cafile=tmp_path / "mcfair.pem")
+        address = f"https://127.0.0.1:{port}"
+        with mf.Client(address, keyed.key, verify=trusted, rank_deadline=20) as client:
+            assert client.rank("red shoes", ["a", "b"]).items
+        with mf.Client(address, keyed.key, retry_timeout=0) as client, pytest.raises(UnavailableError, match="VERIFY"):
+            client.policy()
 
 
 @pytest.fixture

@@ -104,7 +104,8 @@ def readable(store: str, *others: str) -> Iterator[None]:
     try:
         yield
     except MCFairError as error:
-        if any(name.rpartition("/")[2] in str(error) for name in (store, *others)):  # the file at fault
+        # The file at fault, or the database without its password and options.
+        if any(describe(name).rpartition("/")[2] in str(error) for name in (store, *others)):
             raise
         fault = "is damaged" if isinstance(error, StoreCorruptError) else "cannot be read"
         raise StoreError(f"{describe(store)} {fault}: {error}") from error

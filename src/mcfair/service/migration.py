@@ -79,7 +79,7 @@ def migrate(source: str, target: str, progress: Callable[[int], None] = lambda r
             copy(old, new, table, progress)
         rows = compare(old, new, describe(target), progress)
         if faults := verify(new):
-            raise StoreError(f"{describe(target)} is inconsistent: {faults[0]}")
+            raise StoreError(f"{describe(source)} is inconsistent, and so is its copy: {faults[0]}")
         new.begin()
         new.write_counters(old.read_counters())
         new.write_meta(MARKER, None)
@@ -102,7 +102,8 @@ def begin(old: MovableStore, new: MovableStore, identity: bytes, name: str) -> N
     """Mark the target as incomplete, or check that it is marked with the identity of the source."""
     marker = new.read_meta(MARKER)
     if marker is None and any(new.last_key(table) is not None for table in TABLES):
-        raise StoreError(f"{name} has data already: expected a new or empty store")
+        complete = ", from a migration of this source that is complete" if new.secret == old.secret else ""
+        raise StoreError(f"{name} has data already{complete}: expected a new or empty store")
     if marker not in (None, identity):
         raise StoreError(f"{name} is the target of an unfinished migration of another store")
     if marker is None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import queue
 import socket
 import ssl
 import threading
 import time
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+from concurrent.futures import Future
 from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
@@ -246,22 +246,33 @@ class DeadlineStream(httpcore.NetworkStream):
         return self.stream.get_extra_info(info)
 
 
+LOOKUPS: dict[tuple[int, str, int], Future[list[str]]] = {}
+"""Names that are being resolved now, by process: a fork does not copy the thread that asks."""
+
+
 def resolve(host: str, port: int, timeout: float | None) -> list[str]:
-    """Return the addresses of a host; a thread asks for them, because the system's resolver has no timeout."""
-    found: queue.SimpleQueue[list[str] | OSError] = queue.SimpleQueue()
+    """Return the addresses of a host.
+
+    A thread asks for them, because the system's resolver has no timeout. Calls that wait for the same host share it:
+    while names are not resolved, every attempt would leave one behind.
+    """
+    name, mine = (os.getpid(), host, port), Future[list[str]]()
+    found = LOOKUPS.setdefault(name, mine)
 
     def ask() -> None:
         try:
             answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            found.put(list(dict.fromkeys(str(address[0]) for *_, address in answers)))
+            mine.set_result(list(dict.fromkeys(str(address[0]) for *_, address in answers)))
         except (OSError, UnicodeError) as error:
-            found.put(error if isinstance(error, OSError) else OSError(str(error)))
+            mine.set_exception(error)
+        finally:
+            del LOOKUPS[name]
 
-    threading.Thread(target=ask, name="mcfair-resolver", daemon=True).start()
+    if found is mine:
+        threading.Thread(target=ask, name="mcfair-resolver", daemon=True).start()
     try:
-        addresses = found.get(timeout=timeout)
-    except queue.Empty:
+        return found.result(timeout)
+    except TimeoutError:
         raise httpcore.ConnectTimeout(f"the name {host} was not resolved in time") from None
-    if isinstance(addresses, OSError):
-        raise httpcore.ConnectError(str(addresses)) from addresses
-    return addresses
+    except (OSError, UnicodeError) as error:
+        raise httpcore.ConnectError(str(error)) from error

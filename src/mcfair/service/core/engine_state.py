@@ -87,7 +87,6 @@ class EngineState:
         self.compaction_step, self.max_items, self.max_versions = compaction_step, max_items, max_versions
         self.max_ledger = max(LEDGER, cache // 4) if max_ledger is None else max_ledger
         self.ids = IdSigner(store.secret)
-        self.epoch = secrets.randbits(32)
         self.latest = 0
         self.compaction_cursor = 0
         self.compaction_began: int | None = None
@@ -102,7 +101,12 @@ class EngineState:
             self.activate(wanted)
 
     def drop_cache(self) -> None:
-        """Drop all cached state. After a failed commit only the store is authoritative."""
+        """Drop all cached state. After a failed commit only the store is authoritative.
+
+        The store may have lost what was acknowledged, as in a failover: sequence numbers then come again, under another
+        epoch.
+        """
+        self.epoch = secrets.randbits(32)
         self.ledgers: OrderedDict[int, Ledger] = OrderedDict()
         self.sizes: dict[int, int] = {}
         self.cached_bytes = 0

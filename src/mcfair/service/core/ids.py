@@ -15,8 +15,9 @@ SLOT_BYTES, TAG_BYTES, POSITION_BYTES = 2, 14, 14  # 30 bytes, which are 40 base
 class Position(NamedTuple):
     """The position of an impression: query number, sequence number in its log, and epoch of the engine that ranked it.
 
-    An engine draws its epoch at random when it starts. After a store was restored from a backup, sequence numbers are
-    assigned again, but under another epoch: an id given out for a lost impression matches no later one.
+    An engine draws its epoch at random when it starts, and again when it drops its cache. After a store was restored
+    from a backup or replaced by a standby, sequence numbers are assigned again, but under another epoch: an id given
+    out for a lost impression matches no later one.
     """
 
     number: int

@@ -27,9 +27,9 @@ from ...errors import StoreError
 from . import pending as statements
 from .errors import UNFINISHED, StoreConflictError, StoreUnavailableError, StoreUncertainError
 from .pending import PendingWrites, Row
-from .postgres_connection import Connection, Watchdog, connect, described, translated
-from .postgres_pages import BLOCK, PostgresPages
-from .postgres_schema import ADMINISTRATION, LEADERSHIP, prepare
+from .postgres_connection import Connection, Watchdog, connect, described, ended_session, translated
+from .postgres_pages import BLOCK, COUNTED_BLOCKS, PostgresPages
+from .postgres_schema import ADMINISTRATION, prepare
 from .store import LogEntry
 
 __all__ = ["PostgresStore"]
@@ -44,20 +44,28 @@ class PostgresStore(PostgresPages):
     """A `Store` in PostgreSQL 15 or newer, at a URL `postgresql://…`; with `reading` for reports, read-only.
 
     A connection that fails is opened again by the next transaction. One that does not respond for `timeout` seconds has
-    failed.
+    failed. `usage` reads `counted_blocks` blocks of a table at a time.
     """
 
     shared = True
 
-    def __init__(self, url: str, *, reading: bool = False, migrating: bool = False, timeout: float = 90.0) -> None:
-        self.url, self.reading = url, reading
+    def __init__(
+        self,
+        url: str,
+        *,
+        reading: bool = False,
+        migrating: bool = False,
+        timeout: float = 90.0,
+        counted_blocks: int = COUNTED_BLOCKS,
+    ) -> None:
+        self.url, self.reading, self.counted_blocks = url, reading, counted_blocks
         self.watchdog = Watchdog(timeout)
         self.name = described(url)
         self.db: Connection | None = None
-        self.active = self.opened = self.in_read_transaction = self.leader = False
-        self.changes = self.generation = self.size = 0
+        self.disconnect()
+        self.active = False
+        self.changes = self.size = 0
         self.measure_at = 0.0
-        self.block = iter(range(0))
         self.lost_keys: list[bytes] = []
         self.clear()
         try:
@@ -65,7 +73,7 @@ class PostgresStore(PostgresPages):
                 self.secret = prepare(self.connection, self.name, reading=reading)
                 if not migrating and self.read_meta("migration") is not None:
                     raise StoreError(f"{self.name} {UNFINISHED}")
-            self.changed_elsewhere()
+                self.generation = self.read_generation()
         except StoreUnavailableError as error:
             self.disconnect()
             raise StoreUnavailableError(f"cannot use {self.name}: {error}") from error
@@ -91,6 +99,7 @@ class PostgresStore(PostgresPages):
             self.db.close()
         self.db = None
         self.opened = self.in_read_transaction = self.leader = False
+        self.block = iter(range(0))  # the server may be another one, which does not know that these numbers are taken
 
     def attempt(self, work: Callable[[], T]) -> T:
         """Use the connection; close it if it failed, so that the next transaction opens another one."""
@@ -190,25 +199,6 @@ class PostgresStore(PostgresPages):
         self.changes -= 1  # a lock changes no row
         return bool(found)
 
-    def leads(self) -> bool:
-        """See `Store`."""
-        if not self.leader:
-            self.leader = bool(self.one("SELECT pg_try_advisory_lock(%s)", LEADERSHIP))
-        return self.leader
-
-    def changed_elsewhere(self) -> bool:
-        """See `Store`."""
-        before, self.generation = self.generation, int(self.one("SELECT number FROM generation"))
-        return before != self.generation
-
-    def announce(self) -> None:
-        """Announce to the other instances that rules, API keys or deletions have changed."""
-        self.generation = self.write("UPDATE generation SET number = number + 1 RETURNING number")[0][0]
-
-    def probe(self) -> None:
-        """See `Store`."""
-        self.write("UPDATE generation SET number = number")
-
     @contextlib.contextmanager
     def read_transaction(self) -> Iterator[None]:
         """See `Store`. An operation before its first lock or write reads without: the log confirms what it has read."""
@@ -265,7 +255,7 @@ class PostgresStore(PostgresPages):
         try:
             self.attempt(lambda: self.write_rows(won, commit))
         except StoreUnavailableError as error:
-            raise StoreUncertainError(str(error)) if commit else error from error
+            raise StoreUncertainError(str(error)) if commit and ended_session(error) else error from error
         return lost
 
     def claim(self, pending: list[PendingWrites]) -> set[int]:

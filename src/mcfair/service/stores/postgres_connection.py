@@ -18,7 +18,7 @@ from psycopg.rows import TupleRow
 from ...errors import StoreError
 from .errors import StoreConflictError, StoreCorruptError, StoreUnavailableError
 
-__all__ = ["Connection", "Watchdog", "connect", "described", "translated"]
+__all__ = ["Connection", "Watchdog", "connect", "described", "ended_session", "translated"]
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -52,8 +52,17 @@ DAMAGE = (
 )
 
 
-def connect(url: str, *, reading: bool) -> Connection:
+def connect(url: str, *, reading: bool, oldest: int = OLDEST_SERVER) -> Connection:
     """Open a connection with explicit transactions; a connection that writes refuses a standby.
+
+    Parameters
+    ----------
+    url
+        The database, as `postgresql://…`.
+    reading
+        Whether it is read only.
+    oldest
+        The oldest version of the server that is allowed, as libpq writes it.
 
     Raises
     ------
@@ -67,13 +76,17 @@ def connect(url: str, *, reading: bool) -> Connection:
     if not reading:
         options["target_session_attrs"] = "read-write"
     try:
-        db = psycopg.connect(**{**options, **parameters}, autocommit=True, prepare_threshold=0)
+        # Otherwise texts of a database without an encoding, SQL_ASCII, would be bytes.
+        db = psycopg.connect(
+            **{**options, **parameters, "client_encoding": "UTF8"}, autocommit=True, prepare_threshold=0
+        )
     except psycopg.Error as error:
-        raise StoreUnavailableError(f"cannot connect to {described(url)}: {one_line(error)}") from None
+        raise StoreUnavailableError(one_line(error)) from None
     try:
-        version = db.info.server_version
-        if version < OLDEST_SERVER:
-            raise StoreError(f"{described(url)} runs PostgreSQL {version // 10_000}: expected 15 or newer")
+        if (version := db.info.server_version) < oldest:
+            raise StoreError(
+                f"{described(url)} runs PostgreSQL {version // 10_000}: expected {oldest // 10_000} or newer"
+            )
         with translated():
             db.execute(SESSION + (";SET default_transaction_read_only = on" if reading else ""), prepare=False)
     except BaseException:
@@ -142,6 +155,12 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
+def ended_session(error: StoreError) -> bool:
+    """Return whether a translated error ended the session. An ERROR of the server ends its transaction, uncommitted."""
+    cause = error.__cause__
+    return not isinstance(cause, psycopg.Error) or cause.diag.severity_nonlocalized != "ERROR"
+
+
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
     """Convert errors of psycopg to those of a store; errors in the use of psycopg stay what they are."""
@@ -155,3 +174,5 @@ def translated() -> Iterator[None]:
         raise StoreUnavailableError(one_line(error)) from error
     except (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction) as error:
         raise StoreUnavailableError(one_line(error)) from error
+    except psycopg.errors.DuplicateTable as error:
+        raise StoreError(f"the schema mcfair belongs to something else: {one_line(error)}") from error

@@ -7,28 +7,28 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import StoreError
-from .postgres_rows import PostgresRows, decoded
+from .postgres_instances import PostgresInstances
+from .postgres_rows import decoded
 from .postgres_schema import ADMINISTRATION, QUERY_TABLES
 from .store import StoredCounts
 from .tables import StoredTable
 
-__all__ = ["BLOCK", "PostgresPages"]
+__all__ = ["BLOCK", "COUNTED_BLOCKS", "PostgresPages"]
 
 BLOCK = 100
 """Query numbers that are taken from the sequence at a time; its increment."""
+
+COUNTED_BLOCKS = 8_192
+"""Blocks of a table that are counted at a time: 64 MB."""
 
 TEXTS = {"keys": ("name",), "items": ("id", "grp"), "deletions": ("item",)}
 """Columns with texts that are stored as bytes."""
 
 
-class PostgresPages(PostgresRows):
+class PostgresPages(PostgresInstances):
     """The methods of a `mcfair.service.migration.MovableStore`, and `usage`."""
 
-    name: str
-
-    @abstractmethod
-    def leads(self) -> bool:
-        """See `Store`."""
+    counted_blocks: int
 
     @abstractmethod
     def write_many(self, sql: str, rows: list[list[Any]]) -> None:
@@ -68,6 +68,7 @@ class PostgresPages(PostgresRows):
         self.write("DELETE FROM meta WHERE name = %s", name)
         if value is not None:
             self.write("INSERT INTO meta VALUES (%s, %s)", name, value)
+        self.announce()
 
     def read_counters(self) -> dict[str, int]:
         """See `MovableStore`."""
@@ -86,16 +87,9 @@ class PostgresPages(PostgresRows):
         self.rows("SELECT pg_advisory_lock(%s)", ADMINISTRATION)
 
     def usage(self) -> StoredCounts:
-        """See `Store`. Rows of queries that do not exist are those of deleted ones."""
+        """See `Store`."""
         self.flush()
-        counts = {}
-        for table in QUERY_TABLES:
-            live = "count(id)" if table == "items" else "count(*)"
-            kind = "kind = 0" if table == "log" else "false"
-            sql = f"""SELECT {live} FILTER (WHERE is_live), count(*) FILTER (WHERE NOT is_live),
-                             count(*) FILTER (WHERE is_live AND {kind})
-                      FROM (SELECT *, query IN (SELECT number FROM queries) AS is_live FROM {table}) AS counted"""
-            counts[table] = self.rows(sql)[0]
+        counts = {table: self.count_rows(table) for table in QUERY_TABLES}
         size = """SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
                   WHERE relnamespace = 'mcfair'::regnamespace AND relkind = 'r'"""
         entries, _, impressions = counts["log"]
@@ -109,3 +103,22 @@ class PostgresPages(PostgresRows):
             deleting=under_deletion + sum(each[1] for each in counts.values()),
             bytes=self.one(size),
         )
+
+    def count_rows(self, table: str) -> list[int]:
+        """Count the rows of a table: those of queries that exist, those of deleted queries, and impressions.
+
+        A page is a range of blocks, which is read in the order of the disk. A row that is updated meanwhile may move to
+        another page.
+        """
+        live = "count(id)" if table == "items" else "count(*)"
+        kind = "kind = 0" if table == "log" else "false"
+        sql = f"""SELECT {live} FILTER (WHERE orphans IS NULL), count(orphans),
+                         count(*) FILTER (WHERE orphans IS NULL AND {kind})
+                  FROM (SELECT * FROM {table} WHERE ctid >= %s::tid AND ctid < %s::tid) AS page
+                  LEFT JOIN orphans USING (query)"""
+        blocks = self.one("SELECT pg_relation_size(%s::regclass) / current_setting('block_size')::int", table)
+        sums = [0, 0, 0]
+        for first in range(0, blocks, self.counted_blocks):
+            page = self.rows(sql, f"({first},0)", f"({first + self.counted_blocks},0)")[0]
+            sums = [total + more for total, more in zip(sums, page, strict=True)]
+        return sums

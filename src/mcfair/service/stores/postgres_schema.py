@@ -6,8 +6,9 @@ import secrets
 from typing import Any
 
 from ...errors import StoreError
+from .errors import StoreUnavailableError
 
-__all__ = ["ADMINISTRATION", "LEADERSHIP", "QUERY_TABLES", "prepare"]
+__all__ = ["ADMINISTRATION", "LEADERSHIP", "QUERY_TABLES", "check_same", "prepare"]
 
 SCHEMA_VERSION = 1
 
@@ -16,10 +17,8 @@ ADMINISTRATION, LEADERSHIP = 0x6D6346610001, 0x6D6346610002
 for as long as it is connected, and compacts."""
 
 SCHEMA = """
-CREATE SCHEMA IF NOT EXISTS mcfair;
 CREATE TABLE meta (name text PRIMARY KEY, value bytea NOT NULL);
 CREATE TABLE generation (number bigint NOT NULL);
-INSERT INTO generation VALUES (1);
 CREATE TABLE versions (number bigint PRIMARY KEY, body bytea NOT NULL);
 CREATE TABLE keys (id text PRIMARY KEY, digest bytea NOT NULL, name bytea NOT NULL, scopes text NOT NULL,
                    created bigint NOT NULL, revoked bigint);
@@ -74,11 +73,15 @@ def prepare(db: Any, name: str, *, reading: bool) -> bytes:
             db.execute("SELECT pg_advisory_xact_lock(%s)", (ADMINISTRATION,))
             version = schema_version(db)
             if version is None:
+                if db.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'mcfair'").fetchone() is None:
+                    db.execute("CREATE SCHEMA mcfair")  # it may exist where a user is not allowed to create one
                 db.execute(SCHEMA, prepare=False)
                 db.execute("INSERT INTO meta VALUES ('secret', %s)", (secrets.token_bytes(32),))
+                db.execute("INSERT INTO generation VALUES (%s)", (secrets.randbits(48),))
                 version = SCHEMA_VERSION
             for step in range(version, SCHEMA_VERSION):
                 db.execute(MIGRATIONS[step], prepare=False)
+                db.execute("UPDATE generation SET number = number + 1")
             db.execute(
                 "INSERT INTO meta VALUES ('schema', %s) ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value",
                 (b"%d" % SCHEMA_VERSION,),
@@ -92,6 +95,23 @@ def prepare(db: Any, name: str, *, reading: bool) -> bytes:
     return bytes(secret)
 
 
+def check_same(meta: dict[str, bytes], secret: bytes, name: str) -> None:
+    """Check the metadata of a store that was opened before.
+
+    Raises
+    ------
+    StoreUnavailableError
+        If it is another store now, such as a new one or the target of a migration, or has another schema.
+    """
+    if meta.get("secret") != secret or "migration" in meta:
+        raise StoreUnavailableError(f"{name} was replaced by another store: restart this instance")
+    if (version := int(meta["schema"])) != SCHEMA_VERSION:
+        raise StoreUnavailableError(
+            f"{name} was migrated to schema {version} while this instance, which supports schema {SCHEMA_VERSION}, was "
+            "running: update mcfair"
+        )
+
+
 def schema_version(db: Any) -> int | None:
     """Return the version of the schema; None if there are no tables.
 
@@ -100,5 +120,6 @@ def schema_version(db: Any) -> int | None:
     """
     if db.execute("SELECT 1 FROM pg_tables WHERE schemaname = 'mcfair' AND tablename = 'meta'").fetchone() is None:
         return None
-    row = db.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
+    # With the name of its schema, because a schema that this user may not use is left out of the search path.
+    row = db.execute("SELECT value FROM mcfair.meta WHERE name = 'schema'").fetchone()
     return None if row is None else int(row[0])

@@ -12,6 +12,7 @@ from ...errors import StoreError
 from .backups import draft_copy, sync_folder
 from .connection import connect
 from .files import StoreLock, beside, inode_of, locate, refuse_network
+from .registry import is_shared
 from .sqlite import open_reader
 from .store import Store
 
@@ -46,9 +47,11 @@ def restore(backup: Path, where: str | Path, *, force: bool, check: Check) -> Pa
     Raises
     ------
     StoreError
-        If a process has the store open, the backup is damaged, or the store exists and `force` is not set. Nothing has
-        changed then.
+        If a process has the store open, the backup is damaged, the store is no file, or it exists and `force` is not
+        set. Nothing has changed then.
     """
+    if is_shared(where):
+        raise StoreError("a store in PostgreSQL is restored with PostgreSQL's own tools, such as pg_restore")
     path = locate(where)
     refuse_network(path)
     if not path.parent.is_dir():
