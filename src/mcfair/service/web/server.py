@@ -40,7 +40,7 @@ TICK_SECONDS = 0.1
 GRACE_SECONDS = 30
 """Timeout for requests in flight during shutdown."""
 
-SWITCH_SECONDS = 0.0005
+SWITCH_SECONDS = 0.0001
 """Interval after which a thread that computes hands Python's interpreter lock to one that waits for it. Under overload
 the event loop is busy with refusals, and the writer thread needs the lock again after every statement of the store."""
 
