@@ -193,18 +193,36 @@ def test_writer_repeats_the_response_to_a_repeated_request(tmp_path):
         assert ranker.query_state("q").visits == 1
 
 
-def test_operations_of_both_threads_share_a_transaction(in_loop):
+def test_operations_of_both_threads_share_a_transaction(tmp_path):
     sizes = []
 
-    async def work(ranker, store):
-        await ranker.executor.submit_async(Engine.rank, ranking())
-        ranker.executor.batch_listeners.append(lambda operations, seconds: sizes.append(operations))
-        submit = ranker.executor.submit_async
-        answers = await together(*(submit(Engine.rank, ranking(query)) for query in ("q", "q", "new", "q")))
+    async def work(executor):
+        executor.attach_loop()
+        executor.batch_listeners.append(lambda operations, seconds: sizes.append(operations))
+        await executor.submit_async(Engine.rank, ranking())
+        queries = ("q", "q", "new", "q")
+        answers = await together(*(executor.submit_async(Engine.rank, ranking(query)) for query in queries))
         assert len({answer.impression for answer in answers}) == 4
+        executor.detach_loop()
 
-    in_loop(work)
-    assert sizes == [4]
+    executor_class = partial(GroupCommit, loop_seconds=60.0, batch_seconds=60.0)
+    with Ranker(tmp_path / "store.db", warm=False, executor_class=executor_class) as ranker:
+        asyncio.run(work(ranker.executor))
+    assert sizes == [1, 4]
+
+
+def test_a_call_that_blocks_the_attached_loop_is_executed(tmp_path):
+    async def work(ranker):
+        ranker.executor.attach_loop()
+        await ranker.executor.submit_async(Engine.rank, ranking())
+        asked = ranker.executor.submit_async(Engine.rank, ranking())
+        ranker.rank("q", ["0", "1"])  # on the thread of the loop, which cannot take its turn meanwhile
+        assert (await asked).impression
+        ranker.executor.detach_loop()
+
+    with Ranker(tmp_path / "store.db", warm=False) as ranker:
+        asyncio.run(work(ranker))
+        assert ranker.query_state("q").visits == 3
 
 
 def test_interrupt_of_the_loop_leaves_the_batch_to_the_writer(tmp_path):
