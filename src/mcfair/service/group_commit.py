@@ -139,11 +139,10 @@ class GroupCommit(StoreHealth):
                 raise UnavailableError(f"the queue is full: {self.max_queued:,} operations are waiting")
             item.on_loop = item.loop is not None and item.loop is self.attached and item.small
             self.queued.append(item)
-        if not item.on_loop:
+        if not item.on_loop or item.loop is None:
             self.notify_writer()
-        elif item.loop is not None and not self.turn_due and not self.owned.locked():  # the writer calls it otherwise
-            self.turn_due = True
-            item.loop.call_soon(self.take_turn)  # after all operations of this iteration of the loop
+        elif not self.owned.locked():  # otherwise the writer schedules it
+            self.schedule_turn(item.loop)
 
     @property
     def queue_depth(self) -> int:
@@ -181,6 +180,15 @@ class GroupCommit(StoreHealth):
         self.store.close()
 
     # --- the turns of the two threads ---------------------------------------------------------------------------------
+
+    def schedule_turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Schedule a turn of the attached loop on its thread, after everything that this iteration has to do.
+
+        So a batch has all operations that arrive together, and responses to the batch before are sent first.
+        """
+        if not self.turn_due:
+            self.turn_due = True
+            loop.call_soon(self.take_turn)
 
     def take_turn(self) -> None:
         """Execute queued operations on the thread of the attached loop; pass them on to the writer, which commits."""
@@ -230,7 +238,7 @@ class GroupCommit(StoreHealth):
                 self.notify_writer()
             if self.queued and (loop := self.attached) is not None:
                 with suppress(RuntimeError):  # the loop is closed
-                    loop.call_soon_threadsafe(self.take_turn)
+                    loop.call_soon_threadsafe(self.schedule_turn, loop)
 
     def is_writer_needed(self) -> bool:
         """Return whether an operation is queued that the attached loop will not execute."""
