@@ -85,7 +85,7 @@ class GroupCommit(StoreHealth):
         *,
         max_batch: int = 256,
         batch_seconds: float = 0.01,
-        loop_seconds: float = 0.01,
+        loop_seconds: float = 0.02,
         compaction_interval: float = 0.25,
         compaction_seconds: float = 0.005,
         maintenance_interval: float = 5.0,

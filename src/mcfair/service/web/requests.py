@@ -155,7 +155,7 @@ class Started(Generic[T]):
         self.advance(self.steps.__next__)
 
     def advance(self, step: Callable[..., Any], *error: BaseException) -> None:
-        """Take a step; keep what it waits for, or the result."""
+        """Execute a step; keep what it waits for, or the result."""
         try:
             self.awaited = step(*error)
         except StopIteration as end:
