@@ -101,7 +101,7 @@ class EarlyAcknowledgingStore(CrashingStore):
     def commit(self):
         if FAULTY:
             for each in self.batch:
-                each.loop.loop.call_soon_threadsafe(each.resolve)
+                each.loop.call_soon_threadsafe(each.resolve)
             if self.has_feedback and self.appended >= int(self.after or "0"):
                 time.sleep(1.0)  # time for the responses to be sent
                 self.reach("before-commit")
@@ -118,7 +118,7 @@ class EarlyAcknowledgingExecutor(GroupCommit):
     """Passes each batch to its store before the commit, for which the loop does not wait, so that it can respond."""
 
     def __init__(self, *args):
-        super().__init__(*args, fast_commit=-1.0)
+        super().__init__(*args)
 
     def commit_batch(self, items, error):
         self.store.batch = [each for each in items if each.loop is not None]

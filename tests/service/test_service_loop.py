@@ -1,4 +1,4 @@
-"""A ranker with an attached event loop: the same guarantees, and a loop that never waits for long."""
+"""A ranker with an attached event loop: the same guarantees, and a loop that never blocks for long."""
 
 import asyncio
 import logging
@@ -11,13 +11,14 @@ import pytest
 from deliberate_faults import caught_by
 
 from mcfair.errors import RequestError, UnavailableError
+from mcfair.service.core.deletions import DELETION_STEP
 from mcfair.service.core.engine import Engine
 from mcfair.service.core.verification import replay, verify
 from mcfair.service.group_commit import GroupCommit
-from mcfair.service.handover import resolve_all
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import SQLiteStore, StoreConflictError, StoreCorruptError, StoreUnavailableError
-from mcfair.service.wire import Item, RankRequest, with_raw_items
+from mcfair.service.wire import Event, Item, PolicyChange, RankRequest, with_raw_items
+from mcfair.service.work_items import resolve_all
 
 
 def ranking(query="q", n=5):
@@ -28,18 +29,15 @@ class FailingStore(SQLiteStore):
     """A store that fails on demand, like a full disk or a bug."""
 
     commit_fails = append_fails = 0
-    seconds = 0.0
     fails_for = None
+    interrupted = False
 
     def __init__(self, path):
         super().__init__(path)
-        self.committed_by, self.wrote = [], False
+        self.committed_by, self.appended_by = [], []
 
     def commit(self):
-        if self.wrote:
-            self.committed_by.append(threading.current_thread().name)
-            self.wrote = False
-            time.sleep(self.seconds)
+        self.committed_by.append(threading.current_thread().name)
         if self.commit_fails:
             self.commit_fails -= 1
             raise StoreUnavailableError("database or disk is full")
@@ -52,21 +50,24 @@ class FailingStore(SQLiteStore):
             self.append_fails -= 1
             raise StoreUnavailableError("disk I/O error")
         super().append(number, entry, base)
-        self.wrote = True
+        self.appended_by.append(threading.current_thread().name)
+        if self.interrupted:
+            self.interrupted = False
+            raise KeyboardInterrupt
 
 
-@pytest.fixture(params=["fast disk", "slow disk"])
+@pytest.fixture(params=["attached", "not attached"])
 def in_loop(tmp_path, request):
-    """Run a coroutine function with a ranker attached to its loop; check the store afterwards."""
-    disk = {"fast_commit": -1.0} if request.param == "slow disk" else {}
+    """Run a coroutine function with a ranker, attached to its loop or not; check the store afterwards."""
 
     def run(work, executor=None, **options):
         store = FailingStore(tmp_path / "store.db")
-        executor_class = partial(GroupCommit, **disk, **(executor or {}))
+        executor_class = partial(GroupCommit, **{"loop_seconds": 60.0, "batch_seconds": 60.0} | (executor or {}))
         with Ranker(store, warm=False, executor_class=executor_class, **options) as ranker:
 
             async def main():
-                ranker.executor.attach_loop()
+                if request.param == "attached":
+                    ranker.executor.attach_loop()
                 try:
                     return await work(ranker, store)
                 finally:
@@ -99,11 +100,8 @@ def test_concurrent_operations_share_a_batch(in_loop):
     assert len(sizes) < 50
 
 
-def test_writer_executes_everything_in_the_order_of_submission(in_loop):
-    where = []
-
+def test_everything_is_executed_in_the_order_of_submission(in_loop):
     def visits(engine):
-        where.append(threading.current_thread().name)
         return engine.query_state("q").visits
 
     async def work(ranker, store):
@@ -114,7 +112,133 @@ def test_writer_executes_everything_in_the_order_of_submission(in_loop):
         return await together(before, after)
 
     assert in_loop(work) == [1, 2]
-    assert where == ["mcfair-writer"] * 2
+
+
+LOOP, WRITER = "MainThread", "mcfair-writer"
+
+
+def test_loop_executes_rankings_and_feedback_on_cached_queries_and_the_writer_commits(tmp_path):
+    async def work(executor, store):
+        await executor.submit_async(Engine.rank, ranking())
+        executor.attach_loop()
+        store.appended_by, store.committed_by = [], []
+        answer = await executor.submit_async(Engine.rank, ranking(), "key")
+        click = Event(impression=answer.impression, item=answer.items[0].id)
+        assert (await executor.submit_async(Engine.feedback, [click])).results[0].status == "applied"
+        executor.detach_loop()
+
+    store = FailingStore(tmp_path / "store.db")
+    with Ranker(store, warm=False) as ranker:
+        asyncio.run(work(ranker.executor, store))
+    assert store.appended_by == [LOOP] * 2
+    assert set(store.committed_by) == {WRITER}
+
+
+OTHERS = [partial(Engine.rank, request=ranking(f"query {i}")) for i in range(DELETION_STEP)]
+LARGE = {"query": "large", "n": 2_500}
+BLOCKING = {
+    "query that is not cached": ([Engine.drop_cache], {}, {}),
+    "new query": ([], {"query": "new"}, {}),
+    "query with many items": ([partial(Engine.rank, request=ranking(**LARGE))], LARGE, {}),
+    "item under deletion": ([*OTHERS, partial(Engine.delete_item, item="3")], {}, {}),
+    "policy that was not used before": ([lambda engine: engine.change(PolicyChange(policy="FairCo"))], {}, {}),
+    "impressions that mature": ([lambda engine: engine.clock.advance(2_000)], {}, {"maturation": 1.0}),
+}
+
+
+class ManualClock:
+    """A clock that only tests advance."""
+
+    now = 1_700_000_000_000
+
+    def __call__(self):
+        return self.now
+
+    def advance(self, milliseconds):
+        self.now += milliseconds
+
+
+@pytest.mark.parametrize("what", BLOCKING)
+def test_writer_executes_what_would_block_the_loop(tmp_path, what):
+    before, request, rules = BLOCKING[what]
+
+    async def work(executor, store):
+        for each in (partial(Engine.rank, request=ranking()), *before):
+            await executor.submit_async(each)
+        executor.attach_loop()
+        store.appended_by.clear()
+        await executor.submit_async(Engine.rank, ranking(**request))
+        executor.detach_loop()
+
+    store = FailingStore(tmp_path / "store.db")
+    executor = partial(GroupCommit, compaction_interval=3600.0)
+    with Ranker(store, warm=False, executor_class=executor, clock=ManualClock(), **rules) as ranker:
+        asyncio.run(work(ranker.executor, store))
+        with store.reader() as reader:
+            assert verify(reader) == []
+            assert replay(reader)[2] == []
+    assert set(store.appended_by) == {WRITER}
+
+
+def test_writer_repeats_the_response_to_a_repeated_request(tmp_path):
+    async def work(executor, store):
+        executor.attach_loop()
+        answers = [await executor.submit_async(Engine.rank, ranking(), "key") for _ in range(3)]
+        assert len({answer.impression for answer in answers}) == 1
+        executor.detach_loop()
+
+    store = FailingStore(tmp_path / "store.db")
+    with Ranker(store, warm=False) as ranker:
+        asyncio.run(work(ranker.executor, store))
+        assert ranker.query_state("q").visits == 1
+
+
+def test_operations_of_both_threads_share_a_transaction(tmp_path):
+    sizes = []
+
+    async def work(executor):
+        executor.attach_loop()
+        executor.batch_listeners.append(lambda operations, seconds: sizes.append(operations))
+        await executor.submit_async(Engine.rank, ranking())
+        queries = ("q", "q", "new", "q")
+        answers = await together(*(executor.submit_async(Engine.rank, ranking(query)) for query in queries))
+        assert len({answer.impression for answer in answers}) == 4
+        executor.detach_loop()
+
+    executor_class = partial(GroupCommit, loop_seconds=60.0, batch_seconds=60.0)
+    with Ranker(tmp_path / "store.db", warm=False, executor_class=executor_class) as ranker:
+        asyncio.run(work(ranker.executor))
+    assert sizes == [1, 4]
+
+
+def test_a_call_that_blocks_the_attached_loop_is_executed(tmp_path):
+    async def work(ranker):
+        ranker.executor.attach_loop()
+        await ranker.executor.submit_async(Engine.rank, ranking())
+        asked = ranker.executor.submit_async(Engine.rank, ranking())
+        ranker.rank("q", ["0", "1"])  # on the thread of the loop, which cannot take its turn meanwhile
+        assert (await asked).impression
+        ranker.executor.detach_loop()
+
+    with Ranker(tmp_path / "store.db", warm=False) as ranker:
+        asyncio.run(work(ranker))
+        assert ranker.query_state("q").visits == 3
+
+
+def test_interrupt_of_the_loop_leaves_the_batch_to_the_writer(tmp_path):
+    store = FailingStore(tmp_path / "store.db")
+    with Ranker(store, warm=False) as ranker:
+
+        async def main():
+            await ranker.executor.submit_async(Engine.rank, ranking())
+            ranker.executor.attach_loop()
+            store.interrupted = True
+            await together(*(ranker.executor.submit_async(Engine.rank, ranking()) for _ in range(3)))
+
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(main())
+        assert ranker.rank("q", ["0"]).impression  # the engine is free again
+        assert ranker.query_state("q").visits == 4  # the interrupted ranking failed
 
 
 def test_other_threads_can_submit_while_a_loop_is_attached(in_loop):
@@ -167,7 +291,7 @@ def test_unexpected_error_fails_only_its_own_operation(in_loop):
     assert in_loop(work) == [1, 9]
 
 
-@pytest.mark.parametrize("limit", [{"batch_seconds": 0.0}, {"max_batch": 1}], ids=str)
+@pytest.mark.parametrize("limit", [{"batch_seconds": 0.0, "loop_seconds": 0.0}, {"max_batch": 1}], ids=str)
 def test_long_work_is_split_into_batches(in_loop, limit):
     sizes = []
 

@@ -10,9 +10,9 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 from postgres_server import missing, shared_server
 from test_service_machine import Machine
 
-from mcfair.service.handover import WorkItem
 from mcfair.service.shared_commit import SharedGroupCommit
 from mcfair.service.stores.postgres import PostgresStore
+from mcfair.service.work_items import WorkItem
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 

@@ -1,31 +1,33 @@
 """Serial execution of operations with group commit: all operations of a batch share one transaction.
 
-Any thread may submit operations. One thread, the writer, uses the engine and the store, and nothing else does. It
-executes what is queued as one batch in one transaction, and resolves the futures after the commit: nothing is
-acknowledged before it is durable.
+Any thread may submit operations. They are executed in the order of submission, and the futures of a batch are resolved
+after its commit: nothing is acknowledged before it is durable.
 
-An event loop that is attached hands over the operations of one iteration together, and waits for the writer: while
-both threads compute, they compete for Python's global interpreter lock, and everything takes longer. The wait is
-bounded: if a disk hangs, the loop goes on, and the writer calls back later. While commits are slow, the loop waits for
-the execution of a batch only.
+Two threads use the engine and the store, one at a time; `owned` is locked while either does. An attached event loop
+executes small operations itself, because two threads that compute compete for Python's global interpreter lock. What
+may wait for a disk is left to the writer thread: the loop passes its batch on, the writer commits it, and meanwhile the
+loop serves requests and collects the next batch. The writer also executes what would block the loop, what other threads
+submit, and maintenance. Neither thread waits for the other. Each tries to lock `owned`, and when it unlocks it, or
+passes it on, it notifies the other.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from enum import Enum, auto
+from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..errors import MCFairError, StoreError, UnavailableError
 from .core.engine import Engine
-from .handover import AttachedLoop, WorkItem, resolve_all
+from .core.engine_state import WouldBlockError
+from .store_health import NOT_WRITABLE, StoreHealth
 from .stores import Store, StoreConflictError, StoreCorruptError, StoreUnavailableError, StoreUncertainError
+from .work_items import WorkItem, resolve_all
 
 __all__ = ["QUEUE", "GroupCommit"]
 
@@ -34,12 +36,6 @@ T = TypeVar("T")
 
 QUEUE = 2_048
 """Default maximum number of queued operations."""
-
-COMMIT_AVERAGE_WINDOW = 16
-"""Window of the moving average of the commit time."""
-
-NOT_WRITABLE = "the store cannot be written"
-"""The text for clients and probes. The cause may name paths, so it is logged instead."""
 
 UNCHANGED = f"{NOT_WRITABLE}, and nothing was changed"
 UNCERTAIN = (
@@ -50,22 +46,19 @@ UNCERTAIN = (
 CATCH_UP = 5
 """Factor by which compaction runs more often until it has caught up; it then has a tenth of the engine's time."""
 
-MAX_LOGGED = 1_000
-"""Maximum number of different causes that are logged for data that cannot be read."""
 
-logger = logging.getLogger("mcfair.service")
+class Batch:
+    """Operations that share a transaction, when their execution began, and the error that stopped it, if any."""
 
+    __slots__ = ("begun", "error", "items")
 
-class Phase(Enum):
-    """The state of the writer, which alone changes it."""
-
-    WAITING = auto()
-    EXECUTING = auto()
-    COMMITTING = auto()
-    MAINTAINING = auto()
+    def __init__(self) -> None:
+        self.items: list[WorkItem] = []
+        self.begun = time.perf_counter()
+        self.error: Exception | None = None
 
 
-class GroupCommit:
+class GroupCommit(StoreHealth):
     """Execute operations of an engine serially, and commit them in batches.
 
     Parameters
@@ -76,10 +69,8 @@ class GroupCommit:
         Maximum number of queued operations; further ones are refused with UnavailableError.
     max_batch, batch_seconds
         Maximum number of operations in one transaction, and the time after which no further one is started in it.
-    loop_wait
-        Maximum time that an attached event loop waits for a batch, in seconds; other callbacks do not run meanwhile.
-    fast_commit
-        Mean commit time, in seconds, up to which an attached event loop waits for commits, too.
+    loop_seconds
+        The same time for batches that an attached event loop executes: other callbacks do not run meanwhile.
     compaction_interval, compaction_seconds
         Interval between compaction runs, and the duration of one: operations wait during it.
     maintenance_interval
@@ -94,53 +85,40 @@ class GroupCommit:
         *,
         max_batch: int = 256,
         batch_seconds: float = 0.01,
-        loop_wait: float = 0.02,
-        fast_commit: float = 0.003,
+        loop_seconds: float = 0.02,
         compaction_interval: float = 0.25,
         compaction_seconds: float = 0.005,
         maintenance_interval: float = 5.0,
     ) -> None:
-        self.store, self.engine, self.max_queued = store, engine, max_queued
-        self.max_batch, self.batch_seconds = max_batch, batch_seconds
-        self.loop_wait, self.fast_commit = loop_wait, fast_commit
+        super().__init__(store)
+        self.engine, self.max_queued = engine, max_queued
+        self.max_batch, self.batch_seconds, self.loop_seconds = max_batch, batch_seconds, loop_seconds
         self.compaction_interval, self.compaction_seconds = compaction_interval, compaction_seconds
         self.maintenance_interval = maintenance_interval
         self.batch_listeners: list[Callable[[int, float], None]] = []
         self.conflict_listeners: list[Callable[[int], None]] = []
-        self.inbox: queue.SimpleQueue[WorkItem | None] = queue.SimpleQueue()
-        self.attached: AttachedLoop | None = None
+        self.queued: deque[WorkItem] = deque()
+        self.attached: asyncio.AbstractEventLoop | None = None
+        self.turn_due = False  # whether the attached loop will call `take_turn`
         self.closing = False
-        # Held to change `attached` and `closing` and to queue, so that nothing is queued behind the end marker.
+        # Held to change `attached` and `closing` and to queue, so that nothing is queued after the end.
         self.lock = threading.Lock()
-        self.write_error: str | None = None  # why the last write failed; None if it succeeded
-        self.unreadable: set[str] = set()  # damage that was logged: it does not go away while the process runs
-        # Only the writer changes the attributes below.
-        self.phase = Phase.WAITING
+        self.owned = threading.Lock()  # locked while a thread uses the engine and the store
+        self.executed: Batch | None = None  # what the loop has passed on: the writer owns the engine from then on
+        self.notice = threading.Lock()  # a binary semaphore, unlocked to notify the writer
+        self.notice.acquire()
         self.stopped = self.cache_stale = False
-        self.commit_seconds = 0.0  # moving average
         now = time.monotonic()
         self.next_compaction, self.next_maintenance = now + compaction_interval, now + maintenance_interval
         self.writer = threading.Thread(target=self.run_writer, name="mcfair-writer", daemon=True)
         self.writer.start()
-
-    @property
-    def store_error(self) -> str | None:
-        """A text for clients if the store cannot be written now, else None. The log has the cause."""
-        if self.write_error is None:
-            try:
-                self.store.check_attached()
-            except StoreUnavailableError as error:
-                self.begin_episode(error)
-        return None if self.write_error is None else NOT_WRITABLE
 
     # --- submitting --------------------------------------------------------------------------------------------------
 
     def submit(self, work: Callable[Concatenate[Engine, P], T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Submit an operation from any thread; the future resolves once its effect is durable."""
         future: Future[T] = Future()
-        with self.lock:
-            self.check_open()
-            self.inbox.put(WorkItem(work, args, kwargs, future, None))
+        self.enqueue(WorkItem(work, args, kwargs, future, None))
         return future
 
     def submit_async(
@@ -149,44 +127,40 @@ class GroupCommit:
         """Submit an operation from an event loop; the future resolves once its effect is durable."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        with self.lock:
-            self.check_open()
-            if self.attached is not None and self.attached.loop is loop:
-                self.attached.collect(WorkItem(work, args, kwargs, future, self.attached))
-            else:
-                self.inbox.put(WorkItem(work, args, kwargs, future, loop))
+        self.enqueue(WorkItem(work, args, kwargs, future, loop))
         return future
 
-    def check_open(self) -> None:
-        """Raise UnavailableError if the service is stopping or the queue is full."""
-        if self.closing:
-            raise UnavailableError("the service is stopping")
-        if self.queue_depth >= self.max_queued:
-            raise UnavailableError(f"the queue is full: {self.max_queued:,} operations are waiting")
+    def enqueue(self, item: WorkItem) -> None:
+        """Queue an operation, and notify the thread that is to execute it."""
+        with self.lock:
+            if self.closing:
+                raise UnavailableError("the service is stopping")
+            if len(self.queued) >= self.max_queued:
+                raise UnavailableError(f"the queue is full: {self.max_queued:,} operations are waiting")
+            item.on_loop = item.loop is not None and item.loop is self.attached and item.small
+            self.queued.append(item)
+        if not item.on_loop or item.loop is None:
+            self.notify_writer()
+        elif not self.owned.locked():  # otherwise the writer schedules it
+            self.schedule_turn(item.loop)
 
     @property
     def queue_depth(self) -> int:
         """Number of queued operations."""
-        attached = self.attached
-        return self.inbox.qsize() + (0 if attached is None else len(attached.collected))
+        return len(self.queued)
 
     def attach_loop(self) -> None:
-        """Attach the running event loop: it waits for its operations from now on, for a bounded time."""
+        """Attach the running event loop: it executes small operations itself from now on."""
         with self.lock:
-            self.attached = AttachedLoop(
-                asyncio.get_running_loop(),
-                self.inbox,
-                self.lock,
-                self.loop_wait,
-                lambda: self.phase is Phase.WAITING,
-            )
+            self.attached, self.turn_due = asyncio.get_running_loop(), False
 
     def detach_loop(self) -> None:
-        """Detach the event loop; its operations are executed, but it does not wait for them any more."""
+        """Detach the event loop, and leave its operations to the writer."""
         with self.lock:
-            if self.attached is not None:
-                self.attached.queue_collected()
             self.attached = None
+            for each in self.queued.copy():
+                each.on_loop = False
+        self.notify_writer()
 
     def close(self, timeout: float | None = None) -> None:
         """Execute what is queued, then close the store; refuse later operations.
@@ -201,70 +175,125 @@ class GroupCommit:
             if self.closing:
                 return
             self.closing = True
-            self.inbox.put(None)
+        self.notify_writer()
         self.writer.join(timeout)
         self.store.close()
 
-    # --- the writer thread -------------------------------------------------------------------------------------------
+    # --- the turns of the two threads ---------------------------------------------------------------------------------
+
+    def schedule_turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Schedule a turn of the attached loop on its thread, after everything that this iteration has to do.
+
+        So a batch has all operations that arrive together, and responses to the batch before are sent first.
+        """
+        if not self.turn_due:
+            self.turn_due = True
+            loop.call_soon(self.take_turn)
+
+    def take_turn(self) -> None:
+        """Execute queued operations on the thread of the attached loop; pass them on to the writer, which commits."""
+        self.turn_due = False
+        if not self.queued or not self.owned.acquire(blocking=False):
+            return
+        batch = Batch()
+        batch.error = RuntimeError("the event loop was interrupted")  # such as by Ctrl-C, unless the next line ends
+        self.engine.nonblocking = True
+        try:
+            batch.error = self.execute_batch(self.take(batch.items, self.loop_seconds, on_loop=True))
+        finally:
+            self.engine.nonblocking = False
+            if isinstance(batch.error, WouldBlockError):  # of the last operation: the writer executes it
+                blocking = batch.items.pop()
+                blocking.on_loop, batch.error = False, None
+                self.queued.appendleft(blocking)
+            self.executed = batch
+            self.notify_writer()
+
+    def notify_writer(self) -> None:
+        """Notify the writer that it has something to do."""
+        with suppress(RuntimeError):  # it was notified already
+            self.notice.release()
 
     def run_writer(self) -> None:
-        """Execute what is queued, batch by batch; resolve the futures of a batch only after its commit."""
+        """Commit what the loop has executed; execute and commit other operations; maintain the store in between."""
         while not self.stopped:
-            self.phase = Phase.WAITING
-            try:
-                first = self.inbox.get(timeout=max(0.0, self.next_compaction - time.monotonic()))
-            except queue.Empty:
-                self.maintain(idle=True)
-                continue
-            items: list[WorkItem] = []
-            begun = time.perf_counter()
-            self.run_batch(self.take(first, items), items)
-            resolve_all(items)
-            if items:
-                for listener in self.batch_listeners:
-                    listener(len(items), time.perf_counter() - begun)
+            notified = self.notice.acquire(timeout=max(0.0, self.next_compaction - time.monotonic()))
+            while self.executed is None and not self.owned.acquire(blocking=False):
+                self.notice.acquire()  # the loop executes, and will pass its batch on
+            if self.executed is not None:
+                batch, self.executed = self.executed, None
+                if self.is_writer_needed() and batch.error is None:  # one commit for all
+                    batch.error = self.execute(self.take(batch.items, self.batch_seconds))
+                self.commit_batch(batch.items, batch.error)
+                self.finish(batch)
+            elif self.is_writer_needed():
+                batch = Batch()
+                self.run_batch(self.take(batch.items, self.batch_seconds), batch.items)
+                self.finish(batch)
             if time.monotonic() >= self.next_compaction:
-                self.maintain(idle=False)
+                self.maintain(idle=not notified)
+            self.stopped = self.closing and not self.queued
+            self.owned.release()
+            if self.is_writer_needed():
+                self.notify_writer()
+            if self.queued and (loop := self.attached) is not None:
+                with suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(self.schedule_turn, loop)
 
-    def take(self, first: WorkItem | None, items: list[WorkItem]) -> Iterator[WorkItem]:
-        """Move queued operations into a batch one by one, for a limited time; stop at the end marker."""
-        end = time.perf_counter() + self.batch_seconds
-        item = first
-        while item is not None:
+    def is_writer_needed(self) -> bool:
+        """Return whether an operation is queued that the attached loop will not execute."""
+        return any(not each.on_loop for each in self.queued.copy())
+
+    def take(self, items: list[WorkItem], seconds: float, on_loop: bool = False) -> Iterator[WorkItem]:
+        """Move queued operations into a batch one by one, for a limited time; if `on_loop`, those for the loop only."""
+        end = time.perf_counter() + seconds
+        while self.queued and len(items) < self.max_batch and (self.queued[0].on_loop or not on_loop):
+            item = self.queued.popleft()
             items.append(item)
             yield item
-            if len(items) >= self.max_batch or time.perf_counter() > end:
+            if time.perf_counter() > end:
                 return
-            try:
-                item = self.inbox.get_nowait()
-            except queue.Empty:
-                return
-        self.stopped = True
+
+    def finish(self, batch: Batch) -> None:
+        """Resolve the futures of a batch, after its commit."""
+        if batch.items:
+            resolve_all(batch.items)
+            for listener in self.batch_listeners:
+                listener(len(batch.items), time.perf_counter() - batch.begun)
+
+    # --- batches ------------------------------------------------------------------------------------------------------
 
     def run_batch(self, queued: Iterator[WorkItem], items: list[WorkItem]) -> None:
         """Execute and commit a batch; iterating over what is queued moves it into the batch."""
         self.commit_batch(items, self.execute_batch(queued))
 
     def execute_batch(self, items: Iterator[WorkItem]) -> Exception | None:
-        """Execute operations in a new transaction and leave it open; return the error that stopped it, if any.
-
-        See `execute_one` for the errors that do not stop it.
-        """
-        self.phase = Phase.EXECUTING
+        """Execute operations in a new transaction and leave it open; return the error that stopped it, if any."""
         try:
             self.store.begin()
             self.recover()
             self.changes_before = self.store.changes
+        except Exception as error:
+            return self.drain(items, error)
+        return self.execute(items)
+
+    def execute(self, items: Iterator[WorkItem]) -> Exception | None:
+        """Execute operations in the open transaction; return the error that stopped it, if any: see `execute_one`."""
+        try:
             for each in items:
                 self.execute_one(each)
                 if isinstance(each.error, StoreCorruptError):
                     self.log_unreadable(each.error)
         except Exception as error:
-            if is_store_failure(error):
-                for _ in items:  # what else is queued shares the fate of the batch
-                    pass
-            return error
+            return self.drain(items, error)
         return None
+
+    def drain(self, items: Iterator[WorkItem], error: Exception) -> Exception:
+        """Return the error; if the store has failed, what else is queued shares the fate of the batch."""
+        if is_store_failure(error):
+            for _ in items:
+                pass
+        return error
 
     def execute_one(self, item: WorkItem, **options: Any) -> set[int]:
         """Execute an operation; return the queries it touched.
@@ -284,7 +313,7 @@ class GroupCommit:
             item.error = error
         except MCFairError as error:
             item.error = error
-        except Exception:
+        except (Exception, KeyboardInterrupt):
             raise
         except BaseException as error:  # such as SystemExit in a policy, which must not end this thread
             raise RuntimeError(f"an operation was ended by {type(error).__name__}") from error
@@ -292,18 +321,13 @@ class GroupCommit:
 
     def commit_batch(self, items: list[WorkItem], error: Exception | None) -> None:
         """Commit the batch, or roll it back: all operations that did not fail on their own become durable, or none."""
-        self.phase = Phase.COMMITTING
-        if self.attached is not None and self.commit_seconds >= self.fast_commit:
-            self.attached.end_wait([])
         try:
             if error is not None:
                 raise error
             wrote = self.store.changes > self.changes_before
-            begun = time.perf_counter()
             self.store.commit()
             if wrote:  # a commit without changes does not touch the disk, so it proves nothing
                 self.end_episode()
-                self.commit_seconds += (time.perf_counter() - begun - self.commit_seconds) / COMMIT_AVERAGE_WINDOW
         except Exception as error:
             self.roll_back(error)
             if is_store_failure(error):
@@ -341,7 +365,6 @@ class GroupCommit:
 
     def maintain(self, idle: bool) -> None:
         """Run compaction, and maintenance if idle or overdue; if the last write failed, test the store again."""
-        self.phase = Phase.MAINTAINING
         try:
             self.store.begin()
             self.recover()
@@ -358,26 +381,6 @@ class GroupCommit:
         except Exception as error:
             self.roll_back(error)
         self.next_compaction = time.monotonic() + self.compaction_interval / (CATCH_UP if self.engine.is_behind else 1)
-
-    # --- the log of failures -----------------------------------------------------------------------------------------
-
-    def log_unreadable(self, error: Exception | str) -> None:
-        """Log damaged or unreadable data, each cause once."""
-        if str(error) not in self.unreadable and len(self.unreadable) < MAX_LOGGED:
-            self.unreadable.add(str(error))
-            logger.error("stored data cannot be read: %s", error)
-
-    def begin_episode(self, error: Exception) -> None:
-        """Record that the store cannot be written; log the cause if it could be written before."""
-        if self.write_error is None:
-            logger.error("%s: %s", NOT_WRITABLE, error)
-        self.write_error = str(error)
-
-    def end_episode(self) -> None:
-        """Record that the store can be written; log it if it could not before."""
-        if self.write_error is not None:
-            logger.warning("the store can be written again")
-        self.write_error = None
 
 
 def is_store_failure(error: Exception) -> bool:

@@ -7,6 +7,7 @@ functions. `methods` has the signatures of the Python interface.
 import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Struct
@@ -107,13 +108,20 @@ def submission(operation: Operation, arguments: dict[str, Any]) -> tuple[Callabl
 
     Rankings and feedback are methods of the engine itself, by which the executor recognises them.
     """
+    name = operation.name
+    if name == "rank":
+        return engine_class().rank, [arguments["body"], arguments["key"], arguments.get("caller")], {}
+    if name in ("feedback", "retract"):
+        return engine_class().feedback, [arguments["body"].events, name == "retract"], {}
+    return operation.function, [], arguments
+
+
+@cache
+def engine_class() -> type["Engine"]:
+    """Import the engine on first use, because clients do without it."""
     from .core.engine import Engine
 
-    if operation.name == "rank":
-        return Engine.rank, [arguments["body"], arguments["key"], arguments.get("caller")], {}
-    if operation.name in ("feedback", "retract"):
-        return Engine.feedback, [arguments["body"].events, operation.name == "retract"], {}
-    return operation.function, [], arguments
+    return Engine
 
 
 @contextmanager

@@ -14,10 +14,10 @@ from typing import Any
 
 from ..errors import UnavailableError
 from .core.engine import Engine
-from .group_commit import GroupCommit, Phase, is_store_failure
-from .handover import WorkItem
+from .group_commit import GroupCommit, is_store_failure
 from .stores import StoreConflictError, StoreCorruptError
 from .wire import FeedbackResults
+from .work_items import WorkItem
 
 __all__ = ["SharedGroupCommit"]
 
@@ -34,14 +34,14 @@ the same time."""
 class SharedGroupCommit(GroupCommit):
     """Execute operations of an engine serially, and commit them in batches, beside other instances.
 
-    An attached event loop does not wait for them: the writer waits for the network itself.
+    The writer executes all of them, because every statement may wait for the network.
     """
+
+    def attach_loop(self) -> None:
+        """Attach no event loop: it would wait for the network."""
 
     def run_batch(self, queued: Iterator[WorkItem], items: list[WorkItem]) -> None:
         """Execute and commit operations in order: rankings and feedback in batches, everything else alone."""
-        self.phase = Phase.EXECUTING
-        if self.attached is not None:
-            self.attached.end_wait([])
         for _ in queued:
             pass
         for optimistic, some in groupby(items, key=lambda each: each.work in OPTIMISTIC):

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...arrays import CountArray, FloatArray, IntArray
 from .blocks import CountBlock, Examinations, add_by_rank, add_counts, count_list, fill_by_rank
-from .rules import Version, Weighting
+from .rules import UNDECAYED, Version, Weighting
 
 __all__ = ["NO_COUNTS", "ObservedCounts"]
 
@@ -166,6 +166,8 @@ class ObservedCounts:
 
     def reweigh(self, version: Version, now: int, rows: int) -> bool:
         """Update the weights to the current time; return whether that changed more than the scale."""
+        if self.weighting is UNDECAYED and not version.half_life:
+            return False  # the common case: all weights and the scale are 1
         weighting, self.scale = version.weighting(now, max((bucket for _, bucket in self.blocks), default=0))
         if self.weighting == weighting:
             return False

@@ -19,7 +19,7 @@ from .reports import to_datetime
 from .repository import LedgerRepository
 from .rules import DAY, Rules, Version
 
-__all__ = ["CACHE", "MAX_ITEMS", "EngineState"]
+__all__ = ["CACHE", "MAX_ITEMS", "EngineState", "WouldBlockError"]
 
 SNAPSHOT_INTERVAL, SNAPSHOT_SPACING = 64, 256
 """Log entries between snapshots of a ledger (more if it is large), which bound the cost of loading it; and the spacing
@@ -37,7 +37,15 @@ MAX_VERSIONS, MAX_ITEMS = 10_000, 100_000
 CACHE, LEDGER = 256 << 20, 64 << 20
 """Defaults of the memory for all cached ledgers, and for the counts of one query, in bytes."""
 
+SMALL_LEDGER = 512 << 10
+"""Maximum size of a ledger that an operation may use while it must not block, in bytes. The time for a snapshot of a
+ledger, and for weighing its counts anew, grows with its size."""
+
 NO_QUERY = "there is no such query"
+
+
+class WouldBlockError(Exception):
+    """An operation must not block, and would: it has written nothing, and another thread must execute it."""
 
 
 class EngineState:
@@ -92,6 +100,7 @@ class EngineState:
         self.compaction_began: int | None = None
         self.oldest_version = 0  # the oldest one that any query visited by this pass refers to; 0 if not recorded
         self.optimistic = False
+        self.nonblocking = False  # whether operations are executed by an event loop, see `check_nonblocking`
         self.touched: set[int] = set()
         self.damaged: dict[str, str] = {}  # what background work leaves out, such as a query, and why
         self.drop_cache()
@@ -139,6 +148,8 @@ class EngineState:
     def ledger(self, number: int) -> Ledger | None:
         """Return the ledger of a query number, from the cache or the store."""
         ledger = self.cached(number)
+        if self.nonblocking:
+            self.check_nonblocking(ledger)
         if ledger is None:
             if self.store.key_of(number) is None:
                 return None
@@ -148,6 +159,14 @@ class EngineState:
         if self.deletions:
             self.delete_from(ledger)
         return ledger
+
+    def check_nonblocking(self, ledger: Ledger | None) -> None:
+        """Raise WouldBlockError unless operations on a ledger read at most a few rows, and compute for a short time.
+
+        It must be in memory and small. Loading it, and impressions that mature, take reading the log.
+        """
+        if ledger is None or self.deletions or ledger.nbytes > SMALL_LEDGER or ledger.matures(self.version, self.now()):
+            raise WouldBlockError
 
     def cached(self, number: int) -> Ledger | None:
         """Return the ledger of a query number if it is cached.
@@ -167,6 +186,8 @@ class EngineState:
     def ledger_of(self, key: bytes) -> Ledger | None:
         """Return the ledger of a query id."""
         number = self.by_key.get(key)
+        if number is None and self.nonblocking:
+            raise WouldBlockError
         ledger = None if number is None else self.ledger(number)
         if ledger is None and (number := self.store.find_query(key)) is not None:
             ledger = self.ledger(number)

@@ -237,6 +237,11 @@ class Ledger(ItemRows):
             self.newcomers.reweigh(self.counts.weighting)
             self.maturation.recount(np.arange(self.rows))
 
+    def matures(self, version: Version, now: int) -> bool:
+        """Return whether impressions are to be moved into R: at least one is old enough, or the age has changed."""
+        since, age = self.maturation.pending_since, version.maturation
+        return age != self.maturation.age or (since is not None and since + age <= now)
+
     def mature(self, age: int, now: int) -> None:
         """Move impressions of at least this age into R."""
         self.maturation.advance(age, now, self.time, self.deleted)

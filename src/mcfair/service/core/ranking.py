@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -25,7 +26,7 @@ from ..wire import (
     read_items,
 )
 from .decision import Decision
-from .engine_state import EngineState
+from .engine_state import EngineState, WouldBlockError
 from .ids import Position
 from .ledger import Ledger
 from .records import Candidates, Impression, decode_impression, decode_positions, encode, encode_positions
@@ -62,7 +63,10 @@ class RankOperations(EngineState):
             if earlier is not None:
                 return earlier
         version = self.repository.with_policy(self.version, request.policy)
+        if self.nonblocking and not version.served:
+            raise WouldBlockError
         chosen = self.choose(ledger, request, items, version)
+        version.served = version.policy.kernel is not None
         decision, positions = chosen.decision, chosen.positions
         seq, rows = ledger.seq + 1, chosen.candidates.rows[positions]
         impression = Impression(
@@ -72,7 +76,7 @@ class RankOperations(EngineState):
             self.epoch,
             None if request.policy is None else version.rules.policy,
             chosen.rate,
-            chosen.reused,
+            list(chosen.reused),
         )
         self.store_candidates(ledger, chosen, items)
         self.store.append(
@@ -92,13 +96,24 @@ class RankOperations(EngineState):
 
     def choose(self, ledger: Ledger, request: RawRankRequest, items: bytes, version: Version) -> ChosenList:
         """Choose the list of a request. A request that fails leaves the ledger and the store as they were."""
-        known = ledger.candidate_numbers.get(items)
-        read = read_items(request.items) if known is None else []
-        n = len(read) if known is None else ledger.candidates[known].rows.size
-        k = min(request.k, n)
-        check_cells(n, k)
+        now, known = max(self.now(), ledger.time), ledger.candidate_numbers.get(items)
+        if known is None:
+            return self.choose_from_new(ledger, request, version, now)
+        # The items of a set that was ranked before are admitted, and in their groups.
+        candidates = ledger.candidates[known]
+        k = min(request.k, candidates.rows.size)
+        check_cells(candidates.rows.size, k)
+        ledger.check_size(0, k, version, now, self.max_ledger)
+        decision = self.repository.decide(ledger, candidates, version, now, k)
+        number = known if ledger.seq + 1 - known < CANDIDATES_REUSED else ledger.seq + 1
+        return ChosenList(now, number, candidates, decision, np.arange(k) if request.shadow else decision.pi)
+
+    def choose_from_new(self, ledger: Ledger, request: RawRankRequest, version: Version, now: int) -> ChosenList:
+        """Choose a list from a set of candidates that is not cached; some of them may be new to the query."""
+        read = read_items(request.items)
+        k = min(request.k, len(read))
+        check_cells(len(read), k)
         admitted, fresh = ledger.rows, not ledger.number
-        now = max(self.now(), ledger.time)
         newcomers = [(item.id, item.group) for item in read if item.id not in ledger.index]
         if (live := len(ledger.index)) + len(newcomers) > self.max_items:
             raise RequestError(
@@ -114,7 +129,7 @@ class RankOperations(EngineState):
             ledger.number = self.store.add_query(ledger.key)
             self.touched.add(ledger.number)
         try:
-            candidates = ledger.candidates[known] if known is not None else resolve(ledger, read)
+            candidates = resolve(ledger, read)
             rate = ledger.newcomer_rate(candidates, taken, version, now)
             ledger.admit(candidates, reused, rate, version, now)
             decision = self.repository.decide(ledger, candidates, version, now, k)
@@ -125,11 +140,9 @@ class RankOperations(EngineState):
             if fresh:
                 self.remove_query(ledger.number)
             raise
-        reusable = known is not None and ledger.seq + 1 - known < CANDIDATES_REUSED
-        number = known if known is not None and reusable else ledger.seq + 1
         positions = np.arange(k) if request.shadow else decision.pi
         items_added = [(row, *newcomer) for row, newcomer in zip(taken, newcomers, strict=True)]
-        return ChosenList(now, number, candidates, rate, decision, positions, items_added, reused, moved)
+        return ChosenList(now, ledger.seq + 1, candidates, decision, positions, rate, items_added, reused, moved)
 
     def store_candidates(self, ledger: Ledger, chosen: ChosenList, items: bytes) -> None:
         """Write what is new of the candidates of a request: items, groups, and the set itself."""
@@ -174,6 +187,8 @@ class RankOperations(EngineState):
         found = self.store.find_request(number, name)
         if found is None:
             return None
+        if self.nonblocking:
+            raise WouldBlockError
         earlier, seq = found
         entry = self.store.entry(number, seq)
         if entry is None or self.now() >= entry.time + self.idempotency_window(self.repository.version(entry)):
@@ -202,12 +217,12 @@ class ChosenList(NamedTuple):
     time: int
     number: int
     candidates: Candidates
-    rate: float
     decision: Decision
     positions: IntArray
-    newcomers: list[tuple[int, str, str | None]]
-    reused: list[int]
-    moved: list[tuple[int, str | None, str]]
+    rate: float = 0.0
+    newcomers: Sequence[tuple[int, str, str | None]] = ()
+    reused: Sequence[int] = ()
+    moved: Sequence[tuple[int, str | None, str]] = ()
 
 
 def resolve(ledger: Ledger, items: list[Item]) -> Candidates:

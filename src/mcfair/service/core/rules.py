@@ -164,6 +164,7 @@ class Version(msgspec.Struct, kw_only=True, dict=True):
     decaying_since: int
     fitted: str | None = None
     fitted_visits: int = 0
+    served = False  # whether a list was ranked by its policy, which was compiled for it then
 
     @cached_property
     def policy(self) -> Policy:
@@ -230,7 +231,7 @@ class Version(msgspec.Struct, kw_only=True, dict=True):
         So the passing of time changes one number, and sums over the relative weights stay valid.
         """
         if not self.half_life:
-            return Weighting(0, 0, 0, 0), 1.0
+            return UNDECAYED, 1.0
         span = ANCHOR_SPAN * self.half_life
         current = self.bucket(now)
         anchor = current // span * span
@@ -261,6 +262,10 @@ class Weighting(NamedTuple):
             return 1.0
         exponent = min((bucket - self.anchor) / self.half_life, ANCHOR_SPAN)
         return 0.0 if exponent < -2 * ANCHOR_SPAN else float(2.0**exponent)
+
+
+UNDECAYED = Weighting(0, 0, 0, 0)
+"""The weights of counts that do not decay."""
 
 
 def examination_probabilities(spec: float | list[float], k: int) -> FloatArray:

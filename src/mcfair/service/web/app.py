@@ -56,8 +56,8 @@ def create_app(
     """Build the ASGI application of the service, for any ASGI server or to be mounted in another program.
 
     A server that supports the lifespan protocol starts and stops it. A program that mounts it may pass `lifespan` of
-    the result on; if it does not, the application works all the same, but the event loop never waits for the writer
-    thread of the ranker, which costs more per request.
+    the result on; if it does not, the application works all the same, but a thread of the ranker executes everything,
+    which costs more per request.
 
     Parameters
     ----------
@@ -300,8 +300,8 @@ class Handler:
         if operation.rooted:
             arguments["root_path"] = request.root_path
         if self.decoder is not None:
-            body = await read_body(receive, io_timeout)
-            if operation.scope is not None:  # the key may have been revoked while the body was on its way
+            body, waited = await read_body(receive, io_timeout)
+            if waited and operation.scope is not None:  # the key may have been revoked while the body was on its way
                 self.authorizer.authorize(request, operation.scope)
             arguments["body"] = wire.decode_body(self.decoder, body)
         result: Any = self.execute(**arguments)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Generator, MutableMapping
+from typing import Any, Generic, TypeVar
 
 from ...errors import RequestError
 from ..operations import JSON
@@ -23,6 +23,8 @@ __all__ = [
     "idempotency_key",
     "read_body",
 ]
+
+T = TypeVar("T")
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -138,22 +140,67 @@ def idempotency_key(headers: dict[bytes, bytes]) -> str | None:
     return key
 
 
-async def read_body(receive: Receive, seconds: float) -> bytes:
-    """Read the body of a request, of limited size and within a limited time."""
-    parts: list[bytes] = []
-    size = 0
+class Started(Generic[T]):
+    """An awaitable whose first step was taken, which shows whether it has to wait.
+
+    Parameters
+    ----------
+    awaitable
+        What to start; `result` is its result, once it is `done`.
+    """
+
+    def __init__(self, awaitable: Awaitable[T]) -> None:
+        self.steps = awaitable.__await__()
+        self.done = False
+        self.advance(self.steps.__next__)
+
+    def advance(self, step: Callable[..., Any], *error: BaseException) -> None:
+        """Execute a step; keep what it waits for, or the result."""
+        try:
+            self.awaited = step(*error)
+        except StopIteration as end:
+            self.result: T = end.value
+            self.done = True
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        while not self.done:
+            try:
+                yield self.awaited
+            except BaseException as error:  # such as a cancellation
+                self.advance(self.steps.throw, error)
+            else:
+                self.advance(self.steps.__next__)
+        return self.result
+
+
+async def read_body(receive: Receive, seconds: float) -> tuple[bytes, bool]:
+    """Read the body of a request, of limited size and within a limited time; return it, and whether that took waiting.
+
+    Most bodies arrive with their heads. They need no timeout, which would cost as much as all other checks together.
+    """
+    first = Started(receive())
+    if first.done and not first.result.get("more_body", False):
+        return await join_parts(first, receive), False
     try:
         async with asyncio.timeout(seconds):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnectedError
-                part = message.get("body", b"")
-                size += len(part)
-                if size > MAX_BODY:
-                    raise HTTPError(413, TOO_LARGE)
-                parts.append(part)
-                if not message.get("more_body", False):
-                    return part if len(parts) == 1 else b"".join(parts)
+            return await join_parts(first, receive), True
     except TimeoutError:
         raise HTTPError(408, f"the body did not arrive within {seconds:g} s", connection="close") from None
+
+
+async def join_parts(first: Started[Message], receive: Receive) -> bytes:
+    """Receive a body of limited size."""
+    message = await first
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnectedError
+        part = message.get("body", b"")
+        size += len(part)
+        if size > MAX_BODY:
+            raise HTTPError(413, TOO_LARGE)
+        parts.append(part)
+        if not message.get("more_body", False):
+            return part if len(parts) == 1 else b"".join(parts)
+        message = await receive()

@@ -40,9 +40,10 @@ TICK_SECONDS = 0.1
 GRACE_SECONDS = 30
 """Timeout for requests in flight during shutdown."""
 
-SWITCH_SECONDS = 0.0005
-"""Interval after which a thread that computes hands Python's interpreter lock to one that waits for it. Under overload
-the event loop is busy with refusals, and the writer thread needs the lock again after every statement of the store."""
+SWITCH_SECONDS = 0.0001
+"""Interval after which a thread that computes hands Python's interpreter lock to one that waits for it. The writer
+thread needs the lock before and after every commit, and after every statement of what it executes itself, while the
+event loop may be busy with other requests, or with refusals under overload."""
 
 
 def serve(

@@ -1,0 +1,72 @@
+"""Operations on their way to the engine, and their results on the way back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from .core.engine import Engine
+
+__all__ = ["WorkItem", "resolve_all"]
+
+SMALL_ITEMS, SMALL_EVENTS = 1 << 16, 50
+"""Largest operations that an event loop executes: bytes of the items to rank, number of feedback events."""
+
+
+class WorkItem:
+    """A queued operation of the engine, the future of its result, and the event loop of that future, if any.
+
+    An operation `on_loop` may be executed by the attached event loop; every other one is left to the writer.
+    """
+
+    __slots__ = ("args", "error", "future", "kwargs", "loop", "on_loop", "result", "work")
+
+    def __init__(
+        self,
+        work: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        future: Any,
+        loop: asyncio.AbstractEventLoop | None,
+    ) -> None:
+        self.work, self.args, self.kwargs, self.future, self.loop = work, args, kwargs, future, loop
+        self.on_loop = False
+        self.result: Any = None
+        self.error: Exception | None = None
+
+    @property
+    def small(self) -> bool:
+        """Whether an event loop may execute it without delaying other callbacks noticeably."""
+        if self.work is Engine.rank:
+            return len(self.args[0].items) <= SMALL_ITEMS
+        return self.work is Engine.feedback and len(self.args[0]) <= SMALL_EVENTS
+
+    def resolve(self) -> None:
+        """Set the result or the exception of the future; do nothing if the future was cancelled."""
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+def resolve_all(items: list[WorkItem]) -> None:
+    """Resolve futures from the writer thread; those of one event loop with a single callback."""
+    loops: dict[asyncio.AbstractEventLoop, list[WorkItem]] = {}
+    for each in items:
+        if each.loop is None:
+            each.resolve()
+        else:
+            loops.setdefault(each.loop, []).append(each)
+    for loop, those in loops.items():
+        with suppress(RuntimeError):  # the loop is closed, and nothing awaits the results
+            loop.call_soon_threadsafe(resolve_each, those)
+
+
+def resolve_each(items: list[WorkItem]) -> None:
+    """Resolve futures on the thread of their event loop."""
+    for each in items:
+        each.resolve()
