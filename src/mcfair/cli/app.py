@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import MCFairError, MCFairWarning
-from . import experiments, listings, stores
+from . import audit, experiments, listings, stores
 from .keys import keys
 from .rehearse import rehearse
 from .serve import serve
@@ -54,6 +54,8 @@ def root(
 app.command()(simulate)
 app.command()(tune)
 app.command()(rehearse)
+app.command("audit")(audit.audit_log)
+app.command("examination")(audit.examination)
 app.command()(experiments.reproduce)
 app.command("run")(experiments.run_file)
 app.command()(experiments.demo)
