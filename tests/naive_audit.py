@@ -37,7 +37,9 @@ class NaiveLog:
 
     def exposure(self, query, item, p=None):
         return sum(
-            self.weight(rank, p) for each, shown in self.sessions for rank, other, _ in shown
+            self.weight(rank, p)
+            for each, shown in self.sessions
+            for rank, other, _ in shown
             if each == query and other == item
         )
 
@@ -60,7 +62,8 @@ class NaiveLog:
             return 0.0
         pairs = (
             (self.exposure(query, x) * self.merit[query, y] - self.exposure(query, y) * self.merit[query, x]) ** 2
-            for x in items for y in items
+            for x in items
+            for y in items
         )
         return sum(pairs) / (n * (n - 1))
 
@@ -90,7 +93,9 @@ class NaiveLog:
                 rows = list(chosen)
                 constraints.append({"type": "ineq", "fun": lambda E, rows=rows, k=k: sum(w[:k]) - E[rows].sum()})
         start = np.full(n, sum(w) / n)
-        return minimize(value, start, constraints=constraints, method="SLSQP", options={"ftol": 1e-15, "maxiter": 1000}).fun
+        return minimize(
+            value, start, constraints=constraints, method="SLSQP", options={"ftol": 1e-15, "maxiter": 1000}
+        ).fun
 
     def iaa(self, query):
         attention, due = defaultdict(float), defaultdict(float)
@@ -110,8 +115,11 @@ class NaiveLog:
         items, v = self.items(query), self.visits(query)
         own = {d: self.exposure(query, d) / v for d in items}
         w = [each / v for each in self.places(query)]
-        best = [order for order in itertools.permutations(items)
-                if all(self.merit[query, a] >= self.merit[query, b] for a, b in itertools.pairwise(order))]
+        best = [
+            order
+            for order in itertools.permutations(items)
+            if all(self.merit[query, a] >= self.merit[query, b] for a, b in itertools.pairwise(order))
+        ]
         ideal = {d: sum(w[order.index(d)] for order in best) / len(best) for d in items}
         return (
             sum(own[d] ** 2 for d in items),
@@ -150,7 +158,9 @@ class NaiveLog:
         return self.total(group, self.clicks)
 
     def selected(self, group):
-        return sum(1 for _, shown in self.sessions for rank, d, _ in shown if rank <= self.top and self.groups[d] == group)
+        return sum(
+            1 for _, shown in self.sessions for rank, d, _ in shown if rank <= self.top and self.groups[d] == group
+        )
 
     @staticmethod
     def least_over_most(values):
@@ -209,7 +219,7 @@ def corrected(measure, values, places):
 
 
 def pair_ratios(cells, ranks):
-    """Examination by Mantel and Haenszel: cells is {(item, rank): (shown, clicks)}; the table of c_j n_k/(n_j + n_k)."""
+    """The table of c_j n_k/(n_j + n_k) over items, of Mantel and Haenszel; cells is {(item, rank): (shown, clicks)}."""
     table = np.zeros((ranks, ranks))
     for (d, j), (n, c) in cells.items():
         for (e, k), (m, _) in cells.items():

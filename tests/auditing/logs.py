@@ -67,7 +67,7 @@ def catalogue(trace):
         {
             "query": [f"text {data.query_id(q)}" for q in query.tolist()],
             "item": [f"{q}-{d}" for q, d in zip(query.tolist(), place.tolist(), strict=True)],
-            "group": [data.group_name(code) or None for code in data.groups.tolist()],
+            "group": [data.group_names[code] or None for code in data.groups.tolist()],
             "relevance": data.R,
         }
     )

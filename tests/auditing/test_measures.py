@@ -36,9 +36,7 @@ def test_exposure_and_unfairness(both):
         assert row["merit"] == slow.merit[q, d]
         assert row["group"] == slow.groups[d]
     close(fast.unfairness, slow.mean(slow.unfairness))
-    close(
-        fast.values.measures["relative_unfairness"], slow.mean(lambda q: slow.unfairness(q) / slow.visits(q) ** 2)
-    )
+    close(fast.values.measures["relative_unfairness"], slow.mean(lambda q: slow.unfairness(q) / slow.visits(q) ** 2))
 
 
 def test_floor_over_lists_of_different_lengths(both):
@@ -224,7 +222,13 @@ def test_few_queries_resample_sessions():
     rng = np.random.default_rng(0)
     items = rng.integers(0, 2, 4000)
     log = pl.DataFrame(
-        {"query": ["q"] * 4000, "item": items, "rank": [1] * 4000, "clicked": rng.random(4000) < 0.3, "impression": range(4000)}
+        {
+            "query": ["q"] * 4000,
+            "item": items,
+            "rank": [1] * 4000,
+            "clicked": rng.random(4000) < 0.3,
+            "impression": range(4000),
+        }
     ).with_columns(group=pl.col("item"))
     found = mf.audit(log, merit="uniform", resamples=300)
     assert found.resampled == "sessions"

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from ..arrays import IntArray
 from ..data.frames import first_line
 from ..errors import DataError
 from .cleaning import FAULTS, typed_rows
 from .click_log import ClickLog
-from .log_counts import LogCounts
+from .log_counts import LogCounts, query_key
 
 __all__ = ["count_log"]
 
@@ -50,23 +51,21 @@ def count_log(log: ClickLog, first_rank: int | None = None) -> LogCounts:
     """
     rows = typed_rows(log.rows, log.name, first_rank)
     overview = survey(rows, log, first_rank)
-    good = rows.filter(fault=0).drop("fault")
+    good = rows.filter(fault=0).drop("fault").with_columns(query_key=query_key())
     schema = good.collect_schema()
-    keys = impression_keys(log, schema.names())
+    keys = impression_keys(schema.names())
     if log.single:
         lists = Lists.of_single_rows(good, overview["top"], log)
     elif keys:
-        lists = Lists.of_impressions(good, keys, overview, log)
+        lists = Lists.of_impressions(good.with_columns(list_key=list_key(keys)), keys, overview, log)
     else:
         lists = Lists.of_ranks(good, log)
-    cells = collect(lists.rows.group_by("query", "item", "rank", "pattern").agg(**aggregates(schema)), log)
-    groups = None
-    if "group" in schema:
-        groups = collect(lists.rows.group_by("item", "group").agg(n=pl.len()), log)
+    labels = [each for each in ("query", "item", "group") if each in schema]
+    coded = lists.rows.with_columns(pl.col(labels).cast(pl.Categorical))  # a quarter of the memory of text
+    cells = collect(coded.group_by(*labels, "rank", "pattern").agg(**aggregates(schema)), log)
     excluded = {FAULTS[code - 1]: n for code, n in overview["faults"].items() if n} | lists.excluded
     return LogCounts.build(
         cells,
-        groups,
         log.candidates,
         patterns=lists.patterns,
         slots=lists.slots,
@@ -76,6 +75,12 @@ def count_log(log: ClickLog, first_rank: int | None = None) -> LogCounts:
         quality=log.quality | {"impressions": "identified" if lists.identified else "inferred"} | lists.quality,
         period=overview["period"],
     )
+
+
+def list_key(keys: list[str]) -> pl.Expr:
+    """Return a hash of the query and of the columns that identify an impression: 64 bits instead of texts."""
+    parts = [pl.col(each).hash(seed) for seed, each in enumerate(keys, start=2)]
+    return reduce(lambda a, b: a ^ b, parts, query_key())
 
 
 def aggregates(schema: pl.Schema) -> dict[str, pl.Expr]:
@@ -91,7 +96,7 @@ def aggregates(schema: pl.Schema) -> dict[str, pl.Expr]:
     return sums
 
 
-def impression_keys(log: ClickLog, columns: list[str]) -> list[str]:
+def impression_keys(columns: list[str]) -> list[str]:
     """Return the columns that, with the query, identify an impression: its id, else the session and the time."""
     if "impression" in columns:
         return ["impression"]
@@ -145,7 +150,7 @@ class Lists:
     """
 
     rows: pl.LazyFrame
-    patterns: list[np.ndarray[Any, np.dtype[np.int64]]]
+    patterns: list[IntArray]
     visits: pl.DataFrame
     slots: pl.DataFrame
     identified: bool = True
@@ -155,22 +160,22 @@ class Lists:
     @classmethod
     def of_single_rows(cls, good: pl.LazyFrame, top: int, log: ClickLog) -> Lists:
         """Describe a log in which each row is an impression with one rank."""
-        counts = collect(good.group_by("query", "rank").agg(count=pl.len()), log)
+        counts = collect(good.group_by("query_key", "rank").agg(count=pl.len()), log)
         return cls(
             rows=good.with_columns(pattern=(pl.col("rank") - 1).cast(pl.UInt32)),
             patterns=[np.array([rank]) for rank in range(1, top + 1)],
-            visits=counts.group_by("query").agg(visits=pl.col("count").sum()),
+            visits=counts.group_by("query_key").agg(visits=pl.col("count").sum()),
             slots=counts.with_columns(place=pl.lit(0, dtype=pl.Int64)),
         )
 
     @classmethod
     def of_ranks(cls, good: pl.LazyFrame, log: ClickLog) -> Lists:
         """Describe a log without impressions, as if lists had no gaps: the most frequent rank has the visits."""
-        counts = collect(good.group_by("query", "rank").agg(count=pl.len()), log)
+        counts = collect(good.group_by("query_key", "rank").agg(count=pl.len()), log)
         return cls(
             rows=good.with_columns(pattern=pl.lit(0, dtype=pl.UInt32)),
             patterns=[],
-            visits=counts.group_by("query").agg(visits=pl.col("count").max()),
+            visits=counts.group_by("query_key").agg(visits=pl.col("count").max()),
             slots=counts.with_columns(place=(pl.col("rank") - 1).cast(pl.Int64)),
             identified=False,
         )
@@ -178,36 +183,40 @@ class Lists:
     @classmethod
     def of_impressions(cls, good: pl.LazyFrame, keys: list[str], overview: dict[str, Any], log: ClickLog) -> Lists:
         """Read the ranks of every impression; leave out impressions with a rank or an item twice."""
-        same = ["query", *keys]
         words = -(-overview["top"] // WORD)
         repeats = overview["rows"] <= CHECKED_ROWS
-        read = partial(read_impressions, same=same, words=words, repeats=repeats, log=log)
+        read = partial(read_impressions, key=keys[0], words=words, repeats=repeats, log=log)
         found = read(good)
         wrong = found.filter(is_repeated(words))
         excluded: dict[str, int] = {}
         if wrong.height:
-            good, found, excluded = mend(good, found, wrong, same, words, read)
-        rows, patterns, found = with_patterns(good, same, found, words)
-        shapes = found.group_by("query", "pattern").agg(count=pl.len())
+            good, found, excluded = mend(good, found, wrong, words, read)
+        rows, patterns, found = with_patterns(good, found, words)
+        shapes = found.group_by("query_key", "pattern").agg(count=pl.len())
         quality: dict[str, Any] = {"lists searched for repeated items": repeats}
-        if len(keys) == 1 and keys[0] == "impression":
-            quality["impressions with several queries"] = found.height - found["impression"].n_unique()
+        if keys == ["impression"]:
+            quality["impressions with several queries"] = found.height - found["own_key"].n_unique()
         gaps = [code for code, ranks in enumerate(patterns) if ranks[-1] != ranks.size]
         quality["impressions with missing ranks"] = int(shapes.filter(pl.col("pattern").is_in(gaps))["count"].sum())
         return cls(
             rows=rows,
             patterns=patterns,
-            visits=shapes.group_by("query").agg(visits=pl.col("count").sum()),
+            visits=shapes.group_by("query_key").agg(visits=pl.col("count").sum()),
             slots=slots_of(shapes, patterns),
             excluded=excluded,
             quality=quality,
         )
 
 
-def read_impressions(rows: pl.LazyFrame, *, same: list[str], words: int, repeats: bool, log: ClickLog) -> pl.DataFrame:
+def read_impressions(rows: pl.LazyFrame, *, key: str, words: int, repeats: bool, log: ClickLog) -> pl.DataFrame:
     """Return the rows of each impression, the bits of their ranks, and the number of distinct items."""
-    distinct = pl.col("item").n_unique() if repeats else pl.len()
-    return collect(rows.group_by(same).agg(n=pl.len(), distinct=distinct, **rank_bits(words)), log)
+    sums = {
+        "query_key": pl.col("query_key").first(),
+        "own_key": pl.col(key).hash(1).first(),
+        "n": pl.len(),
+        "distinct": pl.col("item").hash(1).n_unique() if repeats else pl.len(),
+    }
+    return collect(rows.group_by("list_key").agg(**sums, **rank_bits(words)), log)
 
 
 def rank_bits(words: int) -> dict[str, pl.Expr]:
@@ -231,33 +240,30 @@ def mend(
     good: pl.LazyFrame,
     found: pl.DataFrame,
     wrong: pl.DataFrame,
-    same: list[str],
     words: int,
     read: Callable[[pl.LazyFrame], pl.DataFrame],
 ) -> tuple[pl.LazyFrame, pl.DataFrame, dict[str, int]]:
     """Count rows that were logged twice once, and leave out impressions that still repeat a rank or an item."""
-    faulty = wrong.select(same).lazy()
-    again = good.join(faulty, on=same, how="semi", nulls_equal=True)
-    others = [each for each in good.collect_schema().names() if each not in (*same, "item", "rank", "clicked")]
-    once = again.group_by([*same, "item", "rank"]).agg(
-        pl.col("clicked").max(), *(pl.col(each).first() for each in others)
-    )
-    once = once.select(good.collect_schema().names())
+    faulty = wrong.select("list_key").lazy()
+    names = good.collect_schema().names()
+    others = [pl.col(each).first() for each in names if each not in ("list_key", "item", "rank", "clicked")]
+    again = good.join(faulty, on="list_key", how="semi")
+    once = again.group_by("list_key", "item", "rank").agg(pl.col("clicked").max(), *others).select(names)
     second = read(once)
     bad = second.filter(is_repeated(words))
-    kept = once.join(bad.select(same).lazy(), on=same, how="anti", nulls_equal=True)
-    right = good.join(faulty, on=same, how="anti", nulls_equal=True)
+    kept = once.join(bad.select("list_key").lazy(), on="list_key", how="anti")
+    right = good.join(faulty, on="list_key", how="anti")
     excluded = {
         "rows logged twice": int(wrong["n"].sum()) - int(second["n"].sum()),
         "rows of impressions with a rank or an item twice": int(bad["n"].sum()),
     }
-    whole = found.join(wrong.select(same), on=same, how="anti", nulls_equal=True)
+    whole = found.join(wrong.select("list_key"), on="list_key", how="anti")
     return pl.concat([right, kept]), pl.concat([whole, second.filter(~is_repeated(words))]), excluded
 
 
 def with_patterns(
-    good: pl.LazyFrame, same: list[str], found: pl.DataFrame, words: int
-) -> tuple[pl.LazyFrame, list[Any], pl.DataFrame]:
+    good: pl.LazyFrame, found: pl.DataFrame, words: int
+) -> tuple[pl.LazyFrame, list[IntArray], pl.DataFrame]:
     """Assign numbers to the distinct sets of ranks, the most frequent first, and to every row that of its list."""
     bits = [f"bits{word}" for word in range(words)]
     distinct = found.group_by(bits).agg(count=pl.len()).sort(["count", *bits], descending=True)
@@ -268,15 +274,13 @@ def with_patterns(
     ]
     if len(patterns) == 1:
         return good.with_columns(pattern=pl.lit(0, dtype=pl.UInt32)), patterns, found.with_columns(pattern=pl.lit(0))
-    found = found.join(distinct.select("pattern", *bits), on=bits).select(
-        *same, pattern=pl.col("pattern").cast(pl.Int64)
-    )
-    unusual = found.filter(pl.col("pattern") != 0)  # few in most logs, so that the join is small
-    joined = good.join(unusual.lazy(), on=same, how="left", nulls_equal=True)
+    found = found.join(distinct.select("pattern", *bits), on=bits)
+    unusual = found.filter(pl.col("pattern") != 0).select("list_key", "pattern")  # few in most logs: a small join
+    joined = good.join(unusual.lazy(), on="list_key", how="left")
     return joined.with_columns(pl.col("pattern").fill_null(0).cast(pl.UInt32)), patterns, found
 
 
-def slots_of(shapes: pl.DataFrame, patterns: list[Any]) -> pl.DataFrame:
+def slots_of(shapes: pl.DataFrame, patterns: list[IntArray]) -> pl.DataFrame:
     """Return how often each place of a query's lists was at each rank."""
     ranks = pl.DataFrame(
         {
@@ -286,4 +290,4 @@ def slots_of(shapes: pl.DataFrame, patterns: list[Any]) -> pl.DataFrame:
         }
     )
     filled = shapes.with_columns(pl.col("pattern").cast(pl.Int64)).join(ranks, on="pattern")
-    return filled.group_by("query", "rank", "place").agg(count=pl.col("count").sum())
+    return filled.group_by("query_key", "rank", "place").agg(count=pl.col("count").sum())

@@ -51,7 +51,7 @@ def groups(audit: Audit) -> list[str]:
 def dependence(audit: Audit) -> str:
     """State the assumptions, and whether the least served group depends on them."""
     table = audit.sensitivity
-    text = f"All figures assume the exposure model {audit.model.name} and merit from {audit.merit}"
+    text = f"All figures assume the exposure model {audit.model.name} and merit {audit.merit_label}"
     if "least_served" not in table.columns:
         return f"{text}; {table.height} exposure models are compared below."
     if table["least_served"].n_unique() == 1:

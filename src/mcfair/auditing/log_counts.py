@@ -11,7 +11,7 @@ import polars as pl
 from ..arrays import FloatArray, IntArray
 from ..data.grades import relevance
 
-__all__ = ["UNKNOWN", "LogCounts", "rank_weights", "sums_at"]
+__all__ = ["UNKNOWN", "LogCounts", "query_key", "rank_weights", "sums_at"]
 
 UNKNOWN = "unknown"
 """The group of items without one: a class of its own."""
@@ -114,7 +114,6 @@ class LogCounts:
     def build(
         cls,
         cells: pl.DataFrame,
-        groups: pl.DataFrame | None,
         candidates: pl.DataFrame | None,
         *,
         patterns: list[IntArray],
@@ -126,19 +125,27 @@ class LogCounts:
         period: tuple[str, str] | None,
     ) -> LogCounts:
         """Build the arrays from the tables that were counted."""
+        groups = None
+        if "group" in cells.columns:
+            groups = (
+                cells.group_by("query", "item", "group")
+                .agg(n=pl.col("shown").sum())
+                .with_columns(pl.col("query", "item", "group").cast(pl.String))
+            )
+            cells = without_groups(cells)
         if candidates is not None and "query" in candidates.columns:
-            cells = with_unshown(cells, candidates)
+            cells = with_unshown(cells.with_columns(pl.col("query", "item").cast(pl.String)), candidates)
         cells = cells.sort("query", "item", "rank", "pattern")
         item = cells.select(pl.struct("query", "item").rle_id()).to_series().to_numpy().astype(np.int64)
         first = np.flatnonzero(np.diff(item, prepend=-1))
-        ids = cells.select("query", "item")[first]
+        ids = cells.select("query", "item")[first].cast(pl.String)
         query = ids["query"].rle_id().to_numpy().astype(np.int64)
         starts = np.flatnonzero(np.diff(query, prepend=-1))
         query_ids = ids["query"][starts]
-        places = pl.DataFrame({"query": query_ids}).with_row_index("at")
-        met = visits.join(places, on="query").sort("at")
-        held = slots.join(places, on="query").sort("at", "place", "rank")
-        codes, names = group_codes(ids["item"], groups, candidates, quality)
+        places = pl.DataFrame({"query": query_ids}).select(query_key=query_key()).with_row_index("at")
+        met = visits.join(places, on="query_key").sort("at")
+        held = slots.join(places, on="query_key").sort("at", "place", "rank")
+        codes, names = group_codes(ids, groups, candidates, quality)
         return cls(
             query_ids=query_ids,
             item_ids=ids["item"],
@@ -164,6 +171,22 @@ class LogCounts:
             quality=quality,
             period=period,
         )
+
+
+def query_key() -> pl.Expr:
+    """Return a hash of the query."""
+    return pl.col("query").hash(1)
+
+
+def without_groups(cells: pl.DataFrame) -> pl.DataFrame:
+    """Add up counts that differ in the group alone, which a log may state differently from row to row."""
+    keys = ["query", "item", "rank", "pattern"]
+    bare = cells.drop("group")
+    if not bare.select(keys).is_duplicated().any():
+        return bare
+    how = {"merit_low": pl.Expr.min, "merit_high": pl.Expr.max, "graded": pl.Expr.first}
+    sums = [how.get(name, pl.Expr.sum)(pl.col(name)) for name in bare.columns if name not in keys]
+    return bare.group_by(keys).agg(sums)
 
 
 def sums_at(at: IntArray, values: FloatArray | IntArray, size: int) -> FloatArray:
@@ -228,20 +251,22 @@ def stated_merit(cells: pl.DataFrame, item: IntArray, items: int, quality: dict[
 
 
 def group_codes(
-    items: pl.Series, groups: pl.DataFrame | None, candidates: pl.DataFrame | None, quality: dict[str, Any]
+    ids: pl.DataFrame, groups: pl.DataFrame | None, candidates: pl.DataFrame | None, quality: dict[str, Any]
 ) -> tuple[IntArray, tuple[str, ...]]:
     """Return the group of each item as a code, and the names of the groups; empty without groups.
 
-    Where a log gives an item several groups, the most frequent counts; the group of the candidates comes first.
+    Where a log gives an item of a query several groups, the most frequent counts. Groups of candidates come first.
     """
+    same = ["query", "item"]
     if candidates is not None and "group" in candidates.columns:
-        groups = candidates.group_by("item", "group").agg(n=pl.len())
+        same = [each for each in same if each in candidates.columns]
+        groups = candidates.group_by(*same, "group").agg(n=pl.len())
     if groups is None:
         return np.zeros(0, np.int64), ()
     known = groups.filter(pl.col("group").is_not_null()).sort(["n", "group"], descending=[True, False])
-    chosen = known.group_by("item", maintain_order=True).agg(pl.col("group").first(), several=pl.len())
+    chosen = known.group_by(same, maintain_order=True).agg(pl.col("group").first(), several=pl.len())
+    labels = ids.join(chosen, on=same, how="left", maintain_order="left")["group"]
     quality["items with several groups"] = int((chosen["several"] > 1).sum())
-    labels = pl.DataFrame({"item": items}).join(chosen, on="item", how="left", maintain_order="left")["group"]
     quality["items without a group"] = int(labels.is_null().sum())
     labels = labels.fill_null(UNKNOWN)
     names = tuple(sorted(labels.unique().to_list(), key=lambda name: (name == UNKNOWN, name)))

@@ -65,7 +65,7 @@ def write_audit(audit: Audit, folder: str | Path, command: str = "") -> Path:
             report=document,
             model=audit.model.name,
             formula=audit.model.formula,
-            merit=described_merit(audit),
+            merit=audit.merit_label,
             resamples=audit.resamples,
             resampled=audit.resampled,
         )
@@ -94,15 +94,6 @@ def build_document(audit: Audit, command: str) -> Document:
     return document
 
 
-def described_merit(audit: Audit) -> str:
-    """Return the source of merit in words."""
-    if audit.merit == "given":
-        return "stated by the log or by the table of items"
-    if audit.merit == "uniform":
-        return "the same for all items"
-    return f"estimated from the clicks by {audit.merit}"
-
-
 def section(document: Document, anchor: str, title: str, *blocks: Block) -> None:
     """Append a section."""
     document.sections.append(Section(document.unique_name(anchor), title, blocks))
@@ -116,6 +107,11 @@ def paragraph(text: str) -> Block:
 def percent(value: float | None) -> str:
     """Format a share in percent."""
     return NOTHING if value is None else f"{format_number(100 * value, 3)} %"
+
+
+def without_rounding(value: float, scale: float) -> float:
+    """Return 0 for a value that is rounding error beside another one."""
+    return 0.0 if abs(value) < 1e-12 * abs(scale) else value
 
 
 def percents(low: float | None, high: float | None) -> str:
@@ -221,7 +217,7 @@ def add_queries(document: Document, audit: Audit) -> None:
             f"{row['items']:,}",
             f"{row['clicks']:,}",
             format_number(row["unfairness"]),
-            format_number(row["floor"]),
+            format_number(without_rounding(row["floor"], row["unfairness"])),
         )
         for row in worst.iter_rows(named=True)
     )

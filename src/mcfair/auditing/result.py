@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from ..estimators.base import parse_estimator
 from .exposure_models import ExposureModel
 from .figures import Figures, Summary
 from .log_counts import LogCounts, sums_at
@@ -90,6 +91,15 @@ class Audit:
     def floor(self) -> float:
         """The lowest unfairness that lists with the same visits and places could have reached."""
         return float(self.values.measures["floor"])
+
+    @property
+    def merit_label(self) -> str:
+        """The source of merit in words."""
+        if self.merit == "given":
+            return "stated by the log or by the table of items"
+        if self.merit == "uniform":
+            return "the same for all items"
+        return f"estimated from the clicks by {parse_estimator(self.merit).label}"
 
     def __repr__(self) -> str:
         counts = self.counts

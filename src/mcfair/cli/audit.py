@@ -143,7 +143,7 @@ def show(found: Audit) -> None:
         print(sentence)
     if not counts.group_names:
         return
-    table = Table(title=f"exposure by {found.model.name}, merit from {found.merit}", title_justify="left")
+    table = Table(title=f"exposure by {found.model.name}, merit {found.merit_label}", title_justify="left")
     for name in ("group", "items", "share of exposure", "share of merit", "ratio", "95 % interval"):
         table.add_column(name, justify="left" if name == "group" else "right")
     for row in found.groups().sort("ratio", nulls_last=True).head(20).iter_rows(named=True):
