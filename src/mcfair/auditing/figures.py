@@ -110,9 +110,18 @@ class Figures:
             totals, query, group = group_totals(counts, E, R, assumed.top)
             sums |= group_sums(counts, assumed, totals, query, group)
         return cls(
-            counts=counts, assumed=assumed, E=E, w=w, unfairness=unfair, floor=lowest, judged=judged, sums=sums,
-            totals=totals, pair_query=query, pair_group=group,
-        )  # fmt: skip
+            counts=counts,
+            assumed=assumed,
+            E=E,
+            w=w,
+            unfairness=unfair,
+            floor=lowest,
+            judged=judged,
+            sums=sums,
+            totals=totals,
+            pair_query=query,
+            pair_group=group,
+        )
 
     def summary(self, weights: FloatArray | None = None) -> Summary:
         """Return the figures; with weights of the queries, (resamples, queries), those of each resample."""

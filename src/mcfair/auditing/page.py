@@ -188,9 +188,9 @@ def add_groups(document: Document, audit: Audit) -> None:
             f"Groups with less than 2 % of the candidates are not compared in impact ratios: {', '.join(small[:20])}."
         )
     columns = (
-        "group", "items", "share of exposure", "its interval", "share of merit", "ratio", "interval of the ratio",
-        "clicks", "selection rate", "impact ratio",
-    )  # fmt: skip
+        *("group", "items", "share of exposure", "its interval", "share of merit", "ratio", "interval of the ratio"),
+        *("clicks", "selection rate", "impact ratio"),
+    )
     shown = Table(
         name="groups", caption="Groups, the least served first", columns=columns, rows=rows, notes=tuple(notes)
     )
