@@ -81,6 +81,11 @@ if TYPE_CHECKING:
     from .analysis.limits import Floor, Frontier, fairness_floor, frontier
     from .analysis.significance import fisher, holm
     from .analysis.tuning import Tuning, tune
+    from .auditing.audit import audit
+    from .auditing.examining import FittedExamination
+    from .auditing.fitting import fit_examination
+    from .auditing.page import write_audit
+    from .auditing.result import Audit
     from .experiments.execute import run_experiments
     from .experiments.experiment import Experiment, Series, read_experiment, shipped_experiment
     from .experiments.results import Results
@@ -91,8 +96,10 @@ if TYPE_CHECKING:
 
 LATER = {
     "AsyncClient": "service.client",
+    "Audit": "auditing.result",
     "Client": "service.client",
     "Experiment": "experiments.experiment",
+    "FittedExamination": "auditing.examining",
     "Floor": "analysis.limits",
     "Frontier": "analysis.limits",
     "Ranker": "service.ranker",
@@ -100,8 +107,10 @@ LATER = {
     "Series": "experiments.experiment",
     "Tradeoff": "report.comparison",
     "Tuning": "analysis.tuning",
+    "audit": "auditing.audit",
     "fairness_floor": "analysis.limits",
     "fisher": "analysis.significance",
+    "fit_examination": "auditing.fitting",
     "frontier": "analysis.limits",
     "holm": "analysis.significance",
     "read_experiment": "experiments.experiment",
@@ -109,6 +118,7 @@ LATER = {
     "shipped_experiment": "experiments.experiment",
     "tradeoff": "report.comparison",
     "tune": "analysis.tuning",
+    "write_audit": "auditing.page",
     "write_report": "report",
 }
 """Names that are imported on first use, so that ranking and simulating need not load what reports and serves."""
@@ -125,6 +135,7 @@ __all__ = [
     "NDCG",
     "PBMUCB",
     "AsyncClient",
+    "Audit",
     "BayesFair",
     "Beta",
     "Cascade",
@@ -140,6 +151,7 @@ __all__ = [
     "Expohedron",
     "FairCo",
     "FairK",
+    "FittedExamination",
     "Floor",
     "Fold",
     "Frontier",
@@ -183,10 +195,12 @@ __all__ = [
     "UnavailableError",
     "Unfairness",
     "VerFair",
+    "audit",
     "cndcg",
     "examination",
     "fairness_floor",
     "fisher",
+    "fit_examination",
     "frontier",
     "holm",
     "ideal_dcg",
@@ -213,6 +227,7 @@ __all__ = [
     "unfairness",
     "unfairness_per_query",
     "uniform",
+    "write_audit",
     "write_report",
 ]
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import MCFairError, MCFairWarning
-from . import experiments, listings, stores
+from . import audit, experiments, listings, stores
 from .keys import keys
 from .leaderboard import leaderboard
 from .rehearse import rehearse
@@ -55,6 +55,8 @@ def root(
 app.command()(simulate)
 app.command()(tune)
 app.command()(rehearse)
+app.command("audit")(audit.audit_log)
+app.command("examination")(audit.examination)
 app.command()(experiments.reproduce)
 app.command("run")(experiments.run_file)
 app.command()(leaderboard)

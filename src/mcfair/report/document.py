@@ -10,7 +10,7 @@ from ..experiments.results import Results
 from .figures import Picture
 from .markup import Table
 
-__all__ = ["Block", "Report", "Section"]
+__all__ = ["Block", "Document", "Report", "Section"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,11 +35,10 @@ class Section:
     template: str = ""
 
 
-@dataclasses.dataclass
-class Report:
-    """The report under construction."""
+@dataclasses.dataclass(kw_only=True)
+class Document:
+    """A page under construction."""
 
-    results: Results
     sections: list[Section] = dataclasses.field(default_factory=list)
     findings: list[str] = dataclasses.field(default_factory=list)
     notes: list[tuple[str, str]] = dataclasses.field(default_factory=list)
@@ -66,3 +65,10 @@ class Report:
         """Register a figure for the files beside the page, and return its block."""
         self.pictures.append(picture)
         return Block(kind="figure", picture=picture, text=caption)
+
+
+@dataclasses.dataclass
+class Report(Document):
+    """The report of experiments under construction."""
+
+    results: Results

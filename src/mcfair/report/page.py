@@ -11,13 +11,13 @@ from ..errors import TraceError
 from ..experiments.results import Results
 from ..metrics.base import Metric
 from ..parts import Part
-from .document import Report, Section
+from .document import Document, Report, Section
 from .formatting import NOTHING
 from .markup import Table
 from .sections import add_experiment
 from .views import cndcg_limit
 
-__all__ = ["write_report"]
+__all__ = ["create_folders", "render_template", "write_document", "write_report"]
 
 
 def write_report(results: Results, folder: Path, *, title: str = "") -> Path:
@@ -61,20 +61,30 @@ def write_report(results: Results, folder: Path, *, title: str = "") -> Path:
     'index.html'
     """
     target = Path(folder)
-    page = target / "index.html"
     try:
-        for place in ("figures", "tables"):  # first, so that a folder that cannot be written fails before the work
-            (target / place).mkdir(parents=True, exist_ok=True)
+        create_folders(target)
         report = build_report(results)
-        for picture in report.pictures:
-            (target / "figures" / f"{picture.name}.png").write_bytes(picture.png)
-            (target / "figures" / f"{picture.name}.pdf").write_bytes(picture.pdf)
-        for table in report.tables:
-            (target / "tables" / f"{table.name}.md").write_text(table.as_markdown(), encoding="utf-8", newline="\n")
-            (target / "tables" / f"{table.name}.tex").write_text(table.as_latex(), encoding="utf-8", newline="\n")
-        page.write_text(render_page(report, title), encoding="utf-8", newline="\n")
+        return write_document(report, render_page(report, title), target)
     except OSError as error:
         raise TraceError(f"cannot write the report to {target}: {error.strerror or error}") from None
+
+
+def create_folders(target: Path) -> None:
+    """Create the folders of a page, so that one that cannot be written fails before the work."""
+    for place in ("figures", "tables"):
+        (target / place).mkdir(parents=True, exist_ok=True)
+
+
+def write_document(document: Document, html: str, target: Path) -> Path:
+    """Write a page, and its figures and tables as files beside it."""
+    for picture in document.pictures:
+        (target / "figures" / f"{picture.name}.png").write_bytes(picture.png)
+        (target / "figures" / f"{picture.name}.pdf").write_bytes(picture.pdf)
+    for table in document.tables:
+        (target / "tables" / f"{table.name}.md").write_text(table.as_markdown(), encoding="utf-8", newline="\n")
+        (target / "tables" / f"{table.name}.tex").write_text(table.as_latex(), encoding="utf-8", newline="\n")
+    page = target / "index.html"
+    page.write_text(html, encoding="utf-8", newline="\n")
     return page
 
 
@@ -157,7 +167,16 @@ def settings_table(results: Results) -> Table:
 
 
 def render_page(report: Report, title: str = "") -> str:
-    """Render the page through its templates; CSS and figures are embedded."""
+    """Render the page of experiments."""
+    paper = is_from_paper(report.results)
+    title = title or ("Fair ranking: the experiments of MCFair" if paper else "Fair ranking: experiments")
+    return render_template(
+        "page.html.j2", title=title, report=report, **summary(report.results), **terms(report.results)
+    )
+
+
+def render_template(name: str, **values: Any) -> str:
+    """Render a page through its template; CSS and figures are embedded."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -169,10 +188,7 @@ def render_page(report: Report, title: str = "") -> str:
         keep_trailing_newline=True,
     )
     environment.filters |= {"data_uri": data_uri, "tie": tie}
-    paper = is_from_paper(report.results)
-    title = title or ("Fair ranking: the experiments of MCFair" if paper else "Fair ranking: experiments")
-    template = environment.get_template("templates/page.html.j2")
-    return template.render(title=title, report=report, **summary(report.results), **terms(report.results))
+    return environment.get_template(f"templates/{name}").render(**values)
 
 
 def data_uri(svg: bytes) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from .._jit import INTERPRET, compile_seconds
-from ..arrays import BoolArray, FloatArray, IntArray
+from ..arrays import BoolArray, CountArray, FloatArray, IntArray
 from ..data.dataset import Dataset
 from ..errors import PolicyError
 from ..estimators.base import ESTIMATE, FIGURES
@@ -80,6 +80,7 @@ class Run:
         state: State,
         ends: IntArray,
         record: bool,
+        visited: CountArray | None = None,
     ) -> None:
         self.data, self.seed, self.state, self.record = data, seed, state, record
         self.policy, self.given_policy = policy.in_mode(setting.mode), policy
@@ -110,7 +111,9 @@ class Run:
             places=data.places.copy(),
             judged=judged.copy(),
         )
-        self.arrivals = arrivals(data.protocol.arrivals, self.sessions, data.queries, seed, start=state.sessions)
+        if visited is None:  # otherwise the query of each session is given, such as that of a log
+            visited = arrivals(data.protocol.arrivals, self.sessions, data.queries, seed, start=state.sessions)
+        self.arrivals = visited
         self.stream = self._stream(ends)
         self.counts = Counts(state.F, state.C, state.visits, np.zeros(data.queries, np.int64))
         sums = (blocks, marks, ranks)

@@ -1,0 +1,178 @@
+"""The function that audits a log: how fair its rankings are, to whom, and how far from what was possible."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ..arrays import FloatArray
+from ..errors import SettingError, unknown
+from ..estimators.base import Estimator
+from ..policies.base import Policy
+from .bootstrap import bootstrap, interval
+from .catalogue import with_catalogue
+from .counting import count_log
+from .examining import fitted_examination
+from .exposure_models import ALTERNATIVES, ExposureModel, exposure_model
+from .figures import Assumptions, Figures, Summary
+from .log_counts import LogCounts
+from .merit import merit_of, merit_source
+from .opening import as_lazy, open_log, scan
+from .result import Audit
+
+__all__ = ["audit"]
+
+FITTED = "fitted"
+
+
+def audit(
+    log: Any,
+    *,
+    format: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    items: Any = None,
+    merit: str | Estimator | None = None,
+    examination: str | float | Sequence[float] | FloatArray = "log2",
+    first_rank: int | None = None,
+    top: int = 3,
+    target: Mapping[str, float] | None = None,
+    policies: Sequence[Policy | str] = (),
+    resamples: int = 200,
+    seed: int = 0,
+) -> Audit:
+    """Audit the rankings of a log: exposure against merit, by item and by group, and the distance to the floor.
+
+    Parameters
+    ----------
+    log
+        A file, a folder, the URL of a store, or a pandas, Polars or Arrow table; see `format`.
+    format
+        flat, lists, ubi, metarank, open-bandit, store or simulation; by default it is guessed from the content.
+    columns
+        Columns by role, such as {"query": "q_text"}, where they do not have their usual names.
+    items
+        A file or table with the group of items, or with the candidates of each query and their relevance or grade.
+    merit
+        Merit of items: "given" (relevance or grade of the log), "uniform", or an estimator such as "IPS", which reads
+        the clicks. By default what the log states, else the clicks.
+    examination
+        Exposure of each rank: log2, rbp(0.8), 1/rank, equal, fitted, a severity, or probabilities.
+    first_rank
+        The number of the first rank, 0 or 1. By default it is 1, and a log with a rank of 0 is refused.
+    top
+        An item is selected if it is shown among so many ranks; impact ratios compare the rates of groups.
+    target
+        Share of attention that each group should have, for AWRF.
+    policies
+        Policies to estimate: what they would have shown with the same candidates.
+    resamples
+        Resamples for the 95 % intervals.
+    seed
+        Seed of the resamples.
+
+    Returns
+    -------
+    Audit
+
+    Raises
+    ------
+    DataError
+        If the log cannot be read or used.
+    SettingError, PartError
+        If an option is not allowed.
+
+    Examples
+    --------
+    >>> found = audit(
+    ...     pl.DataFrame({"query": ["q"] * 2, "item": ["a", "b"], "rank": [1, 2], "clicked": [1, 0]}), merit="uniform"
+    ... )
+    >>> found.figures.E.round(3).tolist()
+    [1.0, 0.631]
+    """
+    if first_rank not in (None, 0, 1):
+        raise SettingError(f"first_rank = {first_rank} is not allowed: expected 0 or 1")
+    for name, value in (("top", top), ("resamples", resamples)):
+        if value < 1:
+            raise SettingError(f"{name} = {value} is not allowed: expected a whole number of at least 1")
+    opened = open_log(log, format=format, columns=columns)
+    if items is not None:
+        table = scan(Path(items)) if isinstance(items, str | Path) else as_lazy(items)
+        opened = with_catalogue(opened, table, str(items) if isinstance(items, str | Path) else "the table of items")
+    counts = count_log(opened, first_rank)
+    source = merit_source(counts, merit)
+    model = chosen_model(counts, examination, seed)
+    aims = checked_target(target, counts.group_names)
+
+    def measured(other: LogCounts, p: FloatArray) -> Figures:
+        assumed = Assumptions(p=p, R=merit_of(other, p, source), top=top, target=aims)
+        return Figures.of(other, assumed)
+
+    figures = measured(counts, model.p)
+    drawn, resampled = bootstrap(figures, lambda other: measured(other, model.p), resamples, seed)
+    ends = Summary(*({name: interval(values) for name, values in part.items()} for part in drawn))
+    others = [exposure_model(each, counts.ranks) for each in ALTERNATIVES if each != model.name]
+    compared = [(model, figures), *((each, measured(counts, each.p)) for each in others)]
+    estimates = []
+    if policies:
+        from .what_if import estimate_policies
+
+        estimates = estimate_policies(figures, policies, seed)
+    return Audit(
+        name=opened.name,
+        format=opened.format,
+        notes=opened.notes,
+        files=opened.files,
+        counts=counts,
+        model=model,
+        merit=source,
+        figures=figures,
+        values=figures.summary(),
+        intervals=ends,
+        resampled=resampled,
+        resamples=resamples,
+        sensitivity=sensitivity_table(compared, counts),
+        policies=estimates,
+    )
+
+
+def chosen_model(counts: LogCounts, given: str | float | Sequence[float] | FloatArray, seed: int) -> ExposureModel:
+    """Return the exposure model that was chosen, fitted to the log if that was chosen."""
+    if isinstance(given, str) and given.strip().lower() == FITTED:
+        found = fitted_examination(counts, seed=seed)
+        return ExposureModel(FITTED, f"fitted to the log by {found.method}", found.falling)
+    return exposure_model(given, counts.ranks)
+
+
+def checked_target(target: Mapping[str, float] | None, groups: tuple[str, ...]) -> FloatArray | None:
+    """Validate shares by group; scale them to sum to 1."""
+    if not target:
+        return None
+    for name, share in target.items():
+        if name not in groups:
+            raise SettingError(unknown("group", name, groups[:40]))
+        if not 0 <= share < np.inf:
+            raise SettingError(f"target of {name!r} = {share} is not allowed: expected a share of at least 0")
+    shares = np.array([float(target.get(name, 0.0)) for name in groups])
+    if not shares.sum() > 0:
+        raise SettingError("target is not allowed: expected a share above 0 for at least one group")
+    return np.asarray(shares / shares.sum())
+
+
+def sensitivity_table(compared: Sequence[tuple[ExposureModel, Figures]], counts: LogCounts) -> pl.DataFrame:
+    """Return the main figures under each exposure model, the chosen one first."""
+    rows = []
+    for model, figures in compared:
+        found = figures.summary()
+        row: dict[str, Any] = {"exposure_model": model.name, "formula": model.formula}
+        for name in ("unfairness", "floor", "distance", "relative_unfairness", "disparate_treatment", "ndcg"):
+            if name in found.measures:
+                row[name] = float(found.measures[name])
+        if counts.group_names:
+            behind = np.argsort(np.nan_to_num(found.groups["ratio"], nan=np.inf), kind="stable")[0]
+            row |= {"least_served": counts.group_names[behind], "its_ratio": float(found.groups["ratio"][behind])}
+        rows.append(row)
+    return pl.DataFrame(rows)

@@ -1,0 +1,119 @@
+"""Bootstrap intervals: queries are resampled with all their sessions; with few queries, the sessions of each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+
+from ..arrays import FloatArray, IntArray
+from .figures import Figures, Summary
+from .log_counts import LogCounts
+
+__all__ = ["FEW_QUERIES", "bootstrap", "interval", "resampled_sessions"]
+
+FEW_QUERIES = 20
+"""With fewer queries than this, their resamples say little; sessions are resampled instead."""
+
+CELLS = 10_000_000
+"""Weights that are held at a time."""
+
+LEVELS = (2.5, 97.5)
+
+
+def bootstrap(
+    figures: Figures, again: Callable[[LogCounts], Figures], resamples: int, seed: int
+) -> tuple[Summary, str]:
+    """Return the figures of resamples of the log, and what was resampled.
+
+    Parameters
+    ----------
+    figures
+        The figures of the log.
+    again
+        Computes the figures of other counts.
+    resamples
+        How many.
+    seed
+        Seed of the draws.
+
+    Returns
+    -------
+    Summary
+        Arrays whose first axis is that of the resamples.
+    str
+        "queries" or "sessions".
+    """
+    rng = np.random.default_rng(seed)
+    queries = figures.counts.queries
+    if queries < FEW_QUERIES:
+        drawn = [again(resampled_sessions(figures.counts, rng)).summary() for _ in range(resamples)]
+        return joined([expanded(each) for each in drawn]), "sessions"
+    parts, step = [], max(1, CELLS // queries)
+    for begin in range(0, resamples, step):
+        weights = rng.multinomial(queries, np.full(queries, 1 / queries), min(step, resamples - begin))
+        parts.append(figures.summary(weights.astype(np.float64)))
+    return joined(parts), "queries"
+
+
+def resampled_sessions(counts: LogCounts, rng: np.random.Generator) -> LogCounts:
+    """Draw as many shown items at each rank of each query as the log has, clicked or not, with replacement.
+
+    Ranks are drawn independently: the counts do not tell which items shared a list.
+    """
+    block = counts.item_query[counts.cell_item] * (counts.ranks + 1) + counts.cell_rank
+    order = np.argsort(block, kind="stable")
+    bounds = np.append(np.flatnonzero(np.diff(block[order], prepend=-1)), order.size)
+    shown, clicks = np.zeros_like(counts.shown), np.zeros_like(counts.clicks)
+    for low, high in pairwise(bounds.tolist()):
+        cells = order[low:high]
+        outcomes = np.concatenate((counts.clicks[cells], counts.shown[cells] - counts.clicks[cells]))
+        if not (total := int(outcomes.sum())):
+            continue
+        drawn = rng.multinomial(total, outcomes / total)
+        clicks[cells], shown[cells] = drawn[: cells.size], drawn[: cells.size] + drawn[cells.size :]
+    return dataclasses.replace(
+        counts,
+        shown=shown,
+        clicks=clicks,
+        weight=scaled(counts.weight, shown, counts.shown),
+        weighted_clicks=scaled(counts.weighted_clicks, clicks, counts.clicks),
+    )
+
+
+def scaled(values: FloatArray | None, now: IntArray, before: IntArray) -> FloatArray | None:
+    """Scale sums over counts to other counts."""
+    if values is None:
+        return None
+    return values * np.divide(now, before, out=np.zeros(values.size), where=before > 0)
+
+
+def expanded(one: Summary) -> Summary:
+    """Return figures with an axis for resamples."""
+    return Summary(*({name: np.asarray(value)[None] for name, value in part.items()} for part in one))
+
+
+def joined(parts: list[Summary]) -> Summary:
+    """Concatenate the resamples of several parts."""
+    return Summary(
+        *(
+            {name: np.concatenate([getattr(part, field)[name] for part in parts]) for name in getattr(parts[0], field)}
+            for field in Summary._fields
+        )
+    )
+
+
+def interval(values: FloatArray) -> FloatArray:
+    """Return the interval that holds 95 % of the resamples, along the first axis; nan where most do not exist.
+
+    Examples
+    --------
+    >>> interval(np.arange(101.0)).tolist()
+    [2.5, 97.5]
+    """
+    known = np.isfinite(values).mean(axis=0) > 0.5
+    with np.errstate(invalid="ignore"):
+        ends = np.nanpercentile(np.where(known, values, 0.0), LEVELS, axis=0)
+    return np.where(known, ends, np.nan)

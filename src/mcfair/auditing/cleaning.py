@@ -1,0 +1,170 @@
+"""From the columns of a log to typed rows: what cannot be used is counted by its reason, never guessed."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from ..data.frames import first_line
+from ..errors import DataError
+
+__all__ = ["FAULTS", "TOP_RANK", "typed_rows"]
+
+TOP_RANK = 1000
+"""The lowest place in a list that is counted."""
+
+FAULTS = (
+    "query missing",
+    "item missing",
+    "rank missing",
+    "rank not a whole number of at least 1",
+    f"rank above {TOP_RANK}",
+    "clicked missing",
+    "clicked not 0 or 1",
+    "propensity not above 0 and at most 1",
+    "relevance not from 0 to 1",
+    "grade not a whole number of at least 0",
+)
+"""Reasons to leave out a row, in the order in which they are looked for."""
+
+YES, NO = ("1", "1.0", "true", "t", "yes", "y"), ("0", "0.0", "false", "f", "no", "n")
+
+
+def typed_rows(rows: pl.LazyFrame, name: str, first_rank: int | None) -> pl.LazyFrame:
+    """Convert the columns of a log to their types and add `fault`: 0, or the number of a reason to leave the row out.
+
+    Parameters
+    ----------
+    rows
+        The columns of a log under the names of their roles.
+    name
+        What error messages call the log.
+    first_rank
+        The number of the first rank, 0 or 1; None if it is to be 1 and a rank of 0 is no fault of the row.
+
+    Returns
+    -------
+    polars.LazyFrame
+        query, item: text; rank: from 1, and 0 for a rank of 0 if `first_rank` is None; clicked: 0 or 1; the optional
+        columns; fault.
+
+    Raises
+    ------
+    DataError
+        If the log cannot be read, or a column has a type that no value of its role can have.
+    """
+    try:
+        schema = rows.collect_schema()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise DataError(f"{name}: cannot be read: {first_line(error)}") from None
+    for role, kind in schema.items():
+        check_type(role, kind, name)
+    shift = 1 if first_rank == 0 else 0
+    rank = number("rank", schema["rank"])
+    least = 0 if first_rank is None else 1 - shift
+    columns = {
+        "query": text("query", schema["query"]),
+        "item": text("item", schema["item"]),
+        "rank": (rank + shift).cast(pl.Int32, strict=False),
+        "clicked": clicked(schema["clicked"]),
+    }
+    problems = [
+        columns["query"].is_null(),
+        columns["item"].is_null(),
+        pl.col("rank").is_null(),
+        (rank.is_null() | (rank != rank.floor()) | (rank < least)).fill_null(True),
+        (rank + shift > TOP_RANK).fill_null(False),
+        pl.col("clicked").is_null(),
+        columns["clicked"].is_null(),
+    ]
+    for role, low, high in (("propensity", 0.0, 1.0), ("relevance", 0.0, 1.0), ("grade", 0.0, 1000.0)):
+        if role in schema:
+            value = number(role, schema[role])
+            columns[role] = value
+            wrong = ~value.is_between(low, high, closed="right" if role == "propensity" else "both")
+            problems.append(((wrong | (value != value.floor())) if role == "grade" else wrong).fill_null(True))
+        else:
+            problems.append(pl.lit(False))
+    for role in ("impression", "session"):
+        if role in schema:
+            columns[role] = pl.col(role)
+    if "group" in schema:
+        columns["group"] = text("group", schema["group"])
+    if "time" in schema:
+        columns |= {"time": moment(schema["time"]), "stamp": pl.col("time")}  # as logged, it identifies impressions
+    fault = pl.lit(0, dtype=pl.UInt8)
+    for code in range(len(problems), 0, -1):
+        fault = pl.when(problems[code - 1]).then(pl.lit(code, dtype=pl.UInt8)).otherwise(fault)
+    return rows.select(fault=fault, **columns)
+
+
+def check_type(role: str, kind: pl.DataType, name: str) -> None:
+    """Raise DataError for a column that cannot hold its role, such as a list as an item."""
+    if kind.is_nested() or kind == pl.Binary:
+        raise DataError(f"{name}: column for the {role} has type {kind}, expected one value in each row")
+    if role in ("rank", "propensity", "relevance", "grade") and not (kind.is_numeric() or kind in (pl.String, pl.Null)):
+        raise DataError(f"{name}: column for the {role} has type {kind}, expected numbers")
+    if role == "clicked" and not (kind.is_numeric() or kind in (pl.Boolean, pl.String, pl.Null)):
+        raise DataError(f"{name}: column for clicked has type {kind}, expected 0 and 1, or true and false")
+
+
+def text(role: str, kind: pl.DataType) -> pl.Expr:
+    """Return ids as text, null where they are empty; whole numbers stored with a decimal point lose it."""
+    column = pl.col(role)
+    if kind == pl.String:
+        return pl.when(column != "").then(column)
+    if kind.is_float():
+        whole = (column == column.floor()) & column.is_finite()
+        exact = pl.when(whole).then(column).cast(pl.Int64, strict=False).cast(pl.String)
+        return pl.when(column.is_nan()).then(None).when(whole).then(exact).otherwise(column.cast(pl.String))
+    return column.cast(pl.String)
+
+
+def number(role: str, kind: pl.DataType) -> pl.Expr:
+    """Return a column as finite numbers, null where it holds none."""
+    column = pl.col(role)
+    given = column.str.strip_chars() if kind == pl.String else column
+    if kind.is_integer():
+        return given.cast(pl.Float64)
+    value = given.cast(pl.Float64, strict=False)
+    return pl.when(value.is_finite()).then(value)
+
+
+def clicked(kind: pl.DataType) -> pl.Expr:
+    """Return clicks as 0 and 1, null where the value is neither; a number of clicks above 1 is one click."""
+    column = pl.col("clicked")
+    if kind == pl.Boolean:
+        return column.cast(pl.Int8)
+    if kind == pl.String:
+        word = column.str.strip_chars().str.to_lowercase()
+        value = word.cast(pl.Float64, strict=False)
+        told = pl.when(word.is_in(YES)).then(1).when(word.is_in(NO)).then(0)
+        return told.when(value >= 1).then(1).otherwise(None).cast(pl.Int8)
+    value = column.cast(pl.Float64)
+    return pl.when(value >= 1).then(1).when(value == 0).then(0).otherwise(None).cast(pl.Int8)
+
+
+def moment(kind: pl.DataType) -> pl.Expr:
+    """Return times as UTC; numbers are seconds since 1970, or milliseconds if they are too large for that."""
+    column = pl.col("time")
+    if kind == pl.Date:
+        return column.cast(pl.Datetime("us"))
+    if isinstance(kind, pl.Datetime):
+        return (column.dt.convert_time_zone("UTC").dt.replace_time_zone(None) if kind.time_zone else column).cast(
+            pl.Datetime("us")
+        )
+    if kind == pl.String:
+        value = column.str.strip_chars()
+        seconds = value.cast(pl.Float64, strict=False)
+        told = value.str.replace(r"^(\d{4}-\d\d-\d\d)[ T]?", "${1} ").str.replace(r"(Z|[+-]00:?00)$", "")
+        shaped = told.str.strip_chars().str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False)
+        day = told.str.strip_chars().str.to_datetime("%Y-%m-%d", strict=False)
+        return pl.coalesce(shaped, day, epoch(seconds))
+    if kind.is_numeric():
+        return epoch(column.cast(pl.Float64))
+    return pl.lit(None, dtype=pl.Datetime("us"))
+
+
+def epoch(value: pl.Expr) -> pl.Expr:
+    """Return numbers of seconds or milliseconds since 1970 as times."""
+    micros = pl.when(value > 1e11).then(value * 1e3).otherwise(value * 1e6)
+    return pl.when(value.is_between(0, 1e14)).then(micros).cast(pl.Int64, strict=False).cast(pl.Datetime("us"))

@@ -1,0 +1,330 @@
+"""Examination fitted to a log: three estimators of the probability that users examine each rank.
+
+All are relative to rank 1, whose probability is 1: a log cannot tell a rank that is always examined from one that is
+examined half of the time by users who click twice as often.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from .._jit import kernel
+from ..arrays import FloatArray, IntArray
+from ..errors import DataError, SettingError, unknown
+from .bootstrap import FEW_QUERIES, interval
+from .log_counts import LogCounts, sums_at
+
+__all__ = ["METHODS", "FittedExamination", "fitted_examination"]
+
+METHODS = ("ctr", "harvesting", "em")
+
+MODEL = (
+    "A click requires that the user examines the rank, which depends on the rank alone, and finds the item relevant, "
+    "which depends on the query and the item alone (position-based model)."
+)
+ASSUMPTIONS = {
+    "ctr": (
+        "Lists were random, or clicks are weighted by the logged propensities: the items at every rank have the same "
+        "average relevance.",
+    ),
+    "harvesting": (
+        MODEL,
+        "Items moved between ranks for reasons other than their relevance, such as experiments, changes of the ranker "
+        "or randomisation; each item is compared with itself at other ranks.",
+    ),
+    "em": (
+        MODEL,
+        "Items moved between ranks for reasons other than their relevance; the relevance of every item of a query is a "
+        "parameter, and all are found by expectation maximisation.",
+    ),
+}
+
+BLOCKS = 200
+"""Blocks of queries, or of items if there are few queries, that are resampled for intervals."""
+
+MOST_STEPS, ENOUGH = 500, 1e-6
+"""Steps of expectation maximisation, and the relative change at which it stops."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class FittedExamination:
+    """Examination probabilities fitted to a log.
+
+    Attributes
+    ----------
+    method : str
+        ctr, harvesting or em.
+    p, low, high : (ranks,) arrays
+        Estimates relative to rank 1, and the ends of their 95 % intervals.
+    falling : (ranks,) array
+        The nearest sequence that never rises, as exposure models and simulations require.
+    shown, clicks : (ranks,) int arrays
+        Impressions and clicks at each rank.
+    assumptions : tuple of str
+        What the estimates assume.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from mcfair.auditing.opening import open_log
+    >>> from mcfair.auditing.counting import count_log
+    >>> rows = {"query": ["q"] * 4, "item": ["a", "a", "b", "b"], "rank": [1, 2] * 2, "clicked": [1, 1, 1, 0]}
+    >>> fitted_examination(count_log(open_log(pl.DataFrame(rows))), method="ctr")
+    FittedExamination(ctr: 1, 0.5)
+    """
+
+    method: str
+    p: FloatArray
+    low: FloatArray
+    high: FloatArray
+    falling: FloatArray
+    shown: IntArray
+    clicks: IntArray
+    assumptions: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The probabilities as `--examination` of other commands takes them."""
+        return ",".join(f"{each:.4g}" for each in self.falling)
+
+    def __repr__(self) -> str:
+        return f"FittedExamination({self.method}: {self.text.replace(',', ', ')})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the estimates as plain data."""
+        ranks = zip(self.p.tolist(), self.low.tolist(), self.high.tolist(), self.falling.tolist(), strict=True)
+        counted = zip(self.shown.tolist(), self.clicks.tolist(), strict=True)
+        return {
+            "method": self.method,
+            "assumptions": list(self.assumptions),
+            "examination": self.text,
+            "ranks": [
+                {"rank": j, "p": p, "interval": [low, high], "falling": falling, "shown": shown, "clicks": clicks}
+                for j, ((p, low, high, falling), (shown, clicks)) in enumerate(
+                    zip(ranks, counted, strict=True), start=1
+                )
+            ],
+        }
+
+
+def fitted_examination(
+    counts: LogCounts, method: str | None = None, *, ranks: int | None = None, resamples: int = 200, seed: int = 0
+) -> FittedExamination:
+    """Fit the examination probability of each rank to a log.
+
+    Parameters
+    ----------
+    counts
+        The log.
+    method
+        ctr: click rates by rank, weighted by logged propensities if there are any; harvesting: the same items at
+        several ranks; em: expectation maximisation. By default ctr if propensities were logged, else harvesting.
+    ranks
+        The last rank to fit; by default the last one of the log.
+    resamples, seed
+        For the intervals.
+
+    Returns
+    -------
+    FittedExamination
+
+    Raises
+    ------
+    SettingError
+        If the method is unknown.
+    DataError
+        If the clicks of the log do not determine the probabilities.
+    """
+    chosen = method or ("harvesting" if counts.weight is None else "ctr")
+    if chosen not in METHODS:
+        raise SettingError(unknown("method", chosen, METHODS))
+    k = min(ranks or counts.ranks, counts.ranks)
+    cells = Cells.of(counts, k)
+    fit = {"ctr": fit_rates, "harvesting": fit_pairs, "em": fit_model}[chosen](cells, counts)
+    rng = np.random.default_rng(seed)
+    p = fit(np.ones(cells.blocks))
+    drawn = rng.multinomial(cells.blocks, np.full(cells.blocks, 1 / cells.blocks), resamples).astype(np.float64)
+    ends = interval(np.array([fit(each, p) for each in drawn]))
+    shown = sums_at(cells.rank, cells.n, k)
+    return FittedExamination(
+        method=chosen,
+        p=p,
+        low=ends[0],
+        high=ends[1],
+        falling=nearest_falling(p, shown),
+        shown=shown.astype(np.int64),
+        clicks=sums_at(cells.rank, cells.c, k).astype(np.int64),
+        assumptions=ASSUMPTIONS[chosen],
+    )
+
+
+def nearest_falling(p: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the sequence nearest to p that never rises and begins with 1: pool adjacent ranks that do.
+
+    Examples
+    --------
+    >>> nearest_falling(np.array([1.0, 0.4, 0.6, 0.3]), np.ones(4)).tolist()
+    [1.0, 0.5, 0.5, 0.3]
+    """
+    pools: list[tuple[float, float, int]] = []
+    for value, weight in zip(np.clip(p[1:], 0.0, 1.0).tolist(), weights[1:].tolist(), strict=True):
+        mean, total, size = value, max(weight, 1e-12), 1
+        while pools and pools[-1][0] < mean:
+            before, other, count = pools.pop()
+            mean, total, size = (mean * total + before * other) / (total + other), total + other, size + count
+        pools.append((mean, total, size))
+    return np.concatenate(([1.0], *(np.full(size, mean) for mean, _, size in pools)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Cells:
+    """Impressions n and clicks c of each item at each rank, from 0, and the block that each item belongs to."""
+
+    item: IntArray
+    rank: IntArray
+    n: FloatArray
+    c: FloatArray
+    block: IntArray
+    blocks: int
+    ranks: int
+
+    @classmethod
+    def of(cls, counts: LogCounts, ranks: int) -> Cells:
+        """Add up the patterns of a log, for the first ranks."""
+        inside = (counts.cell_rank <= ranks) & (counts.shown > 0)
+        code, place = np.unique(counts.cell_item[inside] * ranks + counts.cell_rank[inside] - 1, return_inverse=True)
+        n, c = (sums_at(place, x[inside], code.size) for x in (counts.shown, counts.clicks))
+        item = code // ranks
+        source = np.arange(counts.items) if counts.queries < FEW_QUERIES else counts.item_query
+        blocks = min(BLOCKS, int(source.max()) + 1)
+        return cls(item, code % ranks, n, c, (source % blocks)[item], blocks, ranks)
+
+
+# --- click rates -----------------------------------------------------------------------------------------------------
+
+
+def fit_rates(cells: Cells, counts: LogCounts) -> Any:
+    """Return the fit of click rates by rank, over that of rank 1."""
+    k = cells.ranks
+    if counts.weight is not None and counts.weighted_clicks is not None:
+        inside = (counts.cell_rank <= k) & (counts.shown > 0)
+        item, rank = counts.cell_item[inside], counts.cell_rank[inside] - 1
+        source = np.arange(counts.items) if counts.queries < FEW_QUERIES else counts.item_query
+        at = (source % cells.blocks)[item] * k + rank
+        n, c = counts.weight[inside], counts.weighted_clicks[inside]
+    else:
+        at, n, c = cells.block * k + cells.rank, cells.n, cells.c
+    shown, clicks = (sums_at(at, x, cells.blocks * k).reshape(-1, k) for x in (n, c))
+    if not clicks[:, 0].sum() > 0:
+        raise DataError("examination cannot be fitted: there is no click at rank 1")
+
+    def fit(weights: FloatArray, start: FloatArray | None = None) -> FloatArray:
+        total = weights @ shown
+        rate = np.divide(weights @ clicks, total, out=np.zeros(k), where=total > 0)
+        return rate / rate[0] if rate[0] > 0 else np.full(k, np.nan)
+
+    return fit
+
+
+# --- intervention harvesting -----------------------------------------------------------------------------------------
+
+
+@kernel
+def fill_pairs(item: IntArray, rank: IntArray, n: FloatArray, c: FloatArray, block: IntArray, out: FloatArray) -> None:
+    """Add `c_j n_k / (n_j + n_k)` of every item to the pair (j, k) of its block; the cells of an item are adjacent."""
+    low = 0
+    for i in range(item.shape[0] + 1):
+        if i == item.shape[0] or item[i] != item[low]:
+            for a in range(low, i):
+                for b in range(low, i):
+                    if a != b:
+                        out[block[a], rank[a], rank[b]] += c[a] * n[b] / (n[a] + n[b])
+            low = i
+
+
+def fit_pairs(cells: Cells, counts: LogCounts) -> Any:
+    """Return the fit of items that were seen at several ranks.
+
+    The ratio p_j/p_k is that of Mantel and Haenszel, with every item of a query as a stratum; the logarithms of all
+    pairs of ranks are brought together by weighted least squares.
+    """
+    k = cells.ranks
+    pairs = np.zeros((cells.blocks, k, k))
+    fill_pairs(cells.item, cells.rank, cells.n, cells.c, cells.block, pairs)
+    if not pairs.any() and k > 1:
+        raise DataError("examination cannot be fitted: no item was seen, with clicks, at more than one rank")
+    alone = [j + 1 for j in range(k) if j not in connected(pairs.sum(axis=0))]
+    if alone:
+        raise DataError(
+            f"examination cannot be fitted at rank {alone[0]}: no clicked item was seen there and at another rank; "
+            f"fit fewer ranks with --ranks {alone[0] - 1}"
+        )
+
+    def fit(weights: FloatArray, start: FloatArray | None = None) -> FloatArray:
+        table: FloatArray = np.tensordot(weights, pairs, axes=1)
+        both = (table > 0) & (table.T > 0)
+        logs = np.where(both, np.log(np.where(both, table, 1.0) / np.where(both, table.T, 1.0)), 0.0)
+        strength = np.where(both, table * table.T / np.where(both, table + table.T, 1.0), 0.0)
+        system = np.diag(strength.sum(axis=1)) - strength
+        right = (strength * logs).sum(axis=1)
+        found = np.linalg.lstsq(system[1:, 1:], right[1:], rcond=None)[0]
+        return np.asarray(np.exp(np.append(0.0, found)))
+
+    return fit
+
+
+def connected(table: FloatArray) -> set[int]:
+    """Return the ranks that pairs with clicks on both sides connect with rank 1."""
+    both = (table > 0) & (table.T > 0)
+    reached, front = {0}, [0]
+    while front:
+        fresh = [int(j) for j in np.flatnonzero(both[front.pop()]) if int(j) not in reached]
+        reached.update(fresh)
+        front += fresh
+    return reached
+
+
+# --- expectation maximisation ----------------------------------------------------------------------------------------
+
+
+def fit_model(cells: Cells, counts: LogCounts) -> Any:
+    """Return the fit by expectation maximisation of the position-based model, with p = 1 at rank 1."""
+    fit_pairs(cells, counts)  # the same ranks must be connected
+    _, item = np.unique(cells.item, return_inverse=True)
+
+    def fit(weights: FloatArray, start: FloatArray | None = None) -> FloatArray:
+        return maximise(cells, item, weights[cells.block], start)
+
+    return fit
+
+
+def maximise(cells: Cells, item: IntArray, weight: FloatArray, start: FloatArray | None) -> FloatArray:
+    """Maximise the likelihood of clicks `p_j r_d`, beginning with the click rates of items.
+
+    Given p and r, an item without a click was examined with probability p(1 - r)/(1 - pr), and relevant with
+    r(1 - p)/(1 - pr); the next p and r are the means of these.
+    """
+    k = cells.ranks
+    n, c = cells.n * weight, cells.c * weight
+    rank_n = np.maximum(sums_at(cells.rank, n, k), 1e-300)
+    item_n = np.maximum(np.bincount(item, weights=n), 1e-300)
+    rate = sums_at(cells.rank, c, k) / rank_n
+    p = np.clip(rate / max(rate[0], 1e-12), 1e-3, 1.0) if start is None else np.clip(start, 1e-6, 1.0)
+    exposed = np.bincount(item, weights=n * p[cells.rank])
+    r = np.clip(np.bincount(item, weights=c) / np.maximum(exposed, 1e-300), 0.0, 1.0 - 1e-9)
+    for _ in range(MOST_STEPS if start is None else MOST_STEPS // 10):
+        before = p
+        for _ in range(3):  # r follows p faster if it is updated more often
+            a, b = p[cells.rank], r[item]
+            missed = (n - c) / np.maximum(1.0 - a * b, 1e-12)
+            r = np.minimum((np.bincount(item, weights=c + missed * b * (1.0 - a))) / item_n, 1.0 - 1e-9)
+        a, b = p[cells.rank], r[item]
+        missed = (n - c) / np.maximum(1.0 - a * b, 1e-12)
+        p = sums_at(cells.rank, c + missed * a * (1.0 - b), k) / rank_n
+        p[0] = 1.0
+        if np.max(np.abs(p - before) / np.maximum(before, 1e-12)) < ENOUGH:
+            break
+    return p

@@ -1,0 +1,223 @@
+"""Malformed logs: one clear line or a counted exclusion, never a wrong number."""
+
+import gzip
+
+import polars as pl
+import pytest
+from logs import flat, random_sessions
+
+import mcfair as mf
+from mcfair.auditing.cleaning import TOP_RANK
+from mcfair.errors import DataError
+
+
+@pytest.fixture(scope="module")
+def clean():
+    return flat(random_sessions(5))
+
+
+@pytest.fixture(scope="module")
+def right(clean):
+    return mf.audit(clean, resamples=2)
+
+
+def same_numbers(found, right):
+    assert found.items().equals(right.items())
+    assert (found.unfairness, found.floor) == (right.unfairness, right.floor)
+    assert found.counts.visits.tolist() == right.counts.visits.tolist()
+
+
+def with_rows(clean, *rows):
+    """Add rows, given by the columns in which they differ from a good one, as text."""
+    good = {"impression": "new", "query": "q0", "item": "q0-i0", "rank": "1", "clicked": "0"}
+    return pl.concat(
+        [clean.cast(pl.String), pl.DataFrame([good | row for row in rows], schema=dict.fromkeys(good, pl.String))]
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"query": None}, "query missing"),
+        ({"query": ""}, "query missing"),
+        ({"item": None}, "item missing"),
+        ({"rank": None}, "rank missing"),
+        ({"rank": "first"}, "rank not a whole number of at least 1"),
+        ({"rank": "1.5"}, "rank not a whole number of at least 1"),
+        ({"rank": "-1"}, "rank not a whole number of at least 1"),
+        ({"rank": "nan"}, "rank not a whole number of at least 1"),
+        ({"rank": str(TOP_RANK + 1)}, f"rank above {TOP_RANK}"),
+        ({"rank": "1e12"}, f"rank above {TOP_RANK}"),
+        ({"clicked": None}, "clicked missing"),
+        ({"clicked": "maybe"}, "clicked not 0 or 1"),
+        ({"clicked": "-1"}, "clicked not 0 or 1"),
+        ({"clicked": "0.5"}, "clicked not 0 or 1"),
+    ],
+)
+def test_rows_that_cannot_be_used_are_counted(clean, right, row, reason):
+    found = mf.audit(with_rows(clean, row, row | {"impression": "other"}), resamples=2)
+    same_numbers(found, right)
+    assert found.counts.excluded == {reason: 2}
+    assert found.counts.rows == clean.height + 2
+    assert found.quality()["rows left out"] == 2
+
+
+def test_mixed_types_are_read_as_far_as_they_can_be(clean, right):
+    spelled = clean.cast(pl.String).with_columns(
+        rank=pl.format(" {}.0 ", "rank"), clicked=pl.col("clicked").replace({"0": "False", "1": "TRUE"})
+    )
+    same_numbers(mf.audit(spelled, resamples=2), right)
+
+
+def test_numbers_with_gaps_are_the_same_ids_in_pandas(clean):
+    whole = clean.with_columns(item=pl.col("item").hash(1) % 1000)
+    holes = whole.to_pandas()
+    holes.loc[len(holes)] = [None, "q0", None, 1, 0]
+    found = mf.audit(holes, resamples=2)
+    assert found.counts.excluded == {"item missing": 1}
+    assert found.items().equals(mf.audit(whole, resamples=2).items())
+
+
+def test_rows_logged_twice_count_once(clean, right):
+    found = mf.audit(pl.concat([clean, clean[:7], clean[:3]]), resamples=2)
+    same_numbers(found, right)
+    assert found.counts.excluded == {"rows logged twice": 10}
+    assert found.quality()["duplicates"] == 10
+
+
+def test_a_click_in_one_of_two_copies_is_a_click():
+    log = flat([("q", [(1, "a", 1), (2, "b", 0)])])
+    found = mf.audit(pl.concat([log.with_columns(clicked=pl.lit(0, pl.Int64)), log]), resamples=2)
+    assert found.counts.C.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("item", ["q0-i1", "new item"])
+def test_impressions_with_a_repeated_rank_are_left_out(clean, right, item):
+    twice = with_rows(clean, {}, {"item": "q0-i2", "rank": "2"}, {"item": item})
+    found = mf.audit(twice, resamples=2)
+    same_numbers(found, right)
+    assert found.counts.excluded == {"rows of impressions with a rank or an item twice": 3}
+
+
+def test_impressions_with_a_repeated_item_are_left_out(clean, right):
+    found = mf.audit(with_rows(clean, {}, {"rank": "2"}), resamples=2)
+    same_numbers(found, right)
+    assert found.counts.excluded == {"rows of impressions with a rank or an item twice": 2}
+
+
+def test_ranks_from_0_are_refused_or_understood(clean, right):
+    shifted = clean.with_columns(pl.col("rank") - 1)
+    zeros = int((shifted["rank"] == 0).sum())
+    with pytest.raises(DataError, match=rf"{zeros} rows have rank 0; .* --first-rank 0"):
+        mf.audit(shifted)
+    same_numbers(mf.audit(shifted, first_rank=0, resamples=2), right)
+    found = mf.audit(with_rows(clean, {"rank": "0"}), first_rank=1, resamples=2)
+    same_numbers(found, right)
+    assert found.counts.excluded == {"rank not a whole number of at least 1": 1}
+
+
+def test_long_lists_are_counted_exactly():
+    shown = [(j, f"i{j}", int(j == 150)) for j in range(1, 200)]
+    found = mf.audit(flat([("q", shown), ("q", shown[::-1]), ("q", shown[:70])]), merit="uniform", resamples=2)
+    assert found.counts.ranks == 199
+    assert [each.size for each in found.counts.patterns] == [199, 70]
+    assert found.counts.visits.tolist() == [3]
+
+
+def test_missing_columns_are_named_with_a_suggestion(clean):
+    for column, other in (("rank", "rnk"), ("clicked", "clickd"), ("query", "querry"), ("item", "itm")):
+        with pytest.raises(
+            DataError, match=rf"no column for the {column} .*did you mean '{other}'.*--column {column}="
+        ):
+            mf.audit(clean.rename({column: other}))
+    with pytest.raises(DataError, match=r"unknown column 'rnk'; did you mean 'rank'"):
+        mf.audit(clean, columns={"rank": "rnk"})
+    with pytest.raises(DataError, match=r"'position', 'pos' may all be the rank"):
+        mf.audit(clean.rename({"rank": "position"}).with_columns(pos="position"))
+
+
+def test_columns_of_impossible_types_are_named(clean):
+    with pytest.raises(DataError, match=r"column for the rank has type Boolean, expected numbers"):
+        mf.audit(clean.with_columns(rank=pl.lit(True)))
+    with pytest.raises(DataError, match=r"column for the item has type List"):
+        mf.audit(clean.with_columns(item=pl.concat_list("item")), format="flat")
+
+
+def test_propensities_and_relevance_out_of_range_are_counted(clean):
+    log = clean.with_columns(propensity=pl.lit(0.5), relevance=pl.lit(0.5))
+    wrong = pl.concat([log, log[:2].with_columns(propensity=pl.lit(0.0)), log[:3].with_columns(relevance=pl.lit(1.5))])
+    found = mf.audit(wrong, resamples=2)
+    assert found.counts.excluded == {
+        "propensity not above 0 and at most 1": 2,
+        "relevance not from 0 to 1": 3,
+    }
+    assert found.items().equals(mf.audit(log, resamples=2).items())
+
+
+def test_groups_that_change_are_counted(clean):
+    log = clean.with_columns(group=pl.lit("a"))
+    found = mf.audit(
+        pl.concat([log, log[:1].with_columns(group=pl.lit("b"), impression=pl.lit(999, pl.Int64))]), resamples=2
+    )
+    assert found.quality()["items with several groups"] == 1
+    assert found.counts.group_names == ("a",)
+    assert found.counts.shown.sum() == clean.height + 1
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def refused(path, content, message, **options):
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message) as error:
+        mf.audit(path, resamples=2, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_empty_files(tmp_path):
+    for ending in ("csv", "parquet", "jsonl", "csv.gz", "log"):
+        content = gzip.compress(b"") if ending == "csv.gz" else b""
+        refused(tmp_path / f"log.{ending}", content, "empty|no rows|damaged")
+    refused(tmp_path / "log.csv", b"query,item,rank,clicked\n", "the log holds no rows")
+
+
+def test_files_that_are_cut_short(tmp_path, clean):
+    text = clean.write_csv().encode()
+    refused(tmp_path / "log.csv.gz", gzip.compress(text)[:-12], "damaged or cut short")
+    clean.write_parquet(tmp_path / "whole.parquet")
+    whole = (tmp_path / "whole.parquet").read_bytes()
+    for length in (3, len(whole) // 2, len(whole) - 5):
+        refused(tmp_path / "log.parquet", whole[:length], "damaged|cut short")
+    refused(tmp_path / "log.jsonl", clean.write_ndjson().encode()[:-20], "damaged|cut short")
+
+
+def test_a_csv_file_whose_last_line_is_cut_short(tmp_path, clean):
+    """A line without all of its columns is no row with other values."""
+    text = clean.write_csv().encode().rstrip()
+    path = tmp_path / "log.csv"
+    path.write_bytes(text[: text.rindex(b",")])
+    found = mf.audit(path, resamples=2)
+    assert found.counts.excluded == {"clicked missing": 1}
+
+
+def test_files_of_another_kind(tmp_path):
+    refused(tmp_path / "picture.png", b"\x89PNG\r\n\x1a\n\0\0\0", "got a binary file")
+    refused(tmp_path / "log.parquet", b"query,item\n1,2\n", "damaged|cut short|not a Parquet")
+    refused(
+        tmp_path / "log.csv", b"query,item,rank,clicked\na,b,x,1\na,b,y,1\n", r"none of 2 rows can be used; of 2: rank"
+    )
+    refused(tmp_path / "log.csv", b"query,item,rank,clicked\na,b,1,1,7,8\n", "damaged|cut short")
+
+
+def test_item_tables_that_do_not_fit(clean):
+    good = pl.DataFrame({"item": ["q0-i0"], "group": ["a"]})
+    assert mf.audit(clean, items=good, resamples=2).counts.group_names == ("a", "unknown")
+    for table, message in (
+        (good.rename({"item": "thing"}), "expected columns item and group"),
+        (good.rename({"group": "colour"}), "expected columns item and group"),
+        (good.with_columns(relevance=pl.lit(0.5)), "there is no column query"),
+        (good.with_columns(query=pl.lit("q0"), relevance=pl.lit(2.0)), "expected numbers from 0 to 1"),
+        (pl.concat([good, good]).with_columns(query=pl.lit("q0")), "1 items occur more than once"),
+    ):
+        with pytest.raises(DataError, match=message):
+            mf.audit(clean, items=table, resamples=2)
