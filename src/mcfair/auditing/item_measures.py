@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from .._jit import kernel
-from ..analysis.limits import balance, project
 from ..arrays import FloatArray, IntArray
 from ..metrics.exposure import query_unfairness
+from ..metrics.reachable import balance, project
 from .log_counts import LogCounts, rank_weights, sums_at
 
 __all__ = ["entropy", "expected_exposure", "floor", "gini", "inequity", "jain", "per_query"]
