@@ -28,6 +28,7 @@ soak: $(VENV)/ready
 	$(BIN)/python tests/crash_loop.py --kills 62 --store postgresql --max-seconds 10
 	$(BIN)/python tests/soak.py --minutes 10
 	$(BIN)/python tests/soak.py --minutes 4 --kill-every 8
+	$(PYTEST) --hypothesis-profile soak
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

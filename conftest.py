@@ -1,13 +1,21 @@
 """Fixtures and order of all tests, doctests of the package included."""
 
+import os
+import sys
+
 import pytest
 from hypothesis import settings
 
 import mcfair as mf
 
-# The first call of a kernel compiles it, which no deadline foresees.
-settings.register_profile("mcfair", deadline=None)
+# The first call of a kernel compiles it, which no deadline foresees. `make soak` has the profile with many examples.
+settings.register_profile("mcfair", deadline=None, max_examples=40)
+settings.register_profile("soak", deadline=None, max_examples=400)
 settings.load_profile("mcfair")
+
+# Hundreds of processes import the same modules; without bytecode each of them would compile their source again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 LONGEST = (
     *("processes", "own_parts", "service_postgres", "service_crash", "execute", "service_faults", "service_soak"),

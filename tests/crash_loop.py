@@ -21,8 +21,18 @@ from pathlib import Path
 from service_process import CRASH_SERVER, ServerProcess, free_port, mcfair
 from shoppers import ExpectedCounts, LoadRun, Shopper, difference
 
-POINTS = ("before-commit", "after-commit", "between-rows", "in-commit", "any")
-MORE_POINTS = (*POINTS, "in-checkpoint", "starting", "any", "between-rows", "any", "after-commit")
+POINTS = ("after-commit", "between-rows", "in-commit")
+MORE_POINTS = (
+    *POINTS,
+    "before-commit",
+    "any",
+    "in-checkpoint",
+    "starting",
+    "any",
+    "between-rows",
+    "any",
+    "after-commit",
+)
 """Where to kill, in turn: at points of `crash_server`, at a random time ("any"), and during the start."""
 
 EXPLAINED = 1_000

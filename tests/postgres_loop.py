@@ -15,8 +15,8 @@ from postgres_server import PostgresServer
 from service_process import CRASH_SERVER, Connection, NoResponseError, ServerProcess, free_port
 from shoppers import LoadRun, Shopper
 
-POINTS = ("before-commit", "database", "between-rows", "after-commit", "any", "database")
-MORE_POINTS = (*POINTS, "any", "in-commit", "both", "database", "starting")
+POINTS = ("between-rows", "database", "after-commit")
+MORE_POINTS = (*POINTS, "before-commit", "any", "database", "any", "in-commit", "both", "database", "starting")
 """Targets of the kills, in turn: an instance at a point of `crash_server`, at a random time ("any") or at its start,
 both instances, or the database."""
 

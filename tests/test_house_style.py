@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,6 @@ import mcfair as mf
 SOURCE = Path(mf.__file__).parent
 ROOT = Path(__file__).parent.parent
 FILES = sorted(SOURCE.rglob("*.py"))
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 
 LONGEST_FILE, LONGEST_FUNCTION, MOST_ARGUMENTS = 400, 60, 12
 
@@ -28,6 +28,11 @@ NOT_IMPERATIVE = (
 
 def named(path):
     return path.relative_to(SOURCE).as_posix()
+
+
+@cache
+def trees():
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 
 
 def functions(tree):
@@ -50,7 +55,7 @@ def body_length(node):
 
 def test_docstrings_open_with_the_effect():
     wrong = []
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in functions(tree):
             text = ast.get_docstring(node)
             if text and not is_property(node) and text.split()[0].strip(",;:.").lower() in NOT_IMPERATIVE:
@@ -70,19 +75,21 @@ def test_no_docstring_is_a_nominal_riddle():
         assert [text.splitlines()[0] for text in texts if text.split()[0] in ("What", "Who", "Whose")] == [], path
 
 
-KERNELS = [(path, node) for path, tree in TREES.items() for node in functions(tree) if is_kernel(node)]
+@cache
+def kernels():
+    return [(path, node) for path, tree in trees().items() for node in functions(tree) if is_kernel(node)]
 
 
 def test_kernels_are_annotated():
-    assert len(KERNELS) > 50
-    for path, node in KERNELS:
+    assert len(kernels()) > 50
+    for path, node in kernels():
         arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         assert all(each.annotation is not None for each in arguments), f"{named(path)}: {node.name}"
         assert node.returns is not None, f"{named(path)}: {node.name}"
 
 
 def test_kernels_use_no_operation_that_differs_when_compiled():
-    for path, node in KERNELS:
+    for path, node in kernels():
         for each in ast.walk(node):
             assert not isinstance(each, ast.Pow), f"{named(path)}: {node.name}: **"
             if isinstance(each, ast.Call) and isinstance(each.func, ast.Name | ast.Attribute):
@@ -106,7 +113,7 @@ def test_texts_are_in_the_words_of_the_field():
 
 
 def test_a_class_name_exists_once():
-    names = Counter(node.name for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    names = Counter(node.name for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
     assert [name for name, count in names.items() if count > 1] == []
 
 
@@ -131,7 +138,7 @@ def test_the_formatter_formats():
 def test_files_and_functions_are_short():
     for path in FILES:
         assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE, path
-        for node in functions(TREES[path]):
+        for node in functions(trees()[path]):
             # A body of three dots is a declaration for type checking alone, such as the constructor of a dataclass.
             if is_kernel(node) or ast.unparse(node.body[-1]) == "...":
                 continue
@@ -144,7 +151,7 @@ def test_files_and_functions_are_short():
 def test_long_kernels_say_why():
     for path in FILES:
         lines = path.read_text(encoding="utf-8").splitlines()
-        for node in functions(TREES[path]):
+        for node in functions(trees()[path]):
             if is_kernel(node) and (body_length(node) > LONGEST_FUNCTION or len(node.args.args) > MOST_ARGUMENTS):
                 first = min(decorator.lineno for decorator in node.decorator_list)
                 explained = (
@@ -165,7 +172,7 @@ def test_no_function_hides_a_module():
 def test_nothing_tests_for_the_name_of_a_part_or_of_a_dataset():
     """Behaviour that depends on a part belongs to its class, and on a dataset to the catalogue."""
     names = {name for base in (mf.Policy, mf.ClickModel, mf.Estimator) for name in mf.registered(base)} | {"mq2008"}
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Compare):
                 texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]

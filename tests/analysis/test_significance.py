@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import permutation_test
-from scipy.stats import t as student
 
 from mcfair.analysis import significance
 from mcfair.analysis.significance import confidence, detectable_difference, difference, fisher, holm, resample
@@ -19,6 +17,14 @@ DARWIN = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]
 
 whole = st.integers(-20, 20)
 p_values = st.lists(st.floats(0, 1), min_size=1, max_size=20)
+
+
+@pytest.fixture(scope="module")
+def stats():
+    """SciPy's tests and distributions, which take seconds to import: only the process that runs these tests does."""
+    from scipy import stats
+
+    return stats
 
 
 def by_enumeration(d):
@@ -64,10 +70,12 @@ def test_drawn_ways_agree_with_all_ways():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_p_is_that_of_scipy(seed):
+def test_p_is_that_of_scipy(seed, stats):
     a = np.random.default_rng(seed).gamma(1, 1, 40) - 0.8
     statistic = lambda x, axis: x.mean(axis=axis)  # noqa: E731
-    expected = permutation_test((a,), statistic, permutation_type="samples", n_resamples=20_000, vectorized=True).pvalue
+    expected = stats.permutation_test(
+        (a,), statistic, permutation_type="samples", n_resamples=20_000, vectorized=True
+    ).pvalue
     assert fisher(a, np.zeros(40)) == pytest.approx(expected, abs=5 * math.sqrt(expected / 20_000))
 
 
@@ -221,12 +229,12 @@ def test_differences_that_are_all_but_equal_bring_no_warning(a):
 
 
 @pytest.mark.parametrize(("n", "level", "power"), [(2, 0.95, 0.8), (5, 0.95, 0.8), (5, 0.8, 0.5), (82, 0.99, 0.9)])
-def test_a_detectable_difference_is_detected_as_often_as_the_power_says(n, level, power):
+def test_a_detectable_difference_is_detected_as_often_as_the_power_says(n, level, power, stats):
     rng = np.random.default_rng(0)
     one = rng.normal(0, 3, n)
     draws = rng.normal(0, one.std(ddof=1), (40_000, n)) + detectable_difference(one, level, power=power)
     t = draws.mean(axis=1) / (draws.std(axis=1, ddof=1) / math.sqrt(n))
-    detected = np.abs(t) > student.ppf((1 + level) / 2, n - 1)
+    detected = np.abs(t) > stats.t.ppf((1 + level) / 2, n - 1)
     assert detected.mean() == pytest.approx(power, abs=4 * math.sqrt(power * (1 - power) / 40_000))
 
 
@@ -243,12 +251,12 @@ def test_a_detectable_difference_by_hand():
     assert math.isnan(detectable_difference([2.0]))
 
 
-def test_strict_levels_and_few_differences_have_a_finite_detectable_difference():
+def test_strict_levels_and_few_differences_have_a_finite_detectable_difference(stats):
     for n in (2, 3, 5, 82, 6_600):
         for level in (0.95, 1 - 0.05 / 60):
             found = detectable_difference(np.arange(n), level)
             assert 0 < found < math.inf
-            t = student.ppf((1 + level) / 2, n - 1)  # half the power needs about λ = t, and 80 % needs more
+            t = stats.t.ppf((1 + level) / 2, n - 1)  # half the power needs about λ = t, and 80 % needs more
             assert found > 0.5 * t * np.arange(n).std(ddof=1) / math.sqrt(n)
 
 

@@ -45,7 +45,10 @@ class Plain(mf.Policy):
 """
 
 
-pytest.importorskip("distributed", reason="needs the extra [cluster]")
+@pytest.fixture(scope="module", autouse=True)
+def distributed():
+    """Skip without the library, which takes seconds to import: only the process that runs these tests does."""
+    pytest.importorskip("distributed", reason="needs the extra [cluster]")
 
 
 def test_a_cluster_gives_the_same_and_survives_the_death_of_a_worker(tmp_path, monkeypatch):

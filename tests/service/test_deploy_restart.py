@@ -23,7 +23,7 @@ needs_postgres = pytest.mark.skipif(postgres_server.missing() is not None, reaso
 
 
 class Load:
-    """Threads that rank and click without pause until the block ends; each failure is recorded."""
+    """Threads that rank and click until the block ends; each failure is recorded."""
 
     def __init__(self, work, threads=4):
         self.work, self.failures, self.done = work, [], 0
@@ -41,7 +41,7 @@ class Load:
             with self.lock:
                 self.done += 1
             turn += 1
-            time.sleep(0.005)
+            time.sleep(0.02)
 
     def wait_for(self, more):
         """Wait until some more requests have been made."""

@@ -12,9 +12,9 @@ def test_nothing_acknowledged_is_lost_and_nothing_counts_twice(tmp_path):
     print(report)
     assert not report.faults, report
     assert report.kills.total() == len(report.recoveries) - 1 == len(POINTS)
-    assert set(POINTS) - {"any"} < set(SERVER_POINTS)
+    assert set(POINTS) < set(SERVER_POINTS)
     assert all(report.acknowledged[what] for what in ("rank", "click", "shown", "retract", "rank again"))
-    assert report.explained == report.acknowledged["rank"] > 100
+    assert report.explained == report.acknowledged["rank"] > 50
     assert report.retried.total() > 0
     assert max(report.recoveries) < 120
 

@@ -334,7 +334,7 @@ class FileMachine(Machine):
     in_file = True
 
 
-QUICK = settings(max_examples=50, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("machine", [Machine, FileMachine], ids=["memory", "sqlite"])

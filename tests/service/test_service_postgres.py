@@ -274,6 +274,16 @@ def test_a_compaction_that_changes_no_base_is_a_conflict_too(url):
     assert_sound(url)
 
 
+def conflicts_at(*servers):
+    """Return how many conflicts servers have counted."""
+    conflicts = 0.0
+    for server in servers:
+        with server.connect() as connection:
+            text = connection.get("/metrics").content.decode()
+        conflicts += float(text.split("\nmcfair_conflicts_total ")[1].split()[0])
+    return conflicts
+
+
 def test_two_server_processes_rank_the_same_hot_queries(url):
     ports = [free_port(), free_port()]
     run_state = LoadRun(ports[0])
@@ -284,13 +294,11 @@ def test_two_server_processes_rank_the_same_hot_queries(url):
         shoppers = [RoamingShopper(run_state, number, 3, ports, queries=2) for number in range(6)]
         for each in shoppers:
             each.start()
-        time.sleep(8)
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not (conflicts_at(first, second) and run_state.acknowledged.total() > 300):
+            time.sleep(0.1)
         run_state.stop(shoppers)
-        conflicts = 0.0
-        for server in (first, second):
-            with server.connect() as connection:
-                text = connection.get("/metrics").content.decode()
-            conflicts += float(text.split("\nmcfair_conflicts_total ")[1].split()[0])
+        conflicts = conflicts_at(first, second)
         for each in shoppers:
             each.check_own_query()
             each.connection.close()
@@ -298,7 +306,7 @@ def test_two_server_processes_rank_the_same_hot_queries(url):
         assert " ERROR " not in first.text + second.text
     assert run_state.faults == []
     assert conflicts > 0
-    assert run_state.acknowledged.total() > 100
+    assert run_state.acknowledged.total() > 300
     assert proof_faults(url) == []
 
 
@@ -307,7 +315,7 @@ def test_nothing_is_lost_or_doubled_when_instances_and_the_database_are_killed()
     print(report)
     assert report.faults == []
     assert report.kills.total() == len(POINTS)
-    assert report.kills["database"] == 2
+    assert report.kills["database"] == 1
     assert max(report.reconnections) < 120
 
 

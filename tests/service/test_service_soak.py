@@ -24,10 +24,10 @@ REQUEST = with_raw_items(RankRequest(query="red shoes", items=[Item("a"), Item("
 
 
 def test_steady_load_neither_grows_nor_loses_anything(tmp_path):
-    soaked = Soak(tmp_path, retention=3.0, pause=0.08).run(28, samples=14)
+    soaked = Soak(tmp_path, retention=1.0, pause=0.04).run(9, samples=15)
     print(*soaked.samples, sep="\n")
     assert soaked.faults == []
-    assert soaked.samples[-1].operations > 1_000
+    assert soaked.samples[-1].operations > 400
     assert soaked.samples[-1].impressions < soaked.samples[-1].operations / 4  # most have expired
     assert soaked.growth("file") < 2
     assert soaked.growth("impressions") < 2
