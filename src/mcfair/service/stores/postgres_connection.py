@@ -44,11 +44,11 @@ SET idle_in_transaction_session_timeout = '30s'
 """
 
 CONFLICTS = (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
-DAMAGE = (
-    psycopg.errors.DataCorrupted,
-    psycopg.errors.IndexCorrupted,
-    psycopg.errors.UndefinedTable,
-    psycopg.errors.UndefinedColumn,
+DAMAGE = (psycopg.errors.DataCorrupted, psycopg.errors.IndexCorrupted, psycopg.errors.UndefinedColumn)
+UNUSABLE = (
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.ReadOnlySqlTransaction,
+    psycopg.errors.UndefinedTable,  # the store was dropped, or is being restored
 )
 
 
@@ -172,7 +172,7 @@ def translated() -> Iterator[None]:
         raise StoreCorruptError(one_line(error)) from error
     except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
         raise StoreUnavailableError(one_line(error)) from error
-    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction) as error:
+    except UNUSABLE as error:
         raise StoreUnavailableError(one_line(error)) from error
     except psycopg.errors.DuplicateTable as error:
         raise StoreError(f"the schema mcfair belongs to something else: {one_line(error)}") from error

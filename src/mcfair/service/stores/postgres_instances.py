@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from .errors import StoreCorruptError, StoreUnavailableError
+from .errors import StoreUnavailableError
 from .postgres_rows import PostgresRows
 from .postgres_schema import LEADERSHIP, check_same
 
@@ -40,10 +40,10 @@ class PostgresInstances(PostgresRows):
 
     def read_generation(self) -> int:
         """Return the number that changes with rules, API keys and deletions, and differs between stores."""
-        try:
-            return int(self.one("SELECT number FROM generation"))
-        except (StoreCorruptError, TypeError):
-            raise StoreUnavailableError(f"{self.name} has no store any more") from None
+        found = self.one("SELECT number FROM generation")
+        if found is None:
+            raise StoreUnavailableError(f"{self.name} has no store any more")
+        return int(found)
 
     def announce(self) -> None:
         """Announce to the other instances that rules, API keys or deletions have changed."""
