@@ -93,7 +93,7 @@ class SettingCommandOptions:
     estimator: Annotated[
         str,
         typer.Option(
-            help="How relevance is estimated, such as 'IPS(prior_strength=5)'; auto is the policy's own choice, IPS for "
+            help="How relevance is estimated, such as 'IPS(prior_strength=5)'; auto is the policy's own, IPS for "
             "most; see mcfair estimators."
         ),
     ] = "auto"
