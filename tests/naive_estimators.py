@@ -134,7 +134,8 @@ def bayesfair(policy, R, E, p, visits, posterior, prior_strength=0.0):
     n = len(R)
     mass = min(policy.tail / visits, 1.0) if visits else 1.0
     ideal = sum(a * r for a, r in zip(p, sorted(R, reverse=True), strict=False)) if policy.gain == "ndcg" else 1.0
-    B = naive.scaled(naive.gradient(E, R), policy.scale, visits)
+    exposed = visits * sum(p[:n]) / n
+    B = naive.scaled(naive.gradient(E, R), policy.scale, visits) * (1 + (policy.early / exposed) ** 2 if visits else 1)
     out = []
     for d in range(n):
         U = max(tail_mean(posterior[d], mass), R[d]) if len(posterior[d]) and mass < 1.0 else R[d]

@@ -25,7 +25,7 @@ def data():
     [
         mf.BayesFair(),
         mf.BayesFair(alpha=0.0, tail=0.3),
-        mf.BayesFair(alpha=130, tail=2),
+        mf.BayesFair(alpha=130, tail=2, early=5),
         mf.BayesFair(alpha=3, beta=5, scale="max", gain="dcg"),
     ],
     ids=lambda policy: policy.label,

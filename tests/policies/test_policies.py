@@ -21,7 +21,7 @@ VARIANTS = [
     "LP", "LP(alpha=0.01)", "LP(alpha=0, delivery=balanced)", "LP(delivery=balanced, refresh=20)",
     "PLFair(epochs=2)", "PLFair(epochs=2, alpha=0.5, beta=3)",
     "MCFair(scale=mean, alpha=100)", "MCFair(mc_floor=0, beta=0)", "FairCo", "FairCo(alpha=1000, beta=10)",
-    "BayesFair", "BayesFair(alpha=0, tail=0.5)", "BayesFair(tail=1, beta=2, scale=max, gain=dcg, ties=random)",
+    "BayesFair", "BayesFair(early=20, tail=0.5)", "BayesFair(tail=1, beta=2, scale=max, gain=dcg, ties=random)",
     "PrefixGreedy", "PrefixGreedy(alpha=100, scale=mean)", "DIDRF", "DIDRF(beta=100)", "PBMUCB", "PBMUCB(ties=random)",
     "Thompson", "Thompson(alpha=1, mix=0.5)", "FARA", "FARA(alpha=0.05, horizon=7, allocation=relevance)",
     "VerFair(alpha=0.5)", "Expohedron", "Expohedron(alpha=0, delivery=iid)",
