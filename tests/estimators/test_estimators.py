@@ -1,4 +1,4 @@
-"""What holds for every estimator."""
+"""Properties of every estimator."""
 
 import pytest
 
