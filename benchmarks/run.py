@@ -124,7 +124,7 @@ def speed(report, effort):
     report.table("Against plain NumPy, one thread", comparison)
 
 
-SOLVERS = (mf.ILP, mf.LP, mf.PLFair)
+SOLVERS = (mf.ILP, mf.LP, mf.PLFair, mf.Expohedron)
 """Policies that solve or train: a session costs too much for the runs of the others."""
 
 # Seconds per 1,000 lists that the paper reports in post-processing, on MQ2008 and on Istella-S.

@@ -171,7 +171,7 @@ def test_every_policy_with_a_score_has_a_guard(policy):
 
 
 def test_the_text_states_the_guard_only_if_there_is_one():
-    plain = "MCFair(alpha=1.0, beta='auto', scale='max', mc_floor=0.1, ties='index')"
+    plain = "MCFair(alpha=1.0, beta='auto', scale='max', mc_floor=0.1, ties='index', explore='mc')"
     assert repr(mf.MCFair()) == repr(mf.MCFair(guard=0)) == plain
     guarded = mf.parse_policy("MCFair(alpha=1, guard=0.9)")
     assert repr(guarded) == plain[:-1] + ", guard=0.9)"

@@ -29,7 +29,8 @@ def test_final_figures_are_those_of_the_last_checkpoint(trace):
     assert trace.ndcg == {k: trace.values[f"ndcg@{k}"][-1] for k in range(1, 6)}
     assert trace.cndcg[5] > trace.ndcg[5] > 0
     assert repr(trace).startswith(
-        "Trace(MCFair(alpha=3.0, beta='auto', scale='max', mc_floor=0.1, ties='index'), online, 700 sessions: "
+        "Trace(MCFair(alpha=3.0, beta='auto', scale='max', mc_floor=0.1, ties='index', explore='mc'), online, "
+        "700 sessions: "
     )
 
 

@@ -261,7 +261,7 @@ def parse_policy(text: str) -> Policy:
     Examples
     --------
     >>> parse_policy("MCFair(alpha=10, ties=least-exposed)")
-    MCFair(alpha=10.0, beta='auto', scale='max', mc_floor=0.1, ties='least-exposed')
+    MCFair(alpha=10.0, beta='auto', scale='max', mc_floor=0.1, ties='least-exposed', explore='mc')
     """
     return parse_part(Policy, text)
 

@@ -10,7 +10,6 @@ import numpy as np
 from .._jit import kernel
 from ..arrays import FloatArray
 from ..estimators import Mixture
-from ..estimators.base import MEAN, WEIGHT
 from ..metrics.exposure import dots
 from ..parts import NonNegative, register
 from ..random import Draws
@@ -28,8 +27,9 @@ from .gradient import (
     marginal_certainty,
 )
 from .ordering import Ties
+from .posterior import tail_mean
 
-__all__ = ["BayesFair", "bayesfair_score", "ideal_gain", "tail_mean"]
+__all__ = ["BayesFair", "bayesfair_score", "ideal_gain"]
 
 Positive = Annotated[float, msgspec.Meta(gt=0.0, description="a finite number above 0")]
 
@@ -58,23 +58,6 @@ def ideal_gain(R: FloatArray, p: FloatArray, best: FloatArray) -> float:
     for j in range(k):
         total += p[j] * best[j]
     return total
-
-
-@kernel
-def tail_mean(posterior: FloatArray, d: int, mass: float) -> float:
-    """Return the mean of the upper tail of item d's posterior, by its component means.
-
-    The components of highest mean count, up to a total weight of `mass`.
-    """
-    last = posterior.shape[1] - 1
-    total, left = 0.0, mass
-    for k in range(last):
-        weight, mean = posterior[d, k, WEIGHT], posterior[d, k, MEAN]
-        if weight >= left:
-            return float((total + left * mean) / mass)
-        total += weight * mean
-        left -= weight
-    return float((total + left * posterior[d, last, MEAN]) / mass)
 
 
 @kernel

@@ -11,7 +11,7 @@ from .._jit import kernel
 from ..arrays import FloatArray
 from ..random import Draws, uniform
 from ..state import Query
-from .gamma import posterior_draw, posterior_tail
+from .posterior import posterior_draw, posterior_tail
 
 __all__ = ["Explore", "add_exploration"]
 
@@ -19,7 +19,7 @@ Explore = Literal["mc", "ucb", "tail", "thompson", "none"]
 """The term X of exploration, which β is the weight of:
 
 - mc: marginal certainty (Eq. 29), as published; it depends on exposure alone;
-- ucb: `sqrt(uncertainty ln(t))`, an upper confidence bound less R, t being the visits with the present one;
+- ucb: `sqrt(uncertainty ln(t))`, about an upper confidence bound less R, t being the visits with the present one;
 - tail: the mean of the upper tail of the posterior of relevance less R, which is Bayes-UCB by tail expectation;
 - thompson: a draw from the posterior less R;
 - none: 0, whatever β is.

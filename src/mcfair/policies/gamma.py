@@ -1,8 +1,4 @@
-"""The posterior of relevance under IPS: a Gamma distribution, its quantiles and the mean of its upper tail.
-
-The clicks on an item of exposure E are about Poisson of mean E·R, to which the Gamma distribution is conjugate: after C
-clicks R is Gamma(a + C, b + E), where the estimator's prior of mean m and strength s stands for a = s m and b = s.
-"""
+"""The Gamma distribution in compiled code: quantiles, and the mean of the upper tail."""
 
 from __future__ import annotations
 
@@ -11,15 +7,8 @@ import math
 import numpy as np
 
 from .._jit import kernel
-from ..state import Query
 
-__all__ = ["gamma_quantile", "gamma_tail", "posterior_draw", "posterior_tail"]
-
-PRIOR_CLICKS, PRIOR_EXPOSURE = 0.5, 1.0
-"""The prior where the estimator has none, of mean 1/2; without one, an item without a click could not be explored."""
-
-TAIL_VISITS = 10.0
-"""The tail has all of the mass in the first so many visits, and this number divided by the visits afterwards."""
+__all__ = ["gamma_quantile", "gamma_tail", "normal_quantile"]
 
 STEPS = 40  # of Newton's method, which needs four or five
 TERMS = 100_000  # of a series or a continued fraction; they need a few times the square root of the shape
@@ -129,28 +118,7 @@ def gamma_tail(a: float, mass: float) -> float:
 
 
 @kernel
-def posterior_shape(q: Query, d: int) -> tuple[float, float]:
-    """Return shape and rate of the posterior of an item: a + C and b + E, for which `R (E + s)` stands for s m + C."""
-    weight = q.E[d] + q.prior_strength
-    if q.prior_strength > 0.0:
-        return q.R[d] * weight, weight
-    return q.R[d] * weight + PRIOR_CLICKS, weight + PRIOR_EXPOSURE
-
-
-@kernel
-def posterior_draw(q: Query, d: int, u: float) -> float:
-    """Return the relevance of an item drawn from its posterior, the quantile u; R itself if that is certain."""
-    if q.uncertainty[d] == 0.0:
-        return float(q.R[d])
-    shape, rate = posterior_shape(q, d)
-    return gamma_quantile(shape, u) / rate
-
-
-@kernel
-def posterior_tail(q: Query, d: int) -> float:
-    """Return the mean of the upper tail of an item's posterior, of mass `min(10/visits, 1)`; never below R."""
-    if q.uncertainty[d] == 0.0:
-        return float(q.R[d])
-    shape, rate = posterior_shape(q, d)
-    mass = min(TAIL_VISITS / max(float(q.visits[()]), 1.0), 1.0)
-    return max(gamma_tail(shape, mass) / rate, float(q.R[d]))
+def normal_quantile(u: float) -> float:
+    """Return the z that a standard normal number does not exceed with probability u: z²/2 is Gamma(1/2, 1)."""
+    z = math.sqrt(2.0 * gamma_quantile(0.5, abs(2.0 * u - 1.0)))
+    return z if u > 0.5 else -z

@@ -7,7 +7,7 @@ another term of exploration in place of MC.
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
@@ -140,7 +140,8 @@ class WeightedSum(Policy):
     def in_mode(self, mode: Mode) -> Self:
         """Return the policy with "auto" replaced; without marginal certainty the weight of exploration is then 1."""
         if getattr(self, "beta", None) == "auto" and self.explores_by != "mc":
-            return dataclasses.replace(self, beta=1.0)
+            weight: dict[str, Any] = {"beta": 1.0}  # a parameter of the subclass
+            return dataclasses.replace(self, **weight)
         return super().in_mode(mode)
 
     @property

@@ -209,7 +209,7 @@ def match(
 # --- the policy ------------------------------------------------------------------------------------------------------
 
 
-class Mixture(NamedTuple):
+class ListMixture(NamedTuple):
     """The mixture of one query, as views of its memory: writing to them changes the memory.
 
     Attributes
@@ -242,12 +242,12 @@ def mixture_length(n: int, k: int) -> int:
 
 
 @kernel
-def mixture_of(memory: FloatArray, n: int, k: int) -> Mixture:
+def mixture_of(memory: FloatArray, n: int, k: int) -> ListMixture:
     """Return the mixture that a memory holds."""
     size = int(memory[0])
     weights = HEAD + n
     shown, items = weights + size, weights + 2 * size
-    return Mixture(
+    return ListMixture(
         memory[:HEAD],
         memory[HEAD:weights],
         memory[weights:shown],
@@ -257,7 +257,7 @@ def mixture_of(memory: FloatArray, n: int, k: int) -> Mixture:
 
 
 @kernel
-def deliver(mixture: Mixture, delivery: float, visits: int, rng: Draws, out: IntArray) -> None:
+def deliver(mixture: ListMixture, delivery: float, visits: int, rng: Draws, out: IntArray) -> None:
     """Write the list of a mixture that is shown next, and count it."""
     size, k = mixture.weights.shape[0], out.shape[0]
     chosen = size - 1
@@ -318,7 +318,7 @@ class LP(Policy):
     """Show lists of the mixture with the most relevance less α times the unfairness between all pairs of items.
 
     The mixture ignores past exposure. It is solved for at the first visit of a query, and again when relevance has
-    changed and `refresh` visits have passed. The memory of a query is its `Mixture`.
+    changed and `refresh` visits have passed. The memory of a query is its `ListMixture`.
 
     Parameters
     ----------

@@ -11,9 +11,9 @@ from ..parts import NonNegative, Share, register
 from ..random import Draws, uniform
 from ..state import Query
 from .base import Policy
-from .gamma import posterior_draw
 from .gradient import Scale, gradient_weight
 from .ordering import Ties
+from .posterior import posterior_draw
 
 __all__ = ["Thompson"]
 
@@ -39,10 +39,11 @@ def thompson_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> 
 class Thompson(Policy):
     """Rank by relevance drawn from its posterior in a share of the sessions, else by the estimate; α adds fairness.
 
-    The score is R + α B(E, R) as MCFair's, at a relevance R drawn for every item from Gamma(a + C, b + E), where a/b is
-    the mean and b the strength of the estimator's prior (a = 1/2 and b = 1 if it has none). An item is at the top as
-    often as it is the best one according to the posterior. Singh, Kempe and Joachims (2021) call a ranking φ-fair that
-    does so in a share φ of the sessions. Where relevance is given nothing is drawn.
+    The score is R + α B(E, R) as MCFair's, at a relevance R drawn for every item from the estimator's posterior. If it
+    reports none (IPS), that is Gamma(a + C, b + E), where a/b is the mean and b the strength of the estimator's prior;
+    a = 1/2 and b = 1 if it has none. An item is at the top as often as it is the best one according to the posterior.
+    Singh, Kempe and Joachims (2021) call a ranking φ-fair that does so in a share φ of the sessions. Where relevance is
+    given nothing is drawn. It keeps no memory.
 
     Parameters
     ----------

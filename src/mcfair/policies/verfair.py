@@ -23,7 +23,7 @@ def verfair_rank(q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> None
     if queue[0] == 0.0:
         quota, lists = np.empty(n), np.empty((horizon, k), np.int64)
         plan_quotas(q, alpha * horizon, 0.0, least, quota)
-        allocate(quota, q.R, q.p, False, lists)
+        allocate(quota, q.R, q.p, theta[3], False, lists)
         enqueue(lists, rng, queue)
     dequeue(queue, out)
 
@@ -35,8 +35,9 @@ class VerFair(Planned):
     The exposure reserved is shared out as fairly (Eq. 8) as α times the exposure of the next `horizon` lists of a query
     can be, past exposure included, by an exact projection. What an item is to have of it is its quota. All first ranks
     are filled, then all second ranks: with the most relevant item while the exposure still to be shared out exceeds the
-    quotas left, and from then on with the largest quota left. The lists are shown in random order. The memory of a
-    query is its queue of lists. With α = 1 the lists are those of FARA, with α = 0 those of TopK.
+    quotas left, and from then on with an item that has a quota left. The lists are shown in random order. The memory of
+    a query is its queue of lists. With α = 1 the lists are those of FARA, with α = 0 the most
+    relevant items are shown.
 
     Parameters
     ----------
@@ -47,6 +48,9 @@ class VerFair(Planned):
     least_exposure
         Exposure that every item is to have first, to learn its relevance. "auto" is 0 when relevance is given and 10
         online.
+    allocation
+        Which item with a quota is next: by "need", the largest quota relative to the exposure that the item can still
+        have in these lists, which delivers the plan almost exactly; or by "relevance", as published.
 
     Examples
     --------
