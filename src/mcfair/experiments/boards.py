@@ -14,7 +14,7 @@ from ..arrays import FloatArray
 from ..policies.base import Policy
 from ..simulation.setting import Setting
 from .experiment import Experiment, Series
-from .leaderboard import Board, BoardData, BoardPoint, Entry, Scale, Spread
+from .leaderboard import Board, BoardData, BoardEntry, BoardPoint, Scale, Spread
 from .results import Results, setting_key
 
 __all__ = ["BoardBuilder", "Lines", "boards_of", "scale_of"]
@@ -155,7 +155,7 @@ class BoardBuilder:
         scaled = [[x / unit for x, unit in zip(*pair, strict=True)] for pair in zip(unfair, self.units, strict=True)]
         return Lines(unfairness=scaled, ndcg=self.values(name, f"ndcg@{k}"), cndcg=self.values(name, f"cndcg@{k}"))
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> BoardEntry:
         """Build the entry of a contestant."""
         lines, points = self.lines(name), self.points(name)
         unfair = self.values(name, "unfairness")
@@ -178,7 +178,7 @@ class BoardBuilder:
         figures = figures_of(lines, self.limits, self.scale)
         commands = tuple(self.command(name, data) for data in self.experiment.data)
         built = {"name": name, "estimator": estimator, "points": listed, "commands": commands}
-        return Entry(**built, **figures, microseconds=self.microseconds(name))  # type: ignore[arg-type]
+        return BoardEntry(**built, **figures, microseconds=self.microseconds(name))  # type: ignore[arg-type]
 
     def microseconds(self, name: str) -> float | None:
         """Return the time of a session on the first dataset, if it was measured for one of the policies."""
@@ -199,10 +199,10 @@ class BoardBuilder:
             words += ["--policy", repr(each)]
         return shlex.join(words)
 
-    def limit(self) -> Entry:
+    def limit(self) -> BoardEntry:
         """Build the entry of the limit for known relevance."""
         figures = figures_of(self.limits, self.limits, self.scale)
-        return Entry(name="limit", estimator="", points=(), commands=(), **figures)  # type: ignore[arg-type]
+        return BoardEntry(name="limit", estimator="", points=(), commands=(), **figures)  # type: ignore[arg-type]
 
     def build(self) -> Board:
         """Build the board."""

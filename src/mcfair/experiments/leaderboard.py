@@ -14,8 +14,8 @@ from ..errors import TraceError
 __all__ = [
     "Board",
     "BoardData",
+    "BoardEntry",
     "BoardPoint",
-    "Entry",
     "Leaderboard",
     "Scale",
     "Spread",
@@ -79,7 +79,7 @@ class BoardPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     cndcg: Spread
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BoardEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A contestant: its frontier and what follows from it; levels are keys as text."""
 
     name: str
@@ -116,8 +116,8 @@ class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     seeds: tuple[int, ...]
     data: tuple[BoardData, ...]
     scale: Scale
-    limit: Entry
-    entries: tuple[Entry, ...]
+    limit: BoardEntry
+    entries: tuple[BoardEntry, ...]
 
 
 class Leaderboard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

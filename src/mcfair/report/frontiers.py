@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays import FloatArray
 from ..experiments.boards import BoardBuilder
 from ..experiments.experiment import Experiment, Series
-from ..experiments.leaderboard import Board, Entry, Scale, Spread
+from ..experiments.leaderboard import Board, BoardEntry, Scale, Spread
 from .board_tests import tests_table
 from .document import Block, Report
 from .figures import render
@@ -122,7 +122,7 @@ def add_figure(report: Report, panels: list[Panel], name: str, title: str, capti
 
 
 def board_table(
-    board: Board, name: str, columns: dict[str, Callable[[Entry], str]], caption: str, *notes: str
+    board: Board, name: str, columns: dict[str, Callable[[BoardEntry], str]], caption: str, *notes: str
 ) -> Table:
     """Build a table with a row for the limit and one for each entry, the best hypervolume first."""
     rows = tuple(
@@ -134,10 +134,10 @@ def board_table(
     )
 
 
-def level_columns(levels: Sequence[float], table: str) -> dict[str, Callable[[Entry], str]]:
+def level_columns(levels: Sequence[float], table: str) -> dict[str, Callable[[BoardEntry], str]]:
     """Return a column for each level of a table of an entry."""
 
-    def column(level: float) -> Callable[[Entry], str]:
+    def column(level: float) -> Callable[[BoardEntry], str]:
         return lambda entry: format_over_data(getattr(entry, table)[f"{level:g}"])
 
     return {f"at {level:g}": column(level) for level in levels}
@@ -146,7 +146,7 @@ def level_columns(levels: Sequence[float], table: str) -> dict[str, Callable[[En
 def ranking_table(board: Board, stem: str, caption: str) -> Table:
     """Build the main table of a board."""
     scale, k = board.scale, board.setting["k_s"]
-    columns: dict[str, Callable[[Entry], str]] = {
+    columns: dict[str, Callable[[BoardEntry], str]] = {
         "hypervolume": lambda entry: format_over_data(entry.hypervolume),
         "least unfairness": lambda entry: format_over_data(entry.least_unfairness),
         **{f"NDCG@{k} {text}": cell for text, cell in level_columns(scale.unfairness_levels[1:5], "ndcg_at").items()},
@@ -184,7 +184,7 @@ def detail_tables(board: Board, stem: str) -> Iterator[Table]:
     )
     if len(board.data) > 1:
 
-        def column(i: int) -> Callable[[Entry], str]:
+        def column(i: int) -> Callable[[BoardEntry], str]:
             return lambda entry: format_number(entry.hypervolume.each[i], 3)
 
         columns = {each.name: column(i) for i, each in enumerate(board.data)}
