@@ -20,9 +20,12 @@ from mcfair.parts import common_parameters, parameter_types
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "mcfair"
-README, USAGE, SERVICE, ARCHITECTURE, CONTRIBUTING = (
+README, USAGE, SERVICE, AUDIT, ARCHITECTURE, CONTRIBUTING = (
     (ROOT / name).read_text(encoding="utf-8")
-    for name in ("README.md", "docs/usage.md", "docs/service.md", "docs/architecture.md", "CONTRIBUTING.md")
+    for name in (
+        *("README.md", "docs/usage.md", "docs/service.md", "docs/audit.md", "docs/architecture.md"),
+        "CONTRIBUTING.md",
+    )
 )
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
 
@@ -48,7 +51,7 @@ ALL_COMMANDS = dict(commands(command))
 
 @pytest.mark.parametrize("name", ALL_COMMANDS)
 def test_every_command_and_option_is_documented(name):
-    page = USAGE + SERVICE
+    page = USAGE + SERVICE + AUDIT
     assert f"mcfair {name}" in page
     for parameter in ALL_COMMANDS[name].params:
         if parameter.opts[0].startswith("--"):
@@ -235,6 +238,23 @@ def test_the_experiment_of_the_usage_page_runs(tmp_path):
     results = mf.run_experiments([experiment], tmp_path)
     assert results.runs.height == 6
     assert "gini" in results.runs.columns
+
+
+def test_the_audit_page_runs(capsys):
+    (block,) = blocks(AUDIT)
+    exec(block, {})
+    assert capsys.readouterr().out.startswith("1.0 0.0")
+
+
+def test_every_measure_and_format_of_an_audit_is_documented():
+    from mcfair.auditing.explanations import EXPLANATIONS
+    from mcfair.auditing.opening import FORMATS
+
+    for name in EXPLANATIONS:
+        stem = "awrf_…" if name.startswith("awrf") else name.removesuffix("_corrected")
+        assert f"`{stem}`" in AUDIT, name
+    for name in FORMATS:
+        assert f"| `{name}` |" in AUDIT, name
 
 
 def test_the_service_page_runs(tmp_path, monkeypatch, capsys):
