@@ -20,12 +20,13 @@ from mcfair.parts import common_parameters, parameter_types
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "mcfair"
-README, USAGE, SERVICE, ARCHITECTURE, CONTRIBUTING, BEYOND = (
+README, USAGE, SERVICE, AUDIT, ARCHITECTURE, CONTRIBUTING, BEYOND = (
     (ROOT / name).read_text(encoding="utf-8")
     for name in (
         "README.md",
         "docs/usage.md",
         "docs/service.md",
+        "docs/audit.md",
         "docs/architecture.md",
         "CONTRIBUTING.md",
         "docs/beyond.md",
@@ -55,7 +56,7 @@ ALL_COMMANDS = dict(commands(command))
 
 @pytest.mark.parametrize("name", ALL_COMMANDS)
 def test_every_command_and_option_is_documented(name):
-    page = USAGE + SERVICE
+    page = USAGE + SERVICE + AUDIT
     assert f"mcfair {name}" in page
     for parameter in ALL_COMMANDS[name].params:
         if parameter.opts[0].startswith("--"):
@@ -249,6 +250,23 @@ def test_the_page_on_the_comparison_runs(capsys):
     exec(example, {})
     assumed, fitted = (float(line.split()[-1]) for line in capsys.readouterr().out.splitlines())
     assert fitted < assumed
+
+
+def test_the_audit_page_runs(capsys):
+    (block,) = blocks(AUDIT)
+    exec(block, {})
+    assert capsys.readouterr().out.startswith("1.0 0.0")
+
+
+def test_every_measure_and_format_of_an_audit_is_documented():
+    from mcfair.auditing.explanations import EXPLANATIONS
+    from mcfair.auditing.opening import FORMATS
+
+    for name in EXPLANATIONS:
+        stem = "awrf_…" if name.startswith("awrf") else name.removesuffix("_corrected")
+        assert f"`{stem}`" in AUDIT, name
+    for name in FORMATS:
+        assert f"| `{name}` |" in AUDIT, name
 
 
 def test_the_service_page_runs(tmp_path, monkeypatch, capsys):

@@ -148,6 +148,13 @@ def test_two_items_of_equal_merit_by_hand():
     close(values["gini"], 1 / (2 * 6))
     close(values["gini_corrected"], (1 / 12) / (2 / 12))  # the same list every time gives 4 and 2
     close(values["jain"], 36 / (2 * (3.5**2 + 2.5**2)))
+    close(values["iaa_per_session"], 2 * (1 / 3) / 4)
+    close(values["relative_unfairness"], 1 / 16)
+    close(values["group_unfairness"], 1)
+    close(values["awrf_log2_merit"], 1)
+    close(values["impact_ratio"], 1)
+    close(values["clicks_per_impression"], 3 / 4)
+    close(values["ndcg"], 1)
     close(values["ctr"], 3 / 8)
     close(values["clicks_per_exposure"], 3 / 6)
     assert found.groups()["exposure_share"].to_list() == [3.5 / 6, 2.5 / 6]

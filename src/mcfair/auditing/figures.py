@@ -26,7 +26,7 @@ GEOMETRIC = 0.5
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Assumptions:
-    """What the figures assume: exposure of each rank, merit of each item, and options of single measures.
+    """The assumptions behind the figures: exposure of each rank, merit of each item, and options of single measures.
 
     Attributes
     ----------

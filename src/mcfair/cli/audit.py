@@ -63,27 +63,32 @@ def parse_target(given: list[str] | None) -> dict[str, float] | None:
         raise SettingError(f"target = {given} is not allowed: expected GROUP=SHARE, such as small=0.4") from None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AssumptionOptions:
+    """What an audit assumes and compares."""
+
+    items: Annotated[
+        str | None, typer.Option(help="Table of items: group, or candidates of each query with relevance or grade.")
+    ] = None
+    merit: Annotated[
+        str | None,
+        typer.Option(help="given, uniform, or an estimator such as IPS  [default: given if the log states it, or IPS]"),
+    ] = None
+    examination: Annotated[
+        str, typer.Option(help="Exposure: log2, rbp(0.8), 1/rank, equal, fitted, a severity, or 1,0.6,0.4.")
+    ] = "log2"
+    top: Annotated[int, typer.Option(help="Ranks that count as a selection, for impact ratios.")] = 3
+    target: Annotated[
+        list[str] | None, typer.Option(metavar="GROUP=SHARE", help="Attention that a group should have; repeat.")
+    ] = None
+
+
 @with_option_groups
 def audit_log(
     log: LOG,
     reading: LogOptions,
+    assumed: AssumptionOptions,
     plugins: PluginOptions,
-    items: Annotated[
-        str | None, typer.Option(help="Table of items: group, or candidates of each query with relevance or grade.")
-    ] = None,
-    merit: Annotated[
-        str | None,
-        typer.Option(
-            help="given, uniform, or an estimator such as IPS  [default: given if the log states it, else IPS]"
-        ),
-    ] = None,
-    examination: Annotated[
-        str, typer.Option(help="Exposure: log2, rbp(0.8), 1/rank, equal, fitted, a severity, or 1,0.6,0.4.")
-    ] = "log2",
-    top: Annotated[int, typer.Option(help="Ranks that count as a selection, for impact ratios.")] = 3,
-    target: Annotated[
-        list[str] | None, typer.Option(metavar="GROUP=SHARE", help="Attention that a group should have; repeat.")
-    ] = None,
     policy: Annotated[
         list[str] | None, typer.Option(metavar="POLICY", help="Estimate what a policy would have shown; repeat.")
     ] = None,
@@ -100,17 +105,17 @@ def audit_log(
     from ..auditing.page import write_audit
 
     plugins.load()
-    aims = parse_target(target)
+    aims = parse_target(assumed.target)
     with status(f"reading {log}"):
         found = audit(
             log,
             format=reading.format,
             columns=reading.columns(),
-            items=items,
-            merit=merit,
-            examination=examination,
+            items=assumed.items,
+            merit=assumed.merit,
+            examination=assumed.examination,
             first_rank=reading.first_rank,
-            top=top,
+            top=assumed.top,
             target=aims,
             policies=policy or (),
             resamples=resamples,
