@@ -32,7 +32,7 @@ from .errors import (
     TraceError,
     UnavailableError,
 )
-from .estimators import IPS, Estimator, Mixture, parse_estimator
+from .estimators import IPS, Beta, Estimator, Mixture, parse_estimator
 from .metrics import CNDCG, NDCG, Gini, GroupUnfairness, Metric, RelativeUnfairness, Unfairness, parse_metric
 from .metrics.effectiveness import cndcg, ideal_dcg, ndcg
 from .metrics.exposure import unfairness, unfairness_per_query
@@ -115,6 +115,7 @@ __all__ = [
     "PBMUCB",
     "AsyncClient",
     "BayesFair",
+    "Beta",
     "Cascade",
     "ClickModel",
     "Client",

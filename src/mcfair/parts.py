@@ -343,7 +343,7 @@ def registered(base: type[AnyPart]) -> dict[str, type[AnyPart]]:
     --------
     >>> import mcfair as mf
     >>> sorted(mf.registered(mf.Estimator))
-    ['IPS']
+    ['Beta', 'IPS', 'Mixture']
     """
     from importlib.metadata import entry_points
 

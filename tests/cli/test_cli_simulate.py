@@ -41,6 +41,14 @@ def test_json_is_one_object_with_runs_and_their_summary():
     assert set(result["summary"][0]["cndcg"]["1"]) == {"mean", "std"}
 
 
+def test_without_an_estimator_each_policy_is_run_with_its_own():
+    words = ["--policy", "BayesFair", "--policy", "TopK", "--setting", "online", "--json"]
+    runs = json.loads(run(*SIMULATE, *words).stdout)["runs"]
+    assert [each["estimator"] for each in runs] == [repr(mf.Mixture()), repr(mf.IPS())]
+    trace = mf.simulate(mf.synthetic("mq2008-like"), "BayesFair", "online", steps=500)
+    assert runs[0]["unfairness"] == trace.unfairness
+
+
 def table_row(text, policy):
     """Return the cells of a policy's row, by heading."""
     lines = [re.split("[┃│]", line)[1:-1] for line in text.splitlines() if "┃" in line or "│" in line]

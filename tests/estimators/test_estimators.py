@@ -1,4 +1,4 @@
-"""What holds for every estimator."""
+"""Properties of every estimator."""
 
 import pytest
 
@@ -9,6 +9,8 @@ VARIANTS = [
     mf.IPS(),
     mf.IPS(prior_mean=0.3, prior_strength=5),
     mf.IPS(prior_mean=1, prior_strength=0.1),
+    mf.Beta(),
+    mf.Beta(prior_mean=0.2, prior_strength=9),
     mf.Mixture(),
     mf.Mixture(components=1),
     mf.Mixture(components=2, weights=(0.3, 0.7), means=(0.9, 0.2), variances=(0.05, 0.0)),

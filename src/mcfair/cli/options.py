@@ -91,8 +91,12 @@ class SettingCommandOptions:
         "PositionBased"
     )
     estimator: Annotated[
-        str, typer.Option(help="How relevance is estimated, such as 'IPS(prior_strength=5)'; see mcfair estimators.")
-    ] = "IPS"
+        str,
+        typer.Option(
+            help="How relevance is estimated, such as 'IPS(prior_strength=5)'; auto is the policy's own, IPS for "
+            "most; see mcfair estimators."
+        ),
+    ] = "auto"
     metric: Annotated[
         list[str] | None,
         typer.Option(metavar="METRIC", help="A further metric, such as gini; see mcfair metrics; repeat for several."),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Annotated, Self
+from typing import Annotated, NamedTuple, Self
 
 import msgspec
 import numpy as np
 
 from .._jit import kernel
 from ..arrays import CountArray, FloatArray
+from ..elementary import exp, log
 from ..errors import PartError
 from ..parts import NonNegative, Share, register
 from .base import FIGURES, Estimator
@@ -36,19 +37,19 @@ Variances = Annotated[tuple[NonNegative, ...], msgspec.Meta(description="numbers
 def evidence(C: int, E: float, F: CountArray, p: FloatArray) -> tuple[float, float, float]:
     """Return the mean examination p̄ of an item, its views without a click, and the best log-likelihood of its clicks.
 
-    With E₂ = Σ_j F_j p_j²: p̄ = E₂/E, and E/p̄ views. The best log-likelihood is that of relevance min(C/E, 1).
+    With E₂ = Σ_j F_j p_j²: p̄ = E₂/E, and E/p̄ = E²/E₂ views. The best log-likelihood is that of relevance min(C/E, 1).
     """
     squares = 0.0
     for j in range(p.shape[0]):
         squares += F[j] * p[j] * p[j]
     examined = squares / E
-    misses = max(E / examined - C, 0.0)
+    misses = max(E * E / squares - C, 0.0)  # not E/p̄: two divisions at a time
     best = min(C / E, 1.0)
     saturated = 0.0
     if C > 0:
-        saturated += C * math.log(best)
+        saturated += C * log(best)
     if misses > 0.0:
-        saturated += misses * math.log(1.0 - examined * best)
+        saturated += misses * log(1.0 - examined * best)
     return examined, misses, saturated
 
 
@@ -62,19 +63,28 @@ def component(
     divided; the mean is (C τ² + v r)/(E τ² + v), at most 1; the posterior variance is τ²/φ.
     """
     v = r * (1.0 - examined * r)
-    total = v + E * tau2
-    shrinkage = v / total
-    relative = C * log_r + misses * math.log(1.0 - examined * r) - saturated
-    return min(relative, 0.0) * shrinkage, shrinkage, min((C * tau2 + v * r) / total, 1.0)
+    part = 1.0 / (v + E * tau2)
+    shrinkage = v * part
+    relative = C * log_r + misses * log(1.0 - examined * r) - saturated
+    return min(relative, 0.0) * shrinkage, shrinkage, min((C * tau2 + v * r) * part, 1.0)
 
 
 @kernel
 def mixture_estimate(C: int, E: float, F: CountArray, p: FloatArray, theta: FloatArray, out: FloatArray) -> None:
-    """Write mean and variance of the posterior, and its components by falling mean; without exposure the prior's.
+    """Write mean and variance of the posterior, and its components by falling mean."""
+    K = theta.shape[0] // PRIOR_ROWS
+    if K == 4:  # the default; a constant lets the compiler unroll the loops
+        write_posterior(4, C, E, F, p, theta, out)
+    else:
+        write_posterior(K, C, E, F, p, theta, out)
+
+
+@kernel
+def write_posterior(K: int, C: int, E: float, F: CountArray, p: FloatArray, theta: FloatArray, out: FloatArray) -> None:
+    """Write mean, variance and components of the posterior; without exposure the prior's.
 
     A component has weight π_k ∝ w_k φ_k^(-1/2) exp(ℓ_k), where ℓ_k is the log-likelihood of `component`.
     """
-    K = theta.shape[0] // PRIOR_ROWS
     if E > 0.0:
         examined, misses, saturated = evidence(C, E, F, p)
         largest = -np.inf
@@ -87,11 +97,12 @@ def mixture_estimate(C: int, E: float, F: CountArray, p: FloatArray, theta: Floa
         total = 0.0
         for k in range(K):
             at = FIGURES + 3 * k
-            out[at] = theta[k] * math.sqrt(out[at + 2]) * math.exp(out[at] - largest)
+            out[at] = theta[k] * math.sqrt(out[at + 2]) * exp(out[at] - largest)
             out[at + 2] *= theta[2 * K + k]
             total += out[at]
+        share = 1.0 / total
         for k in range(K):
-            out[FIGURES + 3 * k] /= total
+            out[FIGURES + 3 * k] *= share
     else:
         for k in range(K):
             at = FIGURES + 3 * k
@@ -123,81 +134,101 @@ def sort_components(K: int, out: FloatArray) -> None:
 # --- the fit ---------------------------------------------------------------------------------------------------------
 
 
+class Evidence(NamedTuple):
+    """The evidence of many items, one array per quantity: it does not depend on the prior."""
+
+    C: FloatArray
+    E: FloatArray
+    examined: FloatArray
+    misses: FloatArray
+    saturated: FloatArray
+
+
+class Belief(NamedTuple):
+    """Scratch of EM: what each component makes of each item, shape (components, items), and what scales the weights."""
+
+    weights: FloatArray
+    shrinkages: FloatArray
+    means: FloatArray
+    largest: FloatArray
+    shares: FloatArray
+
+
 @kernel
-def fill_evidence(C: CountArray, E: FloatArray, F: CountArray, p: FloatArray, items: FloatArray) -> None:
-    """Write the evidence of every item, one row each: it does not depend on the prior."""
+def fill_evidence(C: CountArray, E: FloatArray, F: CountArray, p: FloatArray, items: Evidence) -> None:
+    """Write the evidence of every item."""
     for d in range(C.shape[0]):
-        items[d, 0], items[d, 1], items[d, 2] = evidence(C[d], E[d], F[d], p)
+        items.C[d], items.E[d] = C[d], E[d]
+        items.examined[d], items.misses[d], items.saturated[d] = evidence(C[d], E[d], F[d], p)
 
 
+# One quantity after another for all items, in loops without branches or sums: those the compiler vectorises.
 @kernel
-def expect(
-    C: CountArray, E: FloatArray, items: FloatArray, theta: FloatArray, belief: FloatArray, sums: FloatArray
-) -> float:
-    """Add up the expectations of one step of EM; return the log-likelihood of the prior.
-
-    For every component: Σ π, Σ π u C/E and Σ π u with u = E/φ, and Σ π ((m - r)² + s²). `belief` is scratch.
-    """
-    K = theta.shape[0] // PRIOR_ROWS
+def believe(items: Evidence, theta: FloatArray, belief: Belief) -> None:
+    """Write the weight (not yet divided by the total), 1/φ and the mean of every item in every component."""
+    K, n = belief.weights.shape
+    belief.largest[:] = -np.inf
+    belief.shares[:] = 0.0
     for k in range(K):
-        for i in range(4):
-            sums[k, i] = 0.0
-    total = 0.0
-    for d in range(C.shape[0]):
-        largest = -np.inf
-        for k in range(K):
-            belief[k, 0], belief[k, 1], belief[k, 2] = component(
-                C[d], E[d], items[d, 0], items[d, 1], items[d, 2], theta[K + k], theta[3 * K + k], theta[2 * K + k]
+        r, log_r, tau2 = theta[K + k], theta[3 * K + k], theta[2 * K + k]
+        weights, shrinkages, means = belief.weights[k], belief.shrinkages[k], belief.means[k]
+        for d in range(n):
+            weights[d], shrinkages[d], means[d] = component(
+                items.C[d], items.E[d], items.examined[d], items.misses[d], items.saturated[d], r, log_r, tau2
             )
-            largest = max(largest, belief[k, 0])
-        likelihood = 0.0
-        for k in range(K):
-            belief[k, 0] = theta[k] * math.sqrt(belief[k, 1]) * math.exp(belief[k, 0] - largest)
-            likelihood += belief[k, 0]
-        total += math.log(likelihood) + largest
-        for k in range(K):
-            pi, shrinkage, gap = belief[k, 0] / likelihood, belief[k, 1], belief[k, 2] - theta[K + k]
-            sums[k, 0] += pi
-            sums[k, 1] += pi * shrinkage * C[d]
-            sums[k, 2] += pi * shrinkage * E[d]
-            sums[k, 3] += pi * (gap * gap + shrinkage * theta[2 * K + k])
-    return total
+        for d in range(n):
+            belief.largest[d] = max(belief.largest[d], weights[d])
+    for k in range(K):
+        w, weights, shrinkages = theta[k], belief.weights[k], belief.shrinkages[k]
+        for d in range(n):
+            weights[d] = w * math.sqrt(shrinkages[d]) * exp(weights[d] - belief.largest[d])
+        for d in range(n):
+            belief.shares[d] += weights[d]
+    for d in range(n):
+        belief.shares[d] = 1.0 / belief.shares[d]
 
 
 @kernel
-def maximise(sums: FloatArray, theta: FloatArray) -> None:
-    """Write the prior that follows from the expectations; pseudo-counts keep every component alive."""
-    K = theta.shape[0] // PRIOR_ROWS
+def maximise(items: Evidence, belief: Belief, theta: FloatArray) -> None:
+    """Write the prior that fits the belief; pseudo-counts keep every component alive.
+
+    With u = E/φ: w ∝ Σ π, r = Σ π u C/E / Σ π u, and τ² = Σ π ((m - r)² + s²) / Σ π, where r is that before.
+    """
+    K, n = belief.weights.shape
     total = 0.0
     for k in range(K):
-        total += sums[k, 0] + 0.1
+        mean, variance = theta[K + k], theta[2 * K + k]
+        members = clicks = exposure = spread = 0.0
+        for d in range(n):
+            pi, gap = belief.weights[k, d] * belief.shares[d], belief.means[k, d] - mean
+            part = pi * belief.shrinkages[k, d]
+            members += pi
+            clicks += part * items.C[d]
+            exposure += part * items.E[d]
+            spread += pi * gap * gap + part * variance
+        theta[k] = members + 0.1
+        theta[K + k] = min(max((clicks + 0.03) / (exposure + 0.1), LEAST_MEAN), MOST_MEAN)
+        theta[2 * K + k] = max((spread + 1e-7) / (members + 1e-3), LEAST_VARIANCE)
+        theta[3 * K + k] = log(theta[K + k])
+        total += theta[k]
     for k in range(K):
-        theta[k] = (sums[k, 0] + 0.1) / total
-        mean = (sums[k, 1] + 0.03) / (sums[k, 2] + 0.1)
-        theta[K + k] = min(max(mean, LEAST_MEAN), MOST_MEAN)
-        theta[2 * K + k] = max((sums[k, 3] + 1e-7) / (sums[k, 0] + 1e-3), LEAST_VARIANCE)
-        theta[3 * K + k] = math.log(theta[K + k])
+        theta[k] /= total
 
 
 @kernel
-def fit_prior(
-    C: CountArray,
-    E: FloatArray,
-    items: FloatArray,
-    iterations: int,
-    theta: FloatArray,
-    belief: FloatArray,
-    sums: FloatArray,
-) -> None:
+def fit_prior(items: Evidence, iterations: int, theta: FloatArray, belief: Belief) -> None:
     """Replace the prior in theta by that after so many steps of EM."""
     for _ in range(iterations):
-        expect(C, E, items, theta, belief, sums)
-        maximise(sums, theta)
+        believe(items, theta, belief)
+        maximise(items, belief, theta)
+
+
+fit_prior.pin(Evidence(*np.zeros((5, 1))), 1, np.zeros(1), Belief(*np.zeros((3, 1, 1)), *np.zeros((2, 1))))
 
 
 def prior_theta(weights: Sequence[float], means: Sequence[float], variances: Sequence[float]) -> FloatArray:
     """Return a prior as a kernel reads it."""
-    return np.array([*weights, *means, *variances, *map(math.log, means)])
+    return np.array([*weights, *means, *variances, *(log(float(each)) for each in means)])
 
 
 def start_prior(K: int) -> FloatArray:
@@ -281,9 +312,9 @@ class Mixture(Estimator):
             return self
         if shown.size > MOST_ITEMS:
             shown = shown[np.arange(MOST_ITEMS) * shown.size // MOST_ITEMS]
-        K, theta = self.components, start_prior(self.components)
-        clicks, exposure, items = C[shown], E[shown], np.empty((shown.size, 3))
-        fill_evidence(clicks, exposure, F[shown], p.copy(), items)
-        fit_prior(clicks, exposure, items, ITERATIONS, theta, np.empty((K, 3)), np.empty((K, 4)))
+        K, n, theta = self.components, shown.size, start_prior(self.components)
+        items = Evidence(*np.empty((5, n)))
+        fill_evidence(C[shown], E[shown], F[shown], p.copy(), items)
+        fit_prior(items, ITERATIONS, theta, Belief(*np.empty((3, K, n)), *np.empty((2, n))))
         weights, means, variances, _ = theta.reshape(PRIOR_ROWS, K).tolist()
         return dataclasses.replace(self, weights=tuple(weights), means=tuple(means), variances=tuple(variances))

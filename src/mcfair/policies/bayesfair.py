@@ -16,7 +16,6 @@ from ..random import Draws
 from ..state import Query
 from .gradient import (
     EXPLORATION,
-    EXPLORE,
     FAIRNESS,
     MC_FLOOR,
     RELEVANCE,
@@ -37,7 +36,7 @@ Gain = Literal["ndcg", "dcg"]
 """What relevance is worth: its share of the highest DCG that the estimates allow, or itself as in the paper."""
 
 NDCG = 0  # the order of Gain
-TAIL, BETA, GAIN = range(EXPLORE + 1, EXPLORE + 4)  # of theta, after what every weighted sum has
+TAIL, BETA, GAIN, EARLY = range(5, 9)  # of theta; before them are the weights, the scale and the floor of MC
 
 
 @kernel
@@ -61,6 +60,18 @@ def ideal_gain(R: FloatArray, p: FloatArray, best: FloatArray) -> float:
 
 
 @kernel
+def early_price(early: float, visits: int, p: FloatArray, n: int) -> float:
+    """Return 1 + (early/Ē)², where Ē = visits Σp/n is the mean exposure of an item so far; 1 before there is any."""
+    if early == 0.0 or visits == 0:
+        return 1.0
+    total = 0.0
+    for j in range(min(p.shape[0], n)):
+        total += p[j]
+    ratio = early * n / (visits * total)
+    return 1.0 + ratio * ratio
+
+
+@kernel
 def bayesfair_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:
     """Write `(w_R R + w_U (U - R))/ideal + w_B B`; w_U also weights β MC, which is 0 but for comparisons."""
     E, R, posterior, visits = q.E, q.R, q.posterior, q.visits[()]
@@ -71,7 +82,8 @@ def bayesfair_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) ->
     er = rr = weight = 0.0
     if fairness != 0.0:
         er, rr = dots(E, R)
-        weight = fairness * gradient_weight(E, R, er, rr, visits, theta[SCALE])
+        price = early_price(theta[EARLY], visits, q.p, E.shape[0])
+        weight = fairness * price * gradient_weight(E, R, er, rr, visits, theta[SCALE])
     relevance *= gain
     for d in range(out.shape[0]):
         out[d] = relevance * R[d] + weight * (R[d] * er - E[d] * rr)
@@ -104,6 +116,9 @@ class BayesFair(WeightedSum):
         Weight of fairness.
     tail
         Visits after which the tail is no longer the whole posterior: its mass is tail/visits, at most 1.
+    early
+        Mean exposure of an item up to which fairness costs more: α is multiplied by 1 + (early/Ē)². Many candidates are
+        then shown early, when the lists are poor anyway, and the lists at the end are better. 0 is off.
     beta
         Weight of marginal certainty (Eq. 29), for comparisons: the tail explores without it.
     scale
@@ -126,6 +141,7 @@ class BayesFair(WeightedSum):
 
     alpha: NonNegative = 40.0
     tail: Positive = 10.0
+    early: NonNegative = 0.0
     beta: NonNegative = 0.0
     scale: Scale = "mean"
     gain: Gain = "ndcg"
@@ -133,11 +149,11 @@ class BayesFair(WeightedSum):
     ties: Ties = "index"
 
     kernel = bayesfair_score
-    weights = (1.0, "alpha", 1.0)
     style = ("#CC79A7", "P")
     estimator = Mixture()
 
     @property
     def theta(self) -> FloatArray:
-        """The weights and what the terms depend on, then what this policy has besides."""
-        return np.array([*super().theta, self.tail, self.beta, get_args(Gain).index(self.gain)])
+        """The weights of the terms, then what they depend on."""
+        scale, gain = get_args(Scale).index(self.scale), get_args(Gain).index(self.gain)
+        return np.array([1.0, self.alpha, 1.0, scale, self.mc_floor, self.tail, self.beta, gain, self.early])

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from ..estimators import Estimator
 
-__all__ = ["Phase", "fit_moments", "phases"]
+__all__ = ["RunPhase", "fit_moments", "phases"]
 
 
-class Phase(NamedTuple):
+class RunPhase(NamedTuple):
     """The sessions between two moments, and what is done before the first of them.
 
     `prepare` is the number of the call of the policy's `prepare` that is due, or -1; `fit` whether a fit is.
@@ -42,7 +42,7 @@ def fit_moments(queries: int, growth: float) -> Iterator[int]:
 
 def phases(
     sessions: int, fits: int, estimator: Estimator | None, queries: int, before: int, fitted: bool
-) -> Iterator[Phase]:
+) -> Iterator[RunPhase]:
     """Yield the phases of a run.
 
     Parameters
@@ -69,4 +69,4 @@ def phases(
             elif not fitted:
                 due.add(0)
     for span in pairwise(sorted({*prepares, *due, sessions})):
-        yield Phase(span, prepares.get(span[0], -1), span[0] in due)
+        yield RunPhase(span, prepares.get(span[0], -1), span[0] in due)

@@ -38,7 +38,7 @@ from ..users.position_based import position_based_clicks
 from .compiled import NO_ANSWER, compiled_play
 from .loop import Accumulators, Counts, Log, QueryTable, RunConfig, Scratch, Snapshots, Stream, group_sessions, play
 from .measure import ExposureRun, ListRun, Sums, measure
-from .moments import Phase, phases
+from .moments import RunPhase, phases
 from .setting import Setting
 from .trace import Trace
 
@@ -165,7 +165,7 @@ class Run:
             first_mark=first,
         )
 
-    def _phases(self) -> list[Phase]:
+    def _phases(self) -> list[RunPhase]:
         estimator = self.estimator if self.config.online and self.estimator.pooled else None
         before, fitted = self.state.sessions, self.state.estimator is estimator
         return list(phases(self.sessions, self.policy.fits, estimator, self.data.queries, before, fitted))
@@ -175,7 +175,8 @@ class Run:
         state = self.state
         self.estimator = self.estimator.refit(state.C, state.E, state.F, state.p)
         self.state = dataclasses.replace(state, estimator=self.estimator)
-        self.config = self.config._replace(estimate_theta=self.estimator.theta)
+        strength = float(self.estimator.prior_strength)
+        self.config = self.config._replace(estimate_theta=self.estimator.theta, prior_strength=strength)
 
     def _groups(self, threads: int) -> list[tuple[int, int]]:
         """Return ranges of blocks for one call each: enough calls for the threads and for progress to be seen."""
