@@ -8,7 +8,8 @@ from query_view import view
 from same_runs import same
 
 import mcfair as mf
-from mcfair.policies.bayesfair import ideal_gain, tail_mean
+from mcfair.policies.bayesfair import ideal_gain
+from mcfair.policies.posterior import tail_mean
 from mcfair.random import POLICY, draws
 from mcfair.testing import views
 

@@ -16,7 +16,6 @@ from ..random import Draws
 from ..state import Query
 from .gradient import (
     EXPLORATION,
-    EXPLORE,
     FAIRNESS,
     MC_FLOOR,
     RELEVANCE,
@@ -37,7 +36,7 @@ Gain = Literal["ndcg", "dcg"]
 """What relevance is worth: its share of the highest DCG that the estimates allow, or itself as in the paper."""
 
 NDCG = 0  # the order of Gain
-TAIL, BETA, GAIN, EARLY = range(EXPLORE + 1, EXPLORE + 5)  # of theta, after what every weighted sum has
+TAIL, BETA, GAIN, EARLY = range(5, 9)  # of theta; before them are the weights, the scale and the floor of MC
 
 
 @kernel

@@ -79,10 +79,12 @@ class DIDRF(WeightedSum):
 
     Examples
     --------
+    The curvature keeps the most relevant item first, where FairK would change the order:
+
     >>> import mcfair as mf
     >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
     >>> mf.simulate(data, DIDRF(), steps=4, k_s=2, record=True).lists.tolist()
-    [[0, 1], [0, 1], [0, 1], [0, 1]]
+    [[0, 1], [0, 2], [0, 1], [0, 1]]
     """
 
     alpha: NonNegative = 1.0

@@ -96,10 +96,12 @@ class Expohedron(Policy):
 
     Examples
     --------
+    Two lists make up the mixture, and each is shown in proportion to its weight:
+
     >>> import mcfair as mf
     >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
     >>> mf.simulate(data, Expohedron(), steps=4, k_s=2, record=True).lists.tolist()
-    [[0, 1], [0, 1], [0, 2], [0, 1]]
+    [[0, 1], [0, 2], [0, 1], [0, 1]]
     """
 
     alpha: NonNegative = 1000.0

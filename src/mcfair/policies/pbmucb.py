@@ -57,12 +57,12 @@ class PBMUCB(Policy):
 
     Examples
     --------
-    The third item was never shown:
+    The third item comes first once, because it was never shown:
 
     >>> import mcfair as mf
     >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
     >>> mf.simulate(data, PBMUCB(), "online", steps=4, k_s=2, record=True).lists.tolist()
-    [[0, 1], [2, 0], [1, 0], [1, 0]]
+    [[0, 1], [2, 0], [0, 2], [0, 2]]
     """
 
     beta: NonNegative = 1.0

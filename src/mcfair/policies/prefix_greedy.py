@@ -66,10 +66,12 @@ class PrefixGreedy(Policy):
 
     Examples
     --------
+    The third item is shown when its exposure lags behind its relevance by enough:
+
     >>> import mcfair as mf
     >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
     >>> mf.simulate(data, PrefixGreedy(scale="raw"), steps=4, k_s=2, record=True).lists.tolist()
-    [[0, 1], [0, 1], [0, 1], [0, 1]]
+    [[0, 1], [0, 1], [0, 1], [0, 2]]
     """
 
     alpha: NonNegative = 1.0

@@ -58,12 +58,12 @@ class Thompson(Policy):
 
     Examples
     --------
-    Before anything is known every order is as likely as any other:
+    While little is known the order changes from draw to draw:
 
     >>> import mcfair as mf
     >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
     >>> mf.simulate(data, Thompson(), "online", steps=4, k_s=2, record=True).lists.tolist()
-    [[0, 1], [0, 1], [0, 1], [0, 1]]
+    [[1, 0], [0, 1], [2, 0], [0, 1]]
     """
 
     alpha: NonNegative = 0.0
