@@ -162,25 +162,25 @@ def ratio_figure(studied: dict[str, list[Row]], *, narrow: bool = False) -> Figu
 
     first = next(iter(studied.values()))
     styles = {s: Style(PALETTE[i], MARKERS[i]) for i, s in enumerate(first[0].assumed)}
-    height = 0.34 * len(first) + (1.0 if narrow else 1.4)
-    shape = (len(studied), 1) if narrow else (1, len(studied))
-    size = (NARROW_WIDTH, height * shape[0] + 0.5) if narrow else (1.6 + 3.1 * shape[1], height)
+    across = 1 if narrow else min(len(studied), 3)
+    down = -(-len(studied) // across)
+    height = ((0.42 if narrow else 0.34) * len(first) + 0.9) * down + (1.2 if narrow else 0.8)
     with matplotlib_defaults():
-        figure = Figure(figsize=size, layout="constrained")
-        axes = figure.subplots(*shape, squeeze=False, sharex=True, sharey=not narrow).ravel()
-        for panel, (name, rows) in zip(axes, studied.items(), strict=True):
+        figure = Figure(figsize=(NARROW_WIDTH if narrow else 2.0 + 3.0 * across, height), layout="constrained")
+        axes = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True).ravel()
+        for panel, (name, rows) in zip(axes, studied.items(), strict=False):
             draw_ratios(panel, rows, styles)
             panel.set_title(name)
-            if narrow or panel is axes[0]:
-                panel.set_yticks(range(len(rows)), [shorten(row.users, 28) for row in rows])
-        figure.supxlabel("true unfairness, relative to the fitted examination", fontsize="medium")
+            panel.tick_params(labelbottom=True)  # also above a place that stays empty
+        broken = "\n(" if narrow else "("
+        axes[0].set_yticks(range(len(first)), [shorten(row.users, 40).replace("(", broken) for row in first])
         axes[0].invert_yaxis()
-        if narrow:
-            for panel in axes[1:]:
-                panel.invert_yaxis()
+        for panel in axes[len(studied) :]:
+            panel.set_visible(False)
+        figure.supxlabel("true unfairness, relative to the fitted examination", fontsize="medium")
         handles = [Line2D([], [], **(style.options() | {"linestyle": "none"})) for style in styles.values()]
         labels = [f"assumed severity {severity:g}" for severity in styles]
-        figure.legend(handles, labels, loc="outside lower center", ncols=1 if narrow else len(labels))
+        figure.legend(handles, labels, loc="outside upper center", ncols=1 if narrow else len(labels))
         return figure
 
 
