@@ -265,11 +265,11 @@ class Mixture(Estimator):
     >>> import mcfair as mf
     >>> item = 2, 10.0, np.array([10], np.int32), np.ones(1)
     >>> [round(x, 3) for x in Mixture().estimate(*item)]
-    [0.166, 0.005]
-    >>> state = mf.simulate(mf.synthetic("mq2008-like", seed=0), "TopK", "online", steps=2000, k_s=1).state
+    [0.202, 0.01]
+    >>> state = mf.simulate(mf.synthetic("mq2008-like", seed=0), "ExploreK", "online", steps=20_000).state
     >>> fitted = Mixture().fit(state.C, state.E, state.F, state.p)
-    >>> [round(x, 2) for x in fitted.means]
-    [0.1, 0.1, 0.4, 1.0]
+    >>> [round(x, 2) for x in fitted.means], [round(x, 3) for x in fitted.estimate(*item)]
+    ([0.1, 0.1, 0.41, 1.0], [0.152, 0.012])
     """
 
     components: Components = 4
