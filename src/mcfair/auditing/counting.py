@@ -116,7 +116,7 @@ PAIR = {"query": "first", "item": "first"}
 
 def counted_values(schema: pl.Schema) -> dict[str, pl.Expr]:
     """Return the values of a row that are summed for each pair, rank and pattern."""
-    values = {"shown": pl.lit(1, dtype=pl.Int64), "clicks": pl.col("clicked").cast(pl.Int64)}
+    values = {"shown": pl.lit(1, dtype=pl.UInt32), "clicks": pl.col("clicked").cast(pl.UInt32)}
     merit = "relevance" if "relevance" in schema else "grade" if "grade" in schema else ""
     if merit:
         values |= {name: pl.col(merit) for name in ("merit", "merit_low", "merit_high")}
@@ -237,13 +237,13 @@ def read_impressions(rows: pl.LazyFrame, *, key: str, words: int, repeats: bool,
         sums = {
             "query_key": pl.col("query_key").first(),
             "own_key": pl.col(key).hash(1).first(),
-            "n": pl.len().cast(pl.Int64),
-            "distinct": pl.col("item").hash(1).n_unique().cast(pl.Int64),
+            "n": pl.len().cast(pl.UInt32),
+            "distinct": pl.col("item").hash(1).n_unique().cast(pl.UInt32),
         }
         bits = {name: each.sum() for name, each in rank_bits(words).items()}
         return collect(rows.group_by("list_key").agg(**sums, **bits), log)
     fold = Fold(["list_key"], {"query_key": "first", "own_key": "first"})
-    one = pl.lit(1, dtype=pl.Int64)
+    one = pl.lit(1, dtype=pl.UInt32)
     wanted = rows.select("list_key", "query_key", own_key=pl.col(key).hash(1), n=one, distinct=one, **rank_bits(words))
     for batch in batches(wanted, log):
         fold.add(batch)

@@ -19,7 +19,7 @@ __all__ = ["Fold", "batches", "collect"]
 BATCH = 2_000_000
 """Rows that are summed at a time."""
 
-MOST_SUMS = 6_000_000
+MOST_SUMS = 4_000_000
 """Sums of batches that are held before they are summed again."""
 
 SLICE = 500_000
