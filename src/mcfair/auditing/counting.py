@@ -15,10 +15,10 @@ import numpy as np
 import polars as pl
 
 from ..arrays import IntArray
-from ..data.frames import first_line
 from ..errors import DataError
 from .cleaning import FAULTS, typed_rows
 from .click_log import ClickLog
+from .folding import Fold, batches, collect
 from .log_counts import LogCounts, query_key
 
 __all__ = ["count_log"]
@@ -60,12 +60,12 @@ def count_log(log: ClickLog, first_rank: int | None = None) -> LogCounts:
         lists = Lists.of_impressions(good.with_columns(list_key=list_key(keys)), keys, overview, log)
     else:
         lists = Lists.of_ranks(good, log)
-    labels = [each for each in ("query", "item", "group") if each in schema]
-    coded = lists.rows.with_columns(pl.col(labels).cast(pl.Categorical))  # a quarter of the memory of text
-    cells = collect(coded.group_by(*labels, "rank", "pattern").agg(**aggregates(schema)), log)
+    tally = Tally.of(lists.rows, log)
     excluded = {FAULTS[code - 1]: n for code, n in overview["faults"].items() if n} | lists.excluded
     return LogCounts.build(
-        cells,
+        tally.cells,
+        tally.names,
+        tally.groups,
         log.candidates,
         patterns=lists.patterns,
         slots=lists.slots,
@@ -83,17 +83,48 @@ def list_key(keys: list[str]) -> pl.Expr:
     return reduce(lambda a, b: a ^ b, parts, query_key())
 
 
-def aggregates(schema: pl.Schema) -> dict[str, pl.Expr]:
-    """Return the sums to compute for each query, item, rank and pattern."""
-    sums = {"shown": pl.len(), "clicks": pl.col("clicked").sum().cast(pl.Int64)}
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tally:
+    """Counts of each pair of a query and an item at each rank, the names of the pairs, and their groups.
+
+    A pair is a hash of 64 bits: two pairs of a million have the same one with a probability of one in ten million.
+    """
+
+    cells: pl.DataFrame
+    names: pl.DataFrame
+    groups: pl.DataFrame | None
+
+    @classmethod
+    def of(cls, rows: pl.LazyFrame, log: ClickLog) -> Tally:
+        """Count the rows in one pass."""
+        schema = rows.collect_schema()
+        values = counted_values(schema)
+        how = {"merit_low": "min", "merit_high": "max", "graded": "first"}
+        cells, names, groups = Fold(["pair", "rank", "pattern"], how), Fold(["pair"], PAIR), Fold(["pair", "group"])
+        labels = [each for each in ("query", "item", "group") if each in schema]
+        wanted = rows.select("rank", "pattern", *labels, pair=query_key() ^ pl.col("item").hash(2), **values)
+        for batch in batches(wanted, log):
+            cells.add(batch.select("pair", "rank", "pattern", *values))
+            names.add(batch.select("pair", "query", "item").unique("pair"))
+            if "group" in schema:
+                groups.add(batch.select("pair", "group", n="shown"))
+        return cls(cells.table(), names.table(), groups.table() if "group" in schema else None)
+
+
+PAIR = {"query": "first", "item": "first"}
+
+
+def counted_values(schema: pl.Schema) -> dict[str, pl.Expr]:
+    """Return the values of a row that are summed for each pair, rank and pattern."""
+    values = {"shown": pl.lit(1, dtype=pl.UInt32), "clicks": pl.col("clicked").cast(pl.UInt32)}
     merit = "relevance" if "relevance" in schema else "grade" if "grade" in schema else ""
     if merit:
-        sums |= {"merit": pl.col(merit).sum(), "merit_low": pl.col(merit).min(), "merit_high": pl.col(merit).max()}
-        sums |= {"graded": pl.lit(merit == "grade").first()}
+        values |= {name: pl.col(merit) for name in ("merit", "merit_low", "merit_high")}
+        values["graded"] = pl.lit(merit == "grade")
     if "propensity" in schema:
         inverse = 1.0 / pl.col("propensity")
-        sums |= {"weight": inverse.sum(), "weighted_clicks": (pl.col("clicked") * inverse).sum()}
-    return sums
+        values |= {"weight": inverse, "weighted_clicks": pl.col("clicked") * inverse}
+    return values
 
 
 def impression_keys(columns: list[str]) -> list[str]:
@@ -127,14 +158,6 @@ def survey(rows: pl.LazyFrame, log: ClickLog, first_rank: int | None) -> dict[st
         )
     period = (str(found["begin"]), str(found["end"])) if found.get("dated") else None
     return {"rows": int(found["rows"]), "top": int(found["top"]), "faults": faults, "period": period}
-
-
-def collect(table: pl.LazyFrame, log: ClickLog) -> pl.DataFrame:
-    """Compute a table as a stream; a damaged file is one line."""
-    try:
-        return table.collect(engine="streaming")
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
-        raise DataError(f"{log.name}: damaged, cut short or not {log.format}: {first_line(error)}") from None
 
 
 # --- impressions -----------------------------------------------------------------------------------------------------
@@ -210,23 +233,31 @@ class Lists:
 
 def read_impressions(rows: pl.LazyFrame, *, key: str, words: int, repeats: bool, log: ClickLog) -> pl.DataFrame:
     """Return the rows of each impression, the bits of their ranks, and the number of distinct items."""
-    sums = {
-        "query_key": pl.col("query_key").first(),
-        "own_key": pl.col(key).hash(1).first(),
-        "n": pl.len(),
-        "distinct": pl.col("item").hash(1).n_unique() if repeats else pl.len(),
-    }
-    return collect(rows.group_by("list_key").agg(**sums, **rank_bits(words)), log)
+    if repeats:
+        sums = {
+            "query_key": pl.col("query_key").first(),
+            "own_key": pl.col(key).hash(1).first(),
+            "n": pl.len().cast(pl.UInt32),
+            "distinct": pl.col("item").hash(1).n_unique().cast(pl.UInt32),
+        }
+        bits = {name: each.sum() for name, each in rank_bits(words).items()}
+        return collect(rows.group_by("list_key").agg(**sums, **bits), log)
+    fold = Fold(["list_key"], {"query_key": "first", "own_key": "first"})
+    one = pl.lit(1, dtype=pl.UInt32)
+    wanted = rows.select("list_key", "query_key", own_key=pl.col(key).hash(1), n=one, distinct=one, **rank_bits(words))
+    for batch in batches(wanted, log):
+        fold.add(batch)
+    return fold.table()
 
 
 def rank_bits(words: int) -> dict[str, pl.Expr]:
-    """Return sums of powers of 2, one for each 60 ranks: with n ranks, n bits are set if and only if all differ."""
+    """Return powers of 2, for each 60 ranks: in the sum of n of them n bits are set if and only if all ranks differ."""
     bits = {}
     for word in range(words):
         place = pl.col("rank") - 1 - WORD * word
         here = place.is_between(0, WORD - 1)
         power = pl.lit(2.0).pow(pl.when(here).then(place).otherwise(0)).cast(pl.Int64)
-        bits[f"bits{word}"] = pl.when(here).then(power).otherwise(0).sum()
+        bits[f"bits{word}"] = pl.when(here).then(power).otherwise(0)
     return bits
 
 

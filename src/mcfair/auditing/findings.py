@@ -44,8 +44,10 @@ def groups(audit: Audit) -> list[str]:
     shares = f"{format_number(100 * row['exposure_share'], 3)} % of the exposure for "
     shares += f"{format_number(100 * row['merit_share'], 3)} % of the merit"
     if row["ratio_high"] is not None and row["ratio_high"] < 1:
-        return [f"{row['group']} gets the least attention for its merit: {shares}, which is beyond chance."]
-    return [f"No group gets less attention than it deserves beyond chance; the lowest is {row['group']} with {shares}."]
+        return [f"The group “{row['group']}” gets the least attention for its merit: {shares}, which is beyond chance."]
+    return [
+        f"No group gets less attention than it deserves beyond chance; the lowest is “{row['group']}” with {shares}."
+    ]
 
 
 def dependence(audit: Audit) -> str:

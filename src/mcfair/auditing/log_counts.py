@@ -114,6 +114,8 @@ class LogCounts:
     def build(
         cls,
         cells: pl.DataFrame,
+        names: pl.DataFrame,
+        groups: pl.DataFrame | None,
         candidates: pl.DataFrame | None,
         *,
         patterns: list[IntArray],
@@ -124,32 +126,33 @@ class LogCounts:
         quality: dict[str, Any],
         period: tuple[str, str] | None,
     ) -> LogCounts:
-        """Build the arrays from the tables that were counted."""
-        groups = None
-        if "group" in cells.columns:
-            groups = (
-                cells.group_by("query", "item", "group")
-                .agg(n=pl.col("shown").sum())
-                .with_columns(pl.col("query", "item", "group").cast(pl.String))
-            )
-            cells = without_groups(cells)
+        """Build the arrays from the tables that were counted.
+
+        `cells` has the sums of each pair of a query and an item at each rank, `names` the query and the item of a pair,
+        `groups` how often a pair had a group; `slots` and `visits` are by the hash of the query.
+        """
+        known = None
         if candidates is not None and "query" in candidates.columns:
-            cells = with_unshown(cells.with_columns(pl.col("query", "item").cast(pl.String)), candidates)
-        cells = cells.sort("query", "item", "rank", "pattern")
-        item = cells.select(pl.struct("query", "item").rle_id()).to_series().to_numpy().astype(np.int64)
-        first = np.flatnonzero(np.diff(item, prepend=-1))
-        ids = cells.select("query", "item")[first].cast(pl.String)
-        query = ids["query"].rle_id().to_numpy().astype(np.int64)
-        starts = np.flatnonzero(np.diff(query, prepend=-1))
-        query_ids = ids["query"][starts]
+            known = candidates.join(names.select("query").unique(), on="query", how="semi")
+            unseen = known.select("query", "item").join(names, on=["query", "item"], how="anti")
+            names = pl.concat([names, unseen], how="diagonal")
+        names = names.sort("query", "item").with_row_index("at")
+        cells = cells.join(names.select("pair", "at"), on="pair").sort("at", "rank", "pattern")
+        item = cells["at"].to_numpy().astype(np.int64)
+        starts = np.flatnonzero(np.diff(names["query"].rle_id().to_numpy().astype(np.int64), prepend=-1))
+        query_ids = names["query"][starts]
         places = pl.DataFrame({"query": query_ids}).select(query_key=query_key()).with_row_index("at")
         met = visits.join(places, on="query_key").sort("at")
         held = slots.join(places, on="query_key").sort("at", "place", "rank")
-        codes, names = group_codes(ids, groups, candidates, quality)
+        codes, labels = group_codes(names, groups, candidates, quality)
+        merit = candidate_merit(names, known, quality)
+        if merit is None:
+            merit = stated_merit(cells, item, names.height, quality)
+        weighted = "weight" in cells.columns
         return cls(
             query_ids=query_ids,
-            item_ids=ids["item"],
-            offsets=np.append(starts, first.size),
+            item_ids=names["item"],
+            offsets=np.append(starts, names.height),
             visits=met["visits"].to_numpy().astype(np.int64),
             cell_item=item,
             cell_rank=cells["rank"].to_numpy().astype(np.int64),
@@ -162,10 +165,10 @@ class LogCounts:
             slot_count=held["count"].to_numpy().astype(np.int64),
             patterns=patterns,
             groups=codes,
-            group_names=names,
-            relevance=stated_merit(cells, item, first.size, quality),
-            weight=cells["weight"].to_numpy() if "weight" in cells.columns else None,
-            weighted_clicks=cells["weighted_clicks"].to_numpy() if "weight" in cells.columns else None,
+            group_names=labels,
+            relevance=merit,
+            weight=cells["weight"].to_numpy() if weighted else None,
+            weighted_clicks=cells["weighted_clicks"].to_numpy() if weighted else None,
             rows=rows,
             excluded=excluded,
             quality=quality,
@@ -176,17 +179,6 @@ class LogCounts:
 def query_key() -> pl.Expr:
     """Return a hash of the query."""
     return pl.col("query").hash(1)
-
-
-def without_groups(cells: pl.DataFrame) -> pl.DataFrame:
-    """Add up counts that differ in the group alone, which a log may state differently from row to row."""
-    keys = ["query", "item", "rank", "pattern"]
-    bare = cells.drop("group")
-    if not bare.select(keys).is_duplicated().any():
-        return bare
-    how = {"merit_low": pl.Expr.min, "merit_high": pl.Expr.max, "graded": pl.Expr.first}
-    sums = [how.get(name, pl.Expr.sum)(pl.col(name)) for name in bare.columns if name not in keys]
-    return bare.group_by(keys).agg(sums)
 
 
 def sums_at(at: IntArray, values: FloatArray | IntArray, size: int) -> FloatArray:
@@ -205,70 +197,58 @@ def rank_weights(p: FloatArray, rank: IntArray) -> FloatArray:
     return np.append(p, 0.0)[np.minimum(rank - 1, p.size)]
 
 
-def with_unshown(cells: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
-    """Add candidates of the log's queries that were never shown, and the merit that the candidates state."""
-    stated = [each for each in ("relevance", "grade") if each in candidates.columns]
-    known = candidates.select("query", "item", *stated).unique(["query", "item"])
-    known = known.join(cells.select("query").unique(), on="query", how="semi")
-    unseen = known.join(cells.select("query", "item").unique(), on=["query", "item"], how="anti")
-    empty = unseen.select(
-        "query",
-        "item",
-        rank=pl.lit(1, dtype=pl.Int32),
-        pattern=pl.lit(0, dtype=pl.UInt32),
-        shown=pl.lit(0, dtype=cells.schema["shown"]),
-        clicks=pl.lit(0, dtype=pl.Int64),
+def candidate_merit(names: pl.DataFrame, known: pl.DataFrame | None, quality: dict[str, Any]) -> FloatArray | None:
+    """Return the relevance that a table of candidates states, 0 for items that it does not have."""
+    column = next((each for each in ("relevance", "grade") if known is not None and each in known.columns), None)
+    if known is None or column is None:
+        return None
+    found = names.join(
+        known.select("query", "item", merit=column), on=["query", "item"], how="left", maintain_order="left"
     )
-    cells = pl.concat([cells, empty], how="diagonal")
-    if stated:
-        cells = cells.drop("merit", "merit_low", "merit_high", "graded", strict=False)
-        cells = cells.join(known.rename({stated[0]: "merit"}), on=["query", "item"], how="left")
-        cells = cells.with_columns(
-            pl.col("merit") * pl.max_horizontal("shown", 1),
-            merit_low="merit",
-            merit_high="merit",
-            graded=pl.lit(stated[0] == "grade"),
-        )
-    return cells
+    quality["items without merit in the table of items"] = found["merit"].null_count()
+    values = found["merit"].fill_null(0.0).to_numpy().astype(np.float64)
+    return values if column == "relevance" else graded(values)
+
+
+def graded(values: FloatArray) -> FloatArray:
+    """Return grades as relevance."""
+    grades = np.rint(values).astype(np.int64)
+    return relevance(grades, int(grades.max(initial=0)))
 
 
 def stated_merit(cells: pl.DataFrame, item: IntArray, items: int, quality: dict[str, Any]) -> FloatArray | None:
     """Return the relevance that a log states, the mean where it states several; grades become relevance."""
     if "merit" not in cells.columns:
         return None
-    weight = np.maximum(cells["shown"].to_numpy(), 1).astype(np.float64)
-    sums = sums_at(item, cells["merit"].fill_null(0.0).to_numpy(), items)
-    mean = sums / sums_at(item, weight, items)
+    shown = sums_at(item, cells["shown"].to_numpy(), items)
+    mean = sums_at(item, cells["merit"].to_numpy(), items) / np.maximum(shown, 1.0)
     low, high = np.full(items, np.inf), np.full(items, -np.inf)
-    np.minimum.at(low, item, cells["merit_low"].fill_null(0.0).to_numpy())
-    np.maximum.at(high, item, cells["merit_high"].fill_null(0.0).to_numpy())
-    quality["items with several values of merit"] = int(np.count_nonzero(low != high))
+    np.minimum.at(low, item, cells["merit_low"].to_numpy())
+    np.maximum.at(high, item, cells["merit_high"].to_numpy())
+    quality["items with several values of merit"] = int(np.count_nonzero(low < high))
     mean = np.where(low == high, low, mean)  # without rounding
-    if not bool(cells["graded"].drop_nulls()[0]):
-        return mean
-    grades = np.rint(mean).astype(np.int64)
-    return relevance(grades, int(grades.max(initial=0)))
+    return graded(mean) if bool(cells["graded"][0]) else mean
 
 
 def group_codes(
-    ids: pl.DataFrame, groups: pl.DataFrame | None, candidates: pl.DataFrame | None, quality: dict[str, Any]
+    names: pl.DataFrame, groups: pl.DataFrame | None, candidates: pl.DataFrame | None, quality: dict[str, Any]
 ) -> tuple[IntArray, tuple[str, ...]]:
     """Return the group of each item as a code, and the names of the groups; empty without groups.
 
     Where a log gives an item of a query several groups, the most frequent counts. Groups of candidates come first.
     """
-    same = ["query", "item"]
+    same = ["pair"]
     if candidates is not None and "group" in candidates.columns:
-        same = [each for each in same if each in candidates.columns]
+        same = [each for each in ("query", "item") if each in candidates.columns]
         groups = candidates.group_by(*same, "group").agg(n=pl.len())
     if groups is None:
         return np.zeros(0, np.int64), ()
     known = groups.filter(pl.col("group").is_not_null()).sort(["n", "group"], descending=[True, False])
     chosen = known.group_by(same, maintain_order=True).agg(pl.col("group").first(), several=pl.len())
-    labels = ids.join(chosen, on=same, how="left", maintain_order="left")["group"]
+    labels = names.join(chosen, on=same, how="left", maintain_order="left")["group"]
     quality["items with several groups"] = int((chosen["several"] > 1).sum())
     quality["items without a group"] = int(labels.is_null().sum())
     labels = labels.fill_null(UNKNOWN)
-    names = tuple(sorted(labels.unique().to_list(), key=lambda name: (name == UNKNOWN, name)))
-    codes = labels.replace_strict(list(names), list(range(len(names))), return_dtype=pl.Int64)
-    return codes.to_numpy(), names
+    titles = tuple(sorted(labels.unique().to_list(), key=lambda name: (name == UNKNOWN, name)))
+    codes = labels.replace_strict(list(titles), list(range(len(titles))), return_dtype=pl.Int64)
+    return codes.to_numpy(), titles

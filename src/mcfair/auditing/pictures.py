@@ -50,12 +50,12 @@ def shares_picture(audit: Audit) -> Picture:
         y = np.arange(len(names))
         exposure, merit = 100 * chosen["exposure_share"].to_numpy(), 100 * chosen["merit_share"].to_numpy()
         panel.hlines(y, exposure, merit, color="#BBBBBB", linewidth=2.5, zorder=1)
-        for values, column, colour, marker, label in (
-            (merit, "merit_share", ORANGE, "D", "share of merit"),
-            (exposure, "exposure_share", BLUE, "o", "share of exposure"),
+        for values, column, colour, marker, label, shift in (
+            (merit, "merit_share", ORANGE, "D", "share of merit", -0.13),
+            (exposure, "exposure_share", BLUE, "o", "share of exposure", 0.13),
         ):
             low, high = 100 * chosen[f"{column}_low"].to_numpy(), 100 * chosen[f"{column}_high"].to_numpy()
-            panel.hlines(y, low, high, color=colour, linewidth=1.2, alpha=0.7, zorder=2)
+            panel.hlines(y + shift, low, high, color=colour, linewidth=1.2, alpha=0.7, zorder=2)
             panel.plot(values, y, marker, color=colour, markersize=7, markeredgecolor="white", label=label, zorder=3)
         panel.set_yticks(y, [shorten(each, 16 if narrow else 30) for each in names], parse_math=False)
         panel.set_ylim(-0.6, len(names) - 0.4)
