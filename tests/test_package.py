@@ -23,7 +23,9 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_parts_show_their_parameters():
-    assert list(inspect.signature(mf.MCFair).parameters) == ["alpha", "beta", "scale", "mc_floor", "ties", "guard"]
+    assert list(inspect.signature(mf.MCFair).parameters) == [
+        *("alpha", "beta", "scale", "mc_floor", "ties", "explore", "guard")
+    ]
     assert inspect.signature(mf.MCFair).parameters["alpha"].default == 1.0
     assert list(inspect.signature(mf.DBN).parameters) == ["satisfaction", "continuation"]
     assert list(inspect.signature(mf.IPS).parameters) == ["prior_mean", "prior_strength"]

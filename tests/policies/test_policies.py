@@ -55,7 +55,7 @@ BY_SCORE = [text for text in VARIANTS if not mf.parse_policy(text).ranks and not
 
 
 # The others have a test file of their own.
-@pytest.mark.parametrize("text", BY_SCORE)
+@pytest.mark.parametrize("text", [text for text in BY_SCORE if text.split("(")[0] in naive.SCORES])
 def test_scores_are_the_equations(text):
     policy = mf.parse_policy(text)
     for q in views():

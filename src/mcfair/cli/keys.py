@@ -29,7 +29,7 @@ def add_key(
     store: STORE = DEFAULT_STORE,
 ) -> None:
     """Create an API key and print it. Only a hash is stored, so it is shown only once."""
-    from ..service.methods import key_request
+    from ..service.calls import key_request
 
     request = key_request(name, scope)  # type: ignore[arg-type]  # before a store is created for it
     with open_admin(store) as service:

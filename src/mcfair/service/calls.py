@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
-from ..errors import RequestError
+from ..errors import RequestError, unknown
 from . import wire
 
-__all__ = ["Call", "check_options", "first", "given_order", "is_visible_ascii", "report"]
+__all__ = ["Call", "check_options", "first", "given_order", "is_visible_ascii", "key_request", "report"]
 
 T = TypeVar("T")
 
@@ -71,3 +71,12 @@ def check_options(key: str | None, deadline: float | None) -> None:
         )
     if deadline is not None and not (wire.is_finite(deadline) and deadline > 0):
         raise RequestError(f"deadline = {deadline!r} is not allowed: expected a positive number of seconds", "deadline")
+
+
+def key_request(name: str, scopes: Iterable[wire.Scope]) -> wire.KeyRequest:
+    """Build the request for an API key; raise RequestError if its name or a scope is not allowed."""
+    chosen = wire.as_list("scopes", scopes)
+    for scope in chosen:
+        if scope not in wire.SCOPES:
+            raise RequestError(unknown("scope", str(scope), wire.SCOPES), "scopes")
+    return wire.convert(wire.KeyRequest, {"name": name, "scopes": chosen})

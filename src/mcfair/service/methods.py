@@ -8,14 +8,14 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import RequestError, unknown
+from ..errors import RequestError
 from . import wire
-from .calls import Call, check_options, first, given_order, report
+from .calls import Call, check_options, first, given_order, key_request, report
 
 if TYPE_CHECKING:
     from ..policies.base import Policy
 
-__all__ = ["Methods", "key_request"]
+__all__ = ["Methods"]
 
 T = TypeVar("T")
 
@@ -384,15 +384,6 @@ class Methods(ABC):
             If the key does not exist.
         """
         return self._run(Call("revoke_key", {"id": wire.check_id("id", id)}))
-
-
-def key_request(name: str, scopes: Iterable[wire.Scope]) -> wire.KeyRequest:
-    """Build the request for an API key; raise RequestError if its name or a scope is not allowed."""
-    chosen = wire.as_list("scopes", scopes)
-    for scope in chosen:
-        if scope not in wire.SCOPES:
-            raise RequestError(unknown("scope", str(scope), wire.SCOPES), "scopes")
-    return wire.convert(wire.KeyRequest, {"name": name, "scopes": chosen})
 
 
 def query_call(query: str | None, query_id: str | None) -> Call[wire.QueryState]:
