@@ -86,7 +86,8 @@ def test_all_ten_policies_are_in_the_papers_experiments():
     played = {
         type(policy).__name__ for name in shipped_experiments() for _, _, policy in shipped_experiment(name).played()
     }
-    assert played == set(mf.registered(mf.Policy))
+    paper = {"TopK", "RandomK", "FairK", "ExploreK", "MCFair", "FairCo", "MMF", "ILP", "LP", "PLFair"}
+    assert played == paper <= set(mf.registered(mf.Policy))
 
 
 def test_a_quick_version_keeps_the_ends_of_every_curve():
