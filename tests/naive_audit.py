@@ -68,7 +68,7 @@ class NaiveLog:
         return sum(pairs) / (n * (n - 1))
 
     def places(self, query):
-        """What the lists of a query handed out at each place: the i-th largest weight of each list, summed."""
+        """Exposure that the lists of a query handed out at each place: the i-th largest weight of each list, summed."""
         out = [0.0] * len(self.items(query))
         for each, shown in self.sessions:
             if each == query:

@@ -18,7 +18,7 @@ from ..arrays import IntArray
 from ..errors import DataError
 from .cleaning import FAULTS, typed_rows
 from .click_log import ClickLog
-from .folding import Fold, batches, collect
+from .folding import RunningSums, batches, collect
 from .log_counts import LogCounts, query_key
 
 __all__ = ["count_log"]
@@ -100,18 +100,20 @@ class Tally:
         schema = rows.collect_schema()
         values = counted_values(schema)
         how = {"merit_low": "min", "merit_high": "max", "graded": "first"}
-        cells, names, groups = Fold(["pair", "rank", "pattern"], how), Fold(["pair"], PAIR), Fold(["pair", "group"])
-        labels = [each for each in ("query", "item", "group") if each in schema]
-        wanted = rows.select("rank", "pattern", *labels, pair=query_key() ^ pl.col("item").hash(2), **values)
-        for batch in batches(wanted, log):
+        cells = RunningSums(["pair", "rank", "pattern"], how)
+        grouped = "group" in schema
+        labels = ["query", "item", "group"] if grouped else ["query", "item"]
+        keys = ["pair", "group_key"] if grouped else ["pair"]
+        pairs = RunningSums(keys, dict.fromkeys(labels, "first"))
+        hashes = {"pair": query_key() ^ pl.col("item").hash(2)}
+        if grouped:
+            hashes["group_key"] = pl.col("group").hash(1)
+        for batch in batches(rows.select("rank", "pattern", *labels, **hashes, **values), log):
             cells.add(batch.select("pair", "rank", "pattern", *values))
-            names.add(batch.select("pair", "query", "item").unique("pair"))
-            if "group" in schema:
-                groups.add(batch.select("pair", "group", n="shown"))
-        return cls(cells.table(), names.table(), groups.table() if "group" in schema else None)
-
-
-PAIR = {"query": "first", "item": "first"}
+            pairs.add(batch.select(*keys, *labels, n="shown"))
+        found = pairs.table()
+        names = found.select("pair", "query", "item").unique("pair")
+        return cls(cells.table(), names, found.select("pair", "group", "n") if grouped else None)
 
 
 def counted_values(schema: pl.Schema) -> dict[str, pl.Expr]:
@@ -242,7 +244,7 @@ def read_impressions(rows: pl.LazyFrame, *, key: str, words: int, repeats: bool,
         }
         bits = {name: each.sum() for name, each in rank_bits(words).items()}
         return collect(rows.group_by("list_key").agg(**sums, **bits), log)
-    fold = Fold(["list_key"], {"query_key": "first", "own_key": "first"})
+    fold = RunningSums(["list_key"], {"query_key": "first", "own_key": "first"})
     one = pl.lit(1, dtype=pl.UInt32)
     wanted = rows.select("list_key", "query_key", own_key=pl.col(key).hash(1), n=one, distinct=one, **rank_bits(words))
     for batch in batches(wanted, log):

@@ -14,7 +14,7 @@ from ..data.frames import first_line
 from ..errors import DataError
 from .click_log import ClickLog
 
-__all__ = ["Fold", "batches", "collect"]
+__all__ = ["RunningSums", "batches", "collect"]
 
 BATCH = 2_000_000
 """Rows that are summed at a time."""
@@ -55,7 +55,7 @@ def damaged(log: ClickLog, error: BaseException) -> DataError:
     return DataError(f"{log.name}: damaged, cut short or not {log.format}: {first_line(error)}")
 
 
-class Fold:
+class RunningSums:
     """Sums by keys. Columns are summed unless `how` names another way, which must apply to its own results as well.
 
     Parameters
@@ -67,10 +67,10 @@ class Fold:
 
     Examples
     --------
-    >>> fold = Fold(["item"], {"latest": "max"})
+    >>> sums = RunningSums(["item"], {"latest": "max"})
     >>> for n, latest in ((1, 5), (2, 4)):
-    ...     fold.add(pl.DataFrame({"item": ["a"], "n": [n], "latest": [latest]}))
-    >>> fold.table().rows()
+    ...     sums.add(pl.DataFrame({"item": ["a"], "n": [n], "latest": [latest]}))
+    >>> sums.table().rows()
     [('a', 3, 5)]
     """
 

@@ -32,7 +32,7 @@ EXPECTED = {
     "ubi": "a folder with ubi_queries and ubi_events",
     "metarank": "a file of JSON lines",
 }
-"""What the formats are read from that are not one table."""
+"""Sources of the formats that are not one table."""
 
 SUFFIXES = {".csv": "CSV", ".tsv": "TSV", ".parquet": "Parquet", ".jsonl": "JSON lines", ".ndjson": "JSON lines"}
 

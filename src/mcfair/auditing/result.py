@@ -62,7 +62,7 @@ class Audit:
     ... )
     >>> found = mf.audit(log, merit="uniform")
     >>> found
-    Audit(4 rows, 2 impressions, 1 query: unfairness 0.5446, floor 0)
+    Audit(4 rows, 2 impressions, 1 query: unfairness 0.5449, floor 0)
     >>> found.groups().select("group", "exposure_share", "merit_share").rows()
     [('large', 0.6131471927654584, 0.5), ('small', 0.38685280723454163, 0.5)]
     """

@@ -1,4 +1,4 @@
-"""What if: other policies on the candidates and visits of a log, with the merit that the audit assumes.
+"""Estimates of other policies on the candidates and visits of a log, with the merit that the audit assumes.
 
 This is an estimate. Users are taken to click with the probability of exposure times merit, and all lists are as long
 as the usual one of the log.

@@ -65,7 +65,7 @@ def parse_target(given: list[str] | None) -> dict[str, float] | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AssumptionOptions:
-    """What an audit assumes and compares."""
+    """Assumptions and comparisons of an audit."""
 
     items: Annotated[
         str | None, typer.Option(help="Table of items: group, or candidates of each query with relevance or grade.")
