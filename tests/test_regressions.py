@@ -70,7 +70,10 @@ ONE_SERIES = '[[series]]\nlabel = "ours"\npolicies = ["TopK"]'
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (f'show = "pie"\n{ONE_SERIES}', r"line 1: unknown show = 'pie'; available: table, cutoffs, tradeoff$"),
+        (
+            f'show = "pie"\n{ONE_SERIES}',
+            r"line 1: unknown show = 'pie'; available: table, cutoffs, tradeoff, frontier, conditions, assumptions$",
+        ),
         (f'preset = "wsdm"\n{ONE_SERIES}', r"line 1: .* available: paper, wsdm23$"),
         (f'settings = [{{mode = "online", steps = 5}}]\nsteps = 3\n{ONE_SERIES}', r"line 2: unknown key 'steps'"),
         (ONE_SERIES.replace("TopK", "TopKK"), r"line 3: unknown policy 'TopKK'; did you mean 'TopK'"),

@@ -29,7 +29,10 @@ __all__ = [
 
 PACKAGE = Path(__file__).parent.parent
 
-NOT_IN_A_RUN = {"__init__.py", "__main__.py", "analysis", "cli", "experiments", "report", "service", "testing.py"}
+NOT_IN_A_RUN = {
+    *("__init__.py", "__main__.py", "testing.py"),
+    *("analysis", "auditing", "cli", "experiments", "report", "service"),
+}
 """Parts of the package that no run depends on: a change there leaves finished runs valid."""
 
 
