@@ -4,7 +4,6 @@ import msgspec
 import pytest
 from command_line import refused, run
 
-import mcfair as mf
 from mcfair.experiments.experiment import Experiment
 
 MINE = """
