@@ -19,6 +19,9 @@ __all__ = ["FitOperations", "PooledCounts"]
 POOLED_QUERIES, POOLED_RANKS = 256, 64
 """Queries, those used last, and ranks whose counts are pooled. They bound the time of collecting them."""
 
+LEAST_CLICKS = 10
+"""Clicks below which nothing is fitted: without any, every item would be taken for irrelevant."""
+
 
 class PooledCounts(NamedTuple):
     """An estimator and the counts of the items of many queries to fit it to, as `Estimator.fit` takes them."""
@@ -59,6 +62,8 @@ class FitOperations(EngineState):
         if not found:
             return None
         C, E, views = (np.concatenate([part[i] for part in found]) for i in range(3))
+        if C.sum() < LEAST_CLICKS:
+            return None
         return PooledCounts(version.estimator, C, E, views, found[0][3], visits)
 
     def set_prior(self, fitted: Estimator, visits: int) -> None:
