@@ -61,3 +61,9 @@ def test_propensities_estimate_the_click_rate_of_the_random_policy(random_policy
     other = float(random_policy.values.measures["ctr"])
     spread = np.diff(random_policy.intervals.measures["ctr"])[0] / 2
     assert low - spread < other < high + spread
+
+
+def test_a_floor_of_rounding_errors_is_zero():
+    found = mf.audit(RANDOM)
+    assert found.floor == 0.0
+    assert "times" not in findings(found)[0]

@@ -23,6 +23,9 @@ __all__ = ["Assumptions", "Figures", "Summary"]
 GEOMETRIC = 0.5
 """Probability of going on to the next rank in the geometric attention of AWRF."""
 
+ROUNDING = 1e-12
+"""Share of the unfairness below which a floor is nothing but rounding errors of exposure that could be fair."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Assumptions:
@@ -97,6 +100,7 @@ class Figures:
         visits = counts.visits.astype(np.float64)
         judged = ((visits > 0) & (items.per_query(R, offsets) > 0)).astype(np.float64)
         unfair, lowest = unfairness_per_query(E, R, offsets), items.floor(R, w, offsets)
+        lowest[lowest < ROUNDING * unfair] = 0.0
         sums: dict[str, tuple[FloatArray, FloatArray | None]] = {
             "unfairness": (unfair * judged, judged),
             "floor": (lowest * judged, judged),
