@@ -264,7 +264,7 @@ def test_a_slow_server_is_used_again_once_it_is_fast(ask):
 
 @pytest.fixture
 def silent_names(monkeypatch):
-    """Let the system's resolver wait for names in .silent until the event that is yielded is set."""
+    """Delay the system's resolver for names in .silent until the event that is yielded is set."""
     answered, resolve = threading.Event(), socket.getaddrinfo
 
     def getaddrinfo(host, *arguments, **options):

@@ -22,7 +22,7 @@ __all__ = ["expected_seconds", "run_experiments"]
 Progress = Callable[[str, int, int], None]
 
 RUN_SECONDS, SESSION_SECONDS = 0.05, 0.3e-6
-"""What a run takes besides its sessions, and a session of cost 1 with ten items: rough figures for announcements."""
+"""Seconds of a run besides its sessions, and of a session of cost 1 with ten items: rough, for announcements."""
 
 WITHOUT_KERNEL = 200.0
 """Cost per session of parts in plain Python, relative to parts with kernels."""

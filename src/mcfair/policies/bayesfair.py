@@ -33,7 +33,7 @@ __all__ = ["BayesFair", "bayesfair_score", "ideal_gain"]
 Positive = Annotated[float, msgspec.Meta(gt=0.0, description="a finite number above 0")]
 
 Gain = Literal["ndcg", "dcg"]
-"""What relevance is worth: its share of the highest DCG that the estimates allow, or itself as in the paper."""
+"""The worth of relevance: its share of the highest DCG that the estimates allow, or itself as in the paper."""
 
 NDCG = 0  # the order of Gain
 TAIL, BETA, GAIN, EARLY = range(5, 9)  # of theta; before them are the weights, the scale and the floor of MC
