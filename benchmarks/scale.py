@@ -95,7 +95,7 @@ def fill_other_queries(engine, queries, now):
     number = engine.find_ledger("small", None).number
     first, (n, body) = store.entry(number, 1), store.candidates(number, 1)
     inserts = {
-        "queries": ("i, randomblob(16)", ()),
+        "queries": ("i, randomblob(16), 0", ()),
         "log": (f"i, 1, ?3 - abs(random()) % {RETENTION}, {KIND_IMPRESSION}, 1, 1, ?4, NULL", (now, first.body)),
         "candidates": ("i, 1, ?3, ?4", (n, body)),
     }
