@@ -14,6 +14,7 @@ from ..errors import MCFairError, MCFairWarning
 from . import audit, experiments, listings, stores
 from .keys import keys
 from .leaderboard import leaderboard
+from .rank import rank
 from .rehearse import rehearse
 from .serve import serve
 from .simulate import simulate
@@ -53,6 +54,7 @@ def root(
 
 
 app.command()(simulate)
+app.command()(rank)
 app.command()(tune)
 app.command()(rehearse)
 app.command("audit")(audit.audit_log)

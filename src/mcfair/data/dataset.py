@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from functools import cached_property
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,10 +14,15 @@ import numpy.typing as npt
 
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..errors import DataError
+from . import facts
 from .checks import check_ids, checked_grades, checked_offsets, checked_y_max
 from .grades import GradeArray, relevance
 from .groups import checked_codes, encode_groups, groups_within_queries
 from .protocols import NO_PROTOCOL, Protocol
+from .selecting import chosen_queries, rows_of_queries
+
+if TYPE_CHECKING:
+    import polars as pl
 
 __all__ = ["Dataset"]
 
@@ -226,6 +230,47 @@ class Dataset:
         columns = {"query": query, "item": item, "grade": grade, "relevance": relevance, "score": score, "group": group}
         return build_dataset(df, {role: column for role, column in columns.items() if column is not None}, name)
 
+    @classmethod
+    def from_trec(cls, qrels: Any, run: Any = None, *, name: str = "data") -> Dataset:
+        """Build a dataset from TREC's judgements, and from a run if its documents are the candidates.
+
+        Parameters
+        ----------
+        qrels
+            Path of a qrels file, or a table with columns query_id, doc_id, relevance (or qid, docno, label). Grades
+            below 0 count as 0.
+        run
+            Path of a run, or a table with columns query_id, doc_id, score. Its documents are the candidates, its scores
+            what policies see; a document that was not judged has grade 0. Without a run, all judged documents.
+        name
+            Name in tables.
+
+        Raises
+        ------
+        DataError
+            If a file or a table is not as expected, or no query of the judgements is in the run.
+        """
+        from .trec import data_from_trec
+
+        return data_from_trec(qrels, run, name)
+
+    def to_qrels(self) -> pl.DataFrame:
+        """Return the grades as TREC's judgements, for other evaluation tools; `write_trec` writes them to a file.
+
+        Returns
+        -------
+        polars.DataFrame
+            Columns query_id, doc_id, relevance.
+
+        Examples
+        --------
+        >>> Dataset(offsets=[0, 2], y=[0, 2], query_ids=["shoes"], item_ids=["u", "v"]).to_qrels().rows()
+        [('shoes', 'u', 0), ('shoes', 'v', 2)]
+        """
+        from .trec import qrels_table
+
+        return qrels_table(self)
+
     @property
     def queries(self) -> int:
         """Number of queries."""
@@ -261,27 +306,10 @@ class Dataset:
         return f"{type(self).__name__}({self.name!r}: {self._summary()})"
 
     def _summary(self) -> str:
-        facts = self._facts()
-        parts = [f"{facts[key]} {key}" for key in ("queries", "items")]
-        parts += [f"{facts['items per query']} per query", f"grades {facts['grades']}"]
-        parts += [f"{facts[key]} {key}" for key in ("groups", "features") if facts[key] != "none"]
-        return ", ".join(parts + ["scores"] * (self.scores is not None))
-
-    def _facts(self) -> dict[str, str]:
-        n = self.sizes
-        return {
-            "queries": f"{self.queries:,}",
-            "items": f"{self.items:,}",
-            "items per query": f"{n.min()}-{n.max()}" if n.size else "0",
-            "grades": f"0-{self.y_max}",
-            "groups": "none" if self.groups is None else f"{np.unique(self.groups).size:,}",
-            "features": "none" if self.X is None else str(self.X.shape[1]),
-            "protocol": self.protocol.name or "none",
-        }
+        return facts.summary(self)
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><th>{key}</th><td>{escape(text)}</td></tr>" for key, text in self._facts().items())
-        return f"<table><caption>{escape(self.name)}</caption><tbody>{rows}</tbody></table>"
+        return facts.html_table(self)
 
     def query_id(self, query: int) -> str:
         """Return the name of a query."""
@@ -361,20 +389,7 @@ class Dataset:
         DataError
             If no query is left.
         """
-        n = self.sizes
-        keep = n >= min_items
-        if max_items is not None:
-            keep &= n <= max_items
-        if relevant_only:
-            relevant = np.concatenate(([0], np.cumsum(self.y > 0)))
-            keep &= relevant[self.offsets[1:]] > relevant[self.offsets[:-1]]
-        if drop_last:
-            keep[-1:] = False
-        if not keep.any():
-            span = f"{min_items} or more" if max_items is None else f"{min_items} to {max_items}"
-            also = " and a relevant one among them" if relevant_only else ""
-            sizes = f"; its queries have {n.min()} to {n.max()}" if n.size else ""
-            raise DataError(f"{self.name}: none of {self.queries} queries is left: asked for {span} items{also}{sizes}")
+        keep = chosen_queries(self, min_items, max_items, relevant_only, drop_last)
         return self.take(np.flatnonzero(keep))
 
     def take(self, queries: npt.ArrayLike) -> Dataset:
@@ -382,18 +397,4 @@ class Dataset:
         chosen = np.asarray(queries, dtype=np.int64)
         if chosen.size == self.queries and np.array_equal(chosen, np.arange(self.queries)):
             return self if type(self) is Dataset else self._replace()
-        n = self.sizes[chosen]
-        offsets = np.concatenate(([0], np.cumsum(n)))
-        items = np.repeat(self.offsets[chosen] - offsets[:-1], n) + np.arange(offsets[-1])
-
-        def rows(values: Any, at: IntArray) -> Any:
-            if values is None or isinstance(values, np.ndarray):
-                return None if values is None else values[at]
-            return [values[i] for i in at.tolist()]
-
-        return self._replace(
-            offsets=offsets,
-            **{field: rows(getattr(self, field), items) for field in ("y", "R", "scores", "X", "groups", "item_ids")},
-            **{field: rows(getattr(self, field), chosen) for field in ("query_ids", "places")},
-            fingerprint=hashlib.sha256(self.fingerprint.encode() + chosen.tobytes()).hexdigest(),
-        )
+        return self._replace(**rows_of_queries(self, chosen))

@@ -19,7 +19,7 @@ from .dataset import Dataset
 from .files import short_name
 from .grades import EPSILON, HIGHEST_GRADE
 
-__all__ = ["build_dataset", "load_table"]
+__all__ = ["build_dataset", "load_table", "read_table"]
 
 NAMES = {
     "query": ("query", "qid", "query_id", "queryid"),
@@ -52,21 +52,35 @@ def load_table(path: Path, epsilon: float = EPSILON) -> Dataset:
         If the file cannot be read, a column is missing or ambiguous, or a value is wrong; or if epsilon, which applies
         to grades, is given for a table of relevance.
     """
-    file = path.with_name(path.name.removesuffix(".gz"))
-    kind, read = READERS[file.suffix.lower()]
-    try:
-        table = read(path)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise DataError(f"{path}: not a {kind} file, or damaged or cut short: {first_line(error)}") from None
+    table = read_table(path)
     columns = find_columns(table.columns, str(path))
+    file = path.with_name(path.name.removesuffix(".gz"))
     data = build_dataset(table, columns, short_name(file.with_suffix("")), str(path))
     if epsilon == EPSILON:
         return data
     if "relevance" in columns:
         raise DataError(f"{path}: epsilon = {epsilon} applies to grades, but the table has a column of relevance")
     return data.with_relevance(epsilon)
+
+
+def read_table(path: Path) -> pl.DataFrame:
+    """Read a CSV, TSV, Parquet or JSON-lines file, possibly compressed by gzip; text in it stays text.
+
+    Raises
+    ------
+    DataError
+        If its name ends otherwise, or it cannot be read.
+    """
+    suffix = path.with_name(path.name.removesuffix(".gz")).suffix.lower()
+    if suffix not in READERS:
+        raise DataError(f"{path}: expected a file that ends in {', '.join(READERS)}")
+    kind, read = READERS[suffix]
+    try:
+        return read(path)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise DataError(f"{path}: not a {kind} file, or damaged or cut short: {first_line(error)}") from None
 
 
 def find_columns(columns: list[str], name: str) -> dict[str, str]:

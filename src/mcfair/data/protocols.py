@@ -30,7 +30,7 @@ class Protocol:
         Whether the last query of each file is left out.
     parts : tuple of str
         The parts of a fold that sessions draw their queries from; figures cover the test part alone.
-    arrivals : {"uniform", "wsdm23"}
+    arrivals : {"uniform", "cyclic", "wsdm23"}
         Name of the stream of arrivals.
     plays_last_step : bool
         Whether the last step is played.
@@ -47,7 +47,7 @@ class Protocol:
     relevant_only: bool = False
     drop_last: bool = False
     parts: tuple[str, ...] = ("test",)
-    arrivals: Literal["uniform", "wsdm23"] = "uniform"
+    arrivals: Literal["uniform", "cyclic", "wsdm23"] = "uniform"
     plays_last_step: bool = True
 
     def sessions(self, steps: int) -> int:

@@ -230,6 +230,39 @@ class Trace:
             }
         )
 
+    def to_run(self, visit: int = -1) -> pl.DataFrame:
+        """Return one recorded list of each query as a run of TREC, for other evaluation tools.
+
+        Parameters
+        ----------
+        visit
+            Which of the sessions of each query in this run, counted from 0; the last one by default. Queries with
+            fewer sessions are left out.
+
+        Returns
+        -------
+        polars.DataFrame
+            Columns query_id, doc_id, rank (from 1) and score, which falls with the rank and means nothing else.
+            `write_trec` writes it to a file.
+
+        Raises
+        ------
+        TraceError
+            If the run was not recorded (`record=True`).
+
+        Examples
+        --------
+        >>> from mcfair import simulate
+        >>> data = Dataset(offsets=[0, 3], y=[2, 1, 0])
+        >>> simulate(data, "TopK", steps=9, k_s=2, record=True).to_run().rows()
+        [('0', '0', 1, 2.0), ('0', '1', 2, 1.0)]
+        """
+        if self.lists is None or self.arrivals is None:
+            raise TraceError("lists were not recorded: simulate with record=True")
+        from .trec_run import run_table
+
+        return run_table(self.data, self.lists, self.arrivals, visit)
+
     def _sessions(self) -> pl.DataFrame | None:
         import polars as pl
 

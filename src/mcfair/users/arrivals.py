@@ -17,19 +17,20 @@ WordArray = npt.NDArray[np.uint64]
 
 ZERO, ONE = np.uint64(0), np.uint64(1)
 
-Arrivals = Literal["uniform", "wsdm23"]
-"""Where the stream of queries comes from: our own generator, or the one of the code released with the paper."""
+Arrivals = Literal["uniform", "cyclic", "wsdm23"]
+"""Where the stream of queries comes from: our own generator, one query after the other, or the generator of the code
+released with the paper."""
 
 
 def arrivals(kind: Arrivals, sessions: int, queries: int, seed: int, start: int = 0) -> CountArray:
-    """Draw which query each session is about, every query equally likely.
+    """Return which query each session is about; all queries are equally frequent or equally likely.
 
     Parameters
     ----------
     kind
-        "uniform": session t is a draw of the counter-based generator. "wsdm23": the same queries, seed by seed, as
-        `numpy.random.default_rng(seed)` draws in the released code, whose steps call
-        `choice(1, size=1, p=[1.0])` and then `choice(queries, size=1)`.
+        "uniform": session t is a draw of the counter-based generator. "cyclic": one query after the other. "wsdm23":
+        the same queries, seed by seed, as `numpy.random.default_rng(seed)` draws in the released code, whose steps
+        call `choice(1, size=1, p=[1.0])` and then `choice(queries, size=1)`.
     sessions, queries
         How many sessions, over how many queries.
     start
@@ -44,6 +45,8 @@ def arrivals(kind: Arrivals, sessions: int, queries: int, seed: int, start: int 
     >>> arrivals("wsdm23", 5, queries=82, seed=0).tolist()
     [41, 22, 14, 66, 79]
     """
+    if kind == "cyclic":
+        return (np.arange(start, start + sessions) % queries).astype(np.int32)
     if kind == "wsdm23":
         return released_arrivals(start + sessions, queries, seed)[start:]
     out = np.empty(sessions, np.int32)

@@ -1,0 +1,51 @@
+"""The command that writes fair lists from a file of scores."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import DataError, SettingError
+from .options import PluginOptions, with_option_groups
+from .render import status
+
+__all__ = ["rank"]
+
+
+@with_option_groups
+def rank(
+    scores: Annotated[Path, typer.Argument(metavar="SCORES", help="A CSV, TSV, Parquet or JSON-lines file.")],
+    plugins: PluginOptions,
+    policy: Annotated[
+        str, typer.Option(metavar="POLICY", help="See mcfair policies  [default: MCFair, 90 % of the best DCG]")
+    ] = "",
+    k: Annotated[int, typer.Option(help="Length of a list.")] = 10,
+    sessions: Annotated[int, typer.Option(help="Number of lists of each query.")] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of randomised policies.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="A .csv or .parquet file  [default: CSV on the terminal]")] = None,
+) -> None:
+    """Write fair lists from a file of scores: for every query a list for each of many sessions.
+
+    The file has columns query, item and score (or relevance, prior or grade), and optionally group. The lists have
+    columns query, session, rank and item. Over its sessions, each item is exposed as its score deserves.
+    """
+    from ..data.frames import read_table
+    from ..plugs.fair_lists import POLICY, fair_lists
+
+    plugins.load()
+    if out is not None and out.suffix.lower() not in (".csv", ".parquet"):
+        raise SettingError(f"--out {out}: expected a file that ends in .csv or .parquet")
+    with status(f"ranking {scores}"):
+        lists = fair_lists(read_table(scores), policy or POLICY, k=k, sessions=sessions, seed=seed)
+    try:
+        if out is None:
+            sys.stdout.write(lists.write_csv())
+        elif out.suffix.lower() == ".csv":
+            lists.write_csv(out)
+        else:
+            lists.write_parquet(out)
+    except OSError as error:
+        raise DataError(f"cannot write {out}: {error.strerror or error}") from None

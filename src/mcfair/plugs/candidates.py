@@ -1,0 +1,87 @@
+"""Tables of candidates, of any library: their columns by role, and scores as relevance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from ..data.frames import NAMES, columns_of, from_arrow, listed, numbers, texts
+from ..errors import DataError
+
+__all__ = ["as_frame", "as_relevance", "read_candidates"]
+
+VALUES = ("relevance", "prior", "score", "prediction", "grade", "label", "rel")
+"""Names of the column that says how relevant an item is, in this order of preference."""
+
+
+def read_candidates(table: Any, name: str = "the table") -> pl.DataFrame:
+    """Return the candidates of a table: columns query and item, and where they exist relevance and group.
+
+    Scores outside of 0 to 1 are scaled within each query, see `as_relevance`.
+
+    Parameters
+    ----------
+    table
+        A pandas, Polars or Arrow table with a column query (or qid, query_id), item (or item_id, doc_id, docno) and
+        optionally relevance, prior or score, and group (or provider, seller). Case does not matter.
+    name
+        What errors call the table.
+
+    Raises
+    ------
+    DataError
+        If a column is missing or a value is wrong.
+
+    Examples
+    --------
+    >>> table = pl.DataFrame({"qid": ["a", "a", "a"], "docno": ["x", "y", "z"], "score": [7.5, 5.0, 2.5]})
+    >>> read_candidates(table).rows()
+    [('a', 'x', 1.0), ('a', 'y', 0.5), ('a', 'z', 0.0)]
+    """
+    table = as_frame(table, name)
+    available = {str(column).strip().lower(): str(column) for column in table.columns}
+    columns = {}
+    for role in ("query", "item", "group"):
+        found = [available[alias] for alias in NAMES[role] if alias in available]
+        if not found and role != "group":
+            raise DataError(
+                f"{name}: no column {role} (or {', '.join(NAMES[role][1:])}); got {listed(list(available))}"
+            )
+        if found:
+            columns[role] = found[0]
+    value = next((available[alias] for alias in VALUES if alias in available), None)
+    read = columns_of(table, columns | ({} if value is None else {"value": value}), name)
+    if read.is_empty():
+        raise DataError(f"{name}: the table holds no rows")
+    parts = {role: texts(read[role], columns[role], name, optional=role == "group") for role in columns}
+    if value is None:
+        return pl.DataFrame(parts)
+    scores = pl.Series(numbers(read["value"], value, name))
+    scaled = as_relevance(parts["query"], scores)
+    return pl.DataFrame({"query": parts["query"], "item": parts["item"], "relevance": scaled} | parts)
+
+
+def as_frame(table: Any, name: str) -> Any:
+    """Return a pandas table as it is, and any other as a Polars table."""
+    if hasattr(table, "iloc"):
+        return table
+    return table.collect() if isinstance(table, pl.LazyFrame) else from_arrow(table, name)
+
+
+def as_relevance(queries: pl.Series, scores: pl.Series) -> pl.Series:
+    """Return scores as relevance from 0 to 1.
+
+    Scores that all lie there are returned as they are. Others are scaled within each query, so that its lowest score
+    becomes 0 and its highest 1; where all are equal they become 0.5.
+
+    Examples
+    --------
+    >>> as_relevance(pl.Series(["a", "a", "b"]), pl.Series([12.0, 2.0, 7.0])).to_list()
+    [1.0, 0.0, 0.5]
+    """
+    if scores.is_between(0, 1).all():
+        return scores
+    low, high = pl.col("score").min().over("query"), pl.col("score").max().over("query")
+    scaled = pl.when(high > low).then((pl.col("score") - low) / (high - low)).otherwise(0.5)
+    return pl.DataFrame({"query": queries, "score": scores}).select(scaled).to_series()

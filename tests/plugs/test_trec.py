@@ -1,0 +1,129 @@
+"""Judgements and runs of TREC, and the NDCG of other libraries beside ours."""
+
+import ir_measures
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import ranx
+
+import mcfair as mf
+from mcfair.data.trec import write_trec
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(3)
+    sizes = rng.integers(2, 9, 12)
+    y = rng.integers(0, 4, sizes.sum())
+    names = [f"d{i}" for n in sizes for i in range(n)]
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    return mf.Dataset(offsets=offsets, y=y, query_ids=[f"q{i}" for i in range(12)], item_ids=names)
+
+
+@pytest.fixture(scope="module")
+def trace(data):
+    return mf.simulate(data, "RandomK", steps=400, record=True, checkpoints=1)
+
+
+def nested(table, column):
+    values = {}
+    for query, document, value in table.select("query_id", "doc_id", column).rows():
+        values.setdefault(query, {})[document] = value
+    return values
+
+
+def test_files_are_read_by_other_tools_and_by_ourselves(data, trace, tmp_path):
+    qrels, run = write_trec(data.to_qrels(), tmp_path / "qrels"), write_trec(trace.to_run(), tmp_path / "run")
+    judged = {(each.query_id, each.doc_id): each.relevance for each in ir_measures.read_trec_qrels(str(qrels))}
+    assert judged == {(query, item): grade for query, item, grade in data.to_qrels().rows()}
+    found = ranx.Run.from_file(str(run), kind="trec").to_dict()
+    for query, item, rank, _ in trace.to_run().rows():
+        assert sorted(found[query], key=found[query].get, reverse=True)[rank - 1] == item
+    again = mf.Dataset.from_trec(qrels)
+    assert again.y.tolist() == data.y.tolist()
+    assert list(again.item_ids) == list(data.item_ids)
+
+
+@pytest.mark.parametrize("visit", [0, 3, -1])
+def test_a_run_holds_the_list_of_the_visit(data, trace, visit):
+    lists = trace.to_run(visit).group_by("query_id", maintain_order=True).agg("doc_id")
+    expected = {}
+    for q in range(data.queries):
+        shown = trace.lists[trace.arrivals == q]
+        if -len(shown) <= visit < len(shown):
+            expected[f"q{q}"] = [data.item_ids[data.offsets[q] + i] for i in shown[visit] if i >= 0]
+    assert dict(lists.rows()) == expected
+
+
+def test_a_run_without_recorded_lists_is_an_error(data):
+    with pytest.raises(mf.TraceError, match="record=True"):
+        mf.simulate(data, "TopK", steps=10).to_run()
+
+
+@pytest.mark.parametrize(("gain", "theirs"), [("linear", "ndcg@5"), ("exponential", "ndcg_burges@5")])
+def test_ndcg_of_other_libraries_is_ours_for_the_same_gain(data, gain, theirs):
+    """Ours has gain R = ε + (1 - ε)(2^y - 1)/(2^y_max - 1); with ε = 0 the factor cancels, and R may be y itself."""
+    R = data.y / data.y_max if gain == "linear" else mf.relevance(data.y, data.y_max, epsilon=0.0)
+    relevant = np.add.reduceat(data.y, data.offsets[:-1]) > 0  # others leave out queries without relevant documents
+    own = mf.Dataset(offsets=data.offsets, y=data.y, R=R, query_ids=data.query_ids, item_ids=data.item_ids)
+    own = own.take(np.flatnonzero(relevant))
+    trace = mf.simulate(own, "RandomK", steps=own.queries * 9, record=True, checkpoints=1, seed=4)
+    last = trace.to_run()
+    discount = 1 / np.log2(np.arange(2, 7))
+    expected = []
+    for q in range(own.queries):
+        shown = trace.lists[trace.arrivals == q]
+        if len(shown):
+            gains = own.R[own.offsets[q] : own.offsets[q + 1]]
+            ideal = np.sort(gains)[::-1][:5]
+            expected.append(
+                gains[shown[-1][shown[-1] >= 0]] @ discount[: (shown[-1] >= 0).sum()] / (ideal @ discount[: len(ideal)])
+            )
+    queries = last["query_id"].unique(maintain_order=True).to_list()
+    qrels = own.to_qrels().filter(pl.col("query_id").is_in(queries))
+    judged, run = ranx.Qrels(nested(qrels, "relevance")), ranx.Run(nested(last, "score"))
+    assert ranx.evaluate(judged, run, theirs) == pytest.approx(np.mean(expected), abs=1e-12)
+    if gain == "linear":
+        measure = ir_measures.nDCG @ 5
+        found = ir_measures.calc_aggregate([measure], qrels.to_pandas(), last.to_pandas())
+        assert found[measure] == pytest.approx(np.mean(expected), abs=1e-12)
+
+
+def test_candidates_of_a_run_and_tables_of_other_libraries(tmp_path):
+    qrels = pd.DataFrame({"qid": ["1", "1", "2", "9"], "docno": ["a", "b", "a", "z"], "label": [2, -1, 1, 1]})
+    run = pd.DataFrame({"qid": ["2", "1", "1", "3"], "docno": ["a", "b", "new", "a"], "score": [4.0, 2.5, 2.0, 1.0]})
+    data = mf.Dataset.from_trec(qrels, run, name="trec")
+    assert list(data.query_ids) == ["2", "1"]
+    assert list(data.item_ids) == ["a", "b", "new"]
+    assert data.y.tolist() == [1, 0, 0]
+    assert data.scores.tolist() == [4.0, 2.5, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1 0 a\n", "line 1: got 3 columns, expected 4"),
+        ("1 0 a 1\n\n1 0 b x\n", "does not hold numbers"),
+        ("", "no rows"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_one_line(tmp_path, text, message):
+    (tmp_path / "qrels").write_text(text)
+    with pytest.raises(mf.DataError, match=message) as caught:
+        mf.Dataset.from_trec(tmp_path / "qrels")
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_tables_missing_files_and_ids_with_spaces(tmp_path):
+    with pytest.raises(mf.DataError, match="no column relevance"):
+        mf.Dataset.from_trec(pd.DataFrame({"qid": ["1"], "docno": ["a"]}))
+    with pytest.raises(mf.DataError, match="cannot read"):
+        mf.Dataset.from_trec(tmp_path / "none")
+    with pytest.raises(mf.DataError, match="no query of the judgements"):
+        mf.Dataset.from_trec(
+            pd.DataFrame({"qid": ["1"], "docno": ["a"], "label": [1]}),
+            pd.DataFrame({"qid": ["2"], "docno": ["a"], "score": [1.0]}),
+        )
+    with pytest.raises(mf.DataError, match="red shoes"):
+        write_trec(mf.Dataset(offsets=[0, 2], y=[0, 1], query_ids=["red shoes"]).to_qrels(), tmp_path / "qrels")
