@@ -20,7 +20,7 @@ from mcfair.parts import common_parameters, parameter_types
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "mcfair"
-README, USAGE, SERVICE, AUDIT, ARCHITECTURE, CONTRIBUTING, BEYOND = (
+README, USAGE, SERVICE, AUDIT, ARCHITECTURE, CONTRIBUTING, BEYOND, PLUGS = (
     (ROOT / name).read_text(encoding="utf-8")
     for name in (
         "README.md",
@@ -30,6 +30,7 @@ README, USAGE, SERVICE, AUDIT, ARCHITECTURE, CONTRIBUTING, BEYOND = (
         "docs/architecture.md",
         "CONTRIBUTING.md",
         "docs/beyond.md",
+        "docs/plugs.md",
     )
 )
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
@@ -56,7 +57,7 @@ ALL_COMMANDS = dict(commands(command))
 
 @pytest.mark.parametrize("name", ALL_COMMANDS)
 def test_every_command_and_option_is_documented(name):
-    page = USAGE + SERVICE + AUDIT
+    page = USAGE + SERVICE + AUDIT + PLUGS
     assert f"mcfair {name}" in page
     for parameter in ALL_COMMANDS[name].params:
         if parameter.opts[0].startswith("--"):
@@ -250,6 +251,15 @@ def test_the_page_on_the_comparison_runs(capsys):
     exec(example, {})
     assumed, fitted = (float(line.split()[-1]) for line in capsys.readouterr().out.splitlines())
     assert fitted < assumed
+
+
+def test_the_page_on_other_tools_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(PLUGS):
+        exec(block, {})
+    shown = capsys.readouterr().out
+    assert "EEL@2: 0.0" in shown
+    assert "[['a', 'b', 'c'], ['b', 'a', 'c']" in shown
 
 
 def test_the_audit_page_runs(capsys):

@@ -19,7 +19,7 @@ RUN = ("query_id", "Q0", "doc_id", "rank", "score", "tag")
 """The columns of the two kinds of files."""
 
 ALIASES = {"qid": "query_id", "q_id": "query_id", "docno": "doc_id", "docid": "doc_id", "label": "relevance"}
-"""What other libraries call these columns."""
+"""Names of these columns in other libraries, and ours."""
 
 
 def qrels_table(data: Dataset) -> pl.DataFrame:
