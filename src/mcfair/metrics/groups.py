@@ -53,3 +53,4 @@ class GroupUnfairness(Metric):
     """
 
     kernel = group_unfairness_value
+    floor_among = "groups"

@@ -48,8 +48,8 @@ def decide(policy: Policy, q: Query, rng: Draws, theta: FloatArray, scratch: Top
 def counterfactual(policy: Policy, decision: Decision, rng: Draws, term: str) -> IntArray | None:
     """Return the rank of every candidate, from 1, with the weight of one term set to 0.
 
-    None if the policy has no such weight, or if the term is that of groups with a weight of 0 or of a guard that did not
-    change the list.
+    None if the policy has no such weight, or if the term is common to all policies and off: a group term with a weight
+    of 0, or a guard that did not change the list.
     """
     name, q = WEIGHTS[term], decision.view
     if name not in parameter_types(type(policy)) or (term == "guard" and decision.weight == 0.0):
