@@ -54,7 +54,7 @@ class Results:
     queries
         One row per run and judged query: key, query, visits, unfairness, ndcg@1..k.
     limits
-        One row per data, setting and seed: data, mode, setting, seed, floor, gap, queries, unreachable, and group_floor,
+        One row per data, setting and seed: data, mode, setting, seed, floor, gap, queries, unreachable, group_floor,
         which is None unless the group unfairness was measured.
     frontier
         The Pareto frontier of each of these: data, mode, setting, seed, point, unfairness, ndcg.
