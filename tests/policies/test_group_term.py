@@ -184,3 +184,26 @@ def test_compiled_and_plain_policies_have_the_same_term(mode):
 
 def test_contract():
     check_part(mf.MCFair(alpha_group=3.0))
+
+
+def test_providers_of_equal_merit_and_unequal_history_come_to_equal_exposure():
+    """In every query they end within a list of each other; without the term they stay far apart."""
+    data = mf.synthetic("marketplace").take(range(10))
+    newcomer = data.groups == data.group_names.index("newcomer")
+    biased = dataclasses.replace(data, scores=data.R * np.where(newcomer, 0.1, 1.0), fingerprint="")
+    history = mf.simulate(biased, "TopK", steps=500).state
+    assert history.E[newcomer].sum() < 0.1 * history.E.sum()
+    traces = {
+        weight: mf.simulate(data, mf.TopK(alpha_group=weight), steps=2500, state=history, metrics=["group_unfairness"])
+        for weight in (0.0, 0.1)
+    }
+    floor = mf.group_floor(data, traces[0.1].state.visits, traces[0.1].state.p)
+    assert floor.reachable.all()
+    apart = {
+        weight: np.abs(np.add.reduceat(np.where(newcomer, 1, -1) * trace.state.E, data.offsets[:-1]))
+        for weight, trace in traces.items()
+    }
+    assert apart[0.1].max() < history.p.sum() < 0.1 * apart[0.0].mean()
+    assert traces[0.1].figures["group_unfairness"] < 1e-3 * traces[0.0].figures["group_unfairness"]
+    assert traces[0.1].ndcg[5] == pytest.approx(1.0)
+    assert traces[0.1].unfairness < traces[0.0].unfairness
