@@ -117,6 +117,14 @@ def fairco(policy, R, E, visits, s, online=True):
     return with_exploration(R + policy.alpha * (lag.max() - lag), policy, E, s, online)
 
 
+def group_term(policy, R, E, groups, visits):
+    """Numbered (16) on the sums of each group, scaled as B is; every item has the entry of its group."""
+    labels = sorted(set(groups))
+    M_G, E_G = ([sum(x[d] for d in range(len(x)) if groups[d] == label) for label in labels] for x in (R, E))
+    b = scaled(gradient(E_G, M_G), getattr(policy, "scale", "max"), visits)
+    return policy.alpha_group * np.array([b[labels.index(each)] for each in groups])
+
+
 SCORES = {"TopK": topk, "ExploreK": explorek, "FairK": fairk, "MCFair": mcfair, "FairCo": fairco}
 
 
@@ -372,6 +380,9 @@ def simulate(
             "least-exposed": E[items],
         }[policy.ties]
         scores = score(policy, R, E[items], visit, prior_strength, online)
+        if policy.alpha_group:
+            groups = list(range(n)) if data.groups is None else data.groups[items].tolist()
+            scores = scores + group_term(policy, R, E[items], groups, visit)
         pi = ranking(scores, min(k_s, n), keys)
         if shown is not None:
             assert is_ranking(shown[t], scores, min(k_s, n)), (t, q, shown[t], pi)

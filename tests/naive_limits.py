@@ -60,6 +60,17 @@ def list_oracle(corners):
     return lambda slope: min(corners, key=lambda E: slope @ np.array(E))
 
 
+def group_corners(groups, w):
+    """The exposures of groups that single lists give, by trying every order of the items."""
+    labels = sorted(set(groups))
+    return list(
+        {
+            tuple(sum(w[j] for j, d in enumerate(order) if groups[d] == label) for label in labels)
+            for order in itertools.permutations(range(len(w)))
+        }
+    )
+
+
 def most_effective_corners(R, w):
     """All the exposures of best lists: one for every order of items of equal relevance."""
     corners = {tuple(w[list(rank)]) for rank in itertools.permutations(range(len(w)))}

@@ -203,7 +203,11 @@ def example_space():
 
 def test_the_usage_page_runs_and_both_forms_of_its_parts_agree(capsys):
     space = example_space()
-    assert "gini" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "gini" in out
+    table = [line for line in out.splitlines() if line.startswith("| `")]
+    assert len(table) == 4
+    assert set(table) < set(USAGE.splitlines())
     runs = []
     for plain in (False, True):
         parts = [space[name] for name in ("Damped", "FirstClick", "ClippedIPS", "Neglected")]

@@ -24,7 +24,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def test_parts_show_their_parameters():
     assert list(inspect.signature(mf.MCFair).parameters) == [
-        *("alpha", "beta", "scale", "mc_floor", "ties", "explore", "guard")
+        *("alpha", "beta", "scale", "mc_floor", "ties", "explore", "alpha_group", "guard")
     ]
     assert inspect.signature(mf.MCFair).parameters["alpha"].default == 1.0
     assert list(inspect.signature(mf.DBN).parameters) == ["satisfaction", "continuation"]

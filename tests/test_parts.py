@@ -237,6 +237,7 @@ def test_parameters_are_described():
         "power = 2  (int)",
         "side = 'left'  (left | right)",
         "limit = None  (float, or None)",
+        "alpha_group = 0.0  (a finite number of at least 0)",
         "guard = 0.0  (a number from 0 to 1)",
     ]
     assert described_parameters(Eager) == ["least = 0.3  (a number from 0 to 1)"]

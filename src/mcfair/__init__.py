@@ -78,6 +78,7 @@ from .users import DBN, Cascade, ClickModel, PositionBased, TrustBias, parse_cli
 from .users.examination import examination
 
 if TYPE_CHECKING:
+    from .analysis.group_limits import group_floor
     from .analysis.limits import Floor, Frontier, fairness_floor, frontier
     from .analysis.significance import fisher, holm
     from .analysis.tuning import Tuning, tune
@@ -109,6 +110,7 @@ LATER = {
     "Tuning": "analysis.tuning",
     "audit": "auditing.audit",
     "fairness_floor": "analysis.limits",
+    "group_floor": "analysis.group_limits",
     "fisher": "analysis.significance",
     "fit_examination": "auditing.fitting",
     "frontier": "analysis.limits",
@@ -202,6 +204,7 @@ __all__ = [
     "fisher",
     "fit_examination",
     "frontier",
+    "group_floor",
     "holm",
     "ideal_dcg",
     "kernel",

@@ -16,6 +16,7 @@ from .metrics import Metric
 from .parsing import parse_part
 from .parts import Part, registered
 from .policies.base import Policy
+from .policies.fairness import add_group_term, group_term, group_term_of
 from .policies.guard import dcg
 from .policies.selection import FALLBACK, choose, score_terms
 from .random import CLICKS, POLICY, draws
@@ -79,10 +80,10 @@ def check_part(part: Part) -> None:
     the same bits compiled and interpreted; it runs in both settings, with the same result on any number of threads and
     on each run. Of a policy: it returns distinct items for every view, the same for the same view and draws whether it
     is called alone or in a run, and changes nothing in the view; its terms add up to its score; if it has a score, a
-    guard keeps its share of the DCG. Of a click model: its clicks depend on nothing but its arguments. Of an
-    estimator: estimates are numbers, items are independent, and a run can be continued; a posterior is a mixture whose
-    mean is the estimate; a fit depends on nothing but the counts, and returns such an estimator again. Of a metric: its
-    values are numbers or nan.
+    guard keeps its share of the DCG, and a group term is added. Of a click model: its clicks depend on nothing but its
+    arguments. Of an estimator: estimates are numbers, items are independent, and a run can be continued; a posterior is
+    a mixture whose mean is the estimate; a fit depends on nothing but the counts, and returns such an estimator again.
+    Of a metric: its values are numbers or nan.
 
     Parameters
     ----------
@@ -138,9 +139,10 @@ def unchanged(before: Sequence[Any], after: Sequence[Any]) -> bool:
 def check_policy(policy: Policy) -> None:
     """Check what a policy does with single views; one that prepares is checked by running it alone."""
     if type(policy).prepare is Policy.prepare:
-        guarded = [] if policy.ranks else [dataclasses.replace(policy, guard=share) for share in (0.9, 1.0)]
+        changes: list[dict[str, Any]] = [{"guard": 0.9}, {"guard": 1.0}, {"alpha_group": 2.0, "guard": 0.9}]
+        changed = [] if policy.ranks else [dataclasses.replace(policy, **change) for change in changes]
         for visit, q in enumerate(views()):
-            for each in (policy, *guarded):
+            for each in (policy, *changed):
                 check_view(each, q, visit)
 
 
@@ -166,6 +168,8 @@ def check_view(policy: Policy, q: Query, visit: int) -> None:
         return
     assert scores is not None
     assert scores_again is not None
+    if policy.kernel is None:  # a score of one's own is without the group term
+        scores_again = scores_again + group_term(policy, q)
     ideal = np.argsort(-q.R, kind="stable")[: len(pi)]
     assert dcg(pi, q.R, q.p) >= policy.guard * dcg(ideal, q.R, q.p), f"{where}: the guard does not keep its share"
     mixed = q.R if weight == np.inf else weight * q.R + scores_again
@@ -173,6 +177,9 @@ def check_view(policy: Policy, q: Query, visit: int) -> None:
     if policy.kernel is not None:
         interpreted = np.empty(n)
         policy.kernel.interpreted(q, policy.theta, rng, interpreted)
+        if (group := group_term_of(policy)) is not None:
+            sums = np.empty(n), np.empty(n)
+            add_group_term.interpreted(q.E, q.R, q.groups, int(q.visits), group, *sums, interpreted)
         assert np.array_equal(scores_again, interpreted), f"{where}: compiled and interpreted scores differ"
     terms = list(score_terms(policy, q, weight).values())
     if terms:

@@ -37,6 +37,17 @@ def check_the_record(found, parameter="alpha"):
 # --- what is found ---------------------------------------------------------------------------------------------------
 
 
+def test_the_floor_of_group_unfairness_bounds_it():
+    data = mf.synthetic("marketplace").take(range(5))
+    options = {"steps": 400, "k_s": 3, "seeds": 1, "parameter": "alpha_group", "digits": 1}
+    found = tune(data, "TopK", "group_unfairness <= 1.1 * floor", **options)
+    trace = mf.simulate(data, found.policy, steps=400, k_s=3, metrics=["group_unfairness"])
+    floor = mf.group_floor(data, trace.state.visits, trace.state.p).unfairness
+    assert found.floor_metric == "group_unfairness"
+    assert (found.floor, found.figures["group_unfairness"]) == (floor, trace.figures["group_unfairness"])
+    assert found.met == (trace.figures["group_unfairness"] <= 1.1 * floor)
+
+
 def test_the_smallest_value_that_is_fair_enough(data):
     found = tune(data, mf.MCFair(beta=0), "unfairness <= 1.1 * floor", steps=3000)
     check_the_record(found)

@@ -7,6 +7,7 @@ from mcfair.errors import DataError
 HASHES = {
     "mq2008-like": "add1f488f5839c6d90ac699ab067d3aa6244cc11c19150d7001fe090feab1165",
     "istella-s-like": "76da40255bea94f328ae6b9e2a2f2b4f6b63a5c2fa50ad71ff135ffe4684e06c",
+    "marketplace": "55c5343cbc684f6b44b1360173a15c64dfa7e16a7c6ab996a6bf4485ad530bf5",
 }
 
 
@@ -41,6 +42,15 @@ def test_shape_of_istella_s_like():
     assert data.sizes.std() > 30
     assert np.mean(data.y > 0) == pytest.approx(0.11, abs=0.005)
     assert np.bincount(data.y).min() > 0.01 * data.items
+
+
+def test_the_providers_of_the_marketplace_have_the_same_merit():
+    data = synthetic("marketplace", seed=3)
+    first, second = (data.groups == code for code in (0, 1))
+    assert data.group_names == ("established", "newcomer")
+    assert np.array_equal(data.y[first], data.y[second])
+    assert np.array_equal(data.X[first], data.X[second])
+    assert np.array_equal(data.query_groups, data.groups)
 
 
 def test_features_of_a_profile_know_the_grade_from_well_to_not_at_all():

@@ -74,6 +74,8 @@ def test_markdown_has_the_numbers_of_the_runs(results, report):
     assert column(rows, "s per 1,000 lists")["FairCo"] == "0.250"
     assert rows[1][0] == "floor (lowest possible)"
     assert float(rows[1][1].split()[0]) == pytest.approx(floor.mean(), rel=1e-3)
+    groups = float(column(rows, "group unfairness")["floor (lowest possible)"].split()[0])
+    assert groups == pytest.approx(floor.mean(), rel=1e-3)  # the data has no groups: every item is its own
     details = cells(report.parent / "tables" / "table1-details.md")
     low, high = map(float, column(details, "unfairness, 95 % interval")["FairCo"].split(" to "))
     assert low < u.mean() < high

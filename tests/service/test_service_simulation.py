@@ -48,6 +48,8 @@ POLICIES = [
     "MCFair(alpha=10, beta=5, scale=mean, ties=random)",
     "MCFair(alpha=1, beta=3, guard=0.93)",
     "PlainPerturbed(noise=0.7, guard=0.8)",
+    "MCFair(alpha=1, beta=3, alpha_group=2)",
+    "PlainPerturbed(noise=0.7, alpha_group=2, guard=0.8)",
     "FairCo(alpha=1, beta=10)",
     "MMF(alpha=0.8)",
     "TopK(ties=least-exposed)",
@@ -61,7 +63,8 @@ def simulated_run(policy, sessions, **changes):
     stream = arrivals("uniform", sessions, base.queries, seed=7)
     order = list(dict.fromkeys(stream.tolist()))
     places = [1 + order.index(q) if q in order else 100 + q for q in range(base.queries)]
-    data = mf.Dataset(offsets=base.offsets, y=base.y, R=base.R, y_max=base.y_max, places=places)
+    groups = [f"provider {d % 3}" if d % 4 else "" for n in base.sizes for d in range(n)]
+    data = mf.Dataset(offsets=base.offsets, y=base.y, R=base.R, y_max=base.y_max, places=places, groups=groups)
     trace = mf.simulate(data, policy, "online", steps=sessions, seed=7, record=True, **changes)
     assert np.array_equal(trace.arrivals, stream)
     return data, stream, trace
@@ -73,7 +76,9 @@ def serve_users(service, data, stream, trace, prior=None):
     visits = np.zeros(data.queries, int)
     for t, q in enumerate(stream.tolist()):
         R = data.R[data.offsets[q] : data.offsets[q + 1]]
-        items = [{"id": str(d), **({} if prior is None else {"prior": prior})} for d in range(R.size)]
+        groups = [data.group_name(code) or None for code in data.groups[data.offsets[q] : data.offsets[q + 1]].tolist()]
+        extra = {} if prior is None else {"prior": prior}
+        items = [{"id": str(d), "group": group, **extra} for d, group in enumerate(groups)]
         answer = service.rank(f"query {q}", items, k=p.size)
         shown = [int(item.id) for item in answer.items]
         assert shown == trace.lists[t, : len(shown)].tolist(), f"session {t}"

@@ -18,13 +18,14 @@ import numpy as np
 from ..data.dataset import Dataset
 from ..data.sources import open_data
 from ..errors import MCFairError, MCFairWarning, PolicyError, SettingError, checked, unknown
-from ..metrics.base import Metric, parse_metric
+from ..metrics.base import Metric, metric_label, parse_metric
+from ..metrics.exposure import Unfairness
 from ..parts import parameter_types
 from ..policies.base import Policy, as_policy
 from ..simulation.setting import Setting, SettingOptions, make_setting
 from ..simulation.signatures import explicit_options
 from ..simulation.simulate import evaluation_pool, simulate
-from .limits import fairness_floor
+from .group_limits import lowest_possible
 
 __all__ = ["Tuning", "tune"]
 
@@ -77,8 +78,10 @@ def parse_target(text: str) -> Target:
     if relation != (">=" if metric.higher_is_better else "<="):
         better = f"more {name} is better, use >=" if metric.higher_is_better else f"less {name} is better, use <="
         raise SettingError(f"target {text!r} bounds {name} from the wrong side: {better}")
-    if of_floor is not None and not metric.has_floor:
-        raise SettingError(f"target {text!r}: the floor bounds unfairness and not {name}; use a number")
+    if of_floor is not None and metric.floor_among is None:
+        raise SettingError(
+            f"target {text!r}: no floor of {name} is known, only of unfairness and group_unfairness; use a number"
+        )
     if not math.isfinite(float(number)):
         raise SettingError(f"target {text!r}: expected a finite number, got {number}")
     return Target(metric=metric, number=float(number), of_floor=of_floor is not None)
@@ -151,7 +154,9 @@ class Tuning:
     figures : dict
         Its figures, mean over seeds, by metric, such as "unfairness" and "ndcg@5".
     floor : float
-        The fairness floor on the same visits, mean over seeds.
+        The lowest possible value of `floor_metric` on the same visits, mean over seeds.
+    floor_metric : str
+        The bounded metric if its floor is known, such as "group_unfairness"; otherwise "unfairness".
     met : bool
         Whether the target is met; if not, no value tried met it, and this one came closest.
     runs : list of (value, figures)
@@ -171,6 +176,7 @@ class Tuning:
     value: float
     figures: dict[str, float]
     floor: float
+    floor_metric: str
     met: bool
     runs: list[tuple[float, dict[str, float]]]
     target: str
@@ -179,9 +185,10 @@ class Tuning:
     def __repr__(self) -> str:
         metric = max((name for name in self.figures if name.startswith("ndcg@")), key=cutoff, default="")
         effect = f", {metric.upper()} {self.figures[metric]:.4g}" if metric else ""
+        unfair = f"{metric_label(self.floor_metric)} {self.figures[self.floor_metric]:.4g}"
         return (
-            f"Tuning({self.policy!r}, {self.target} {'met' if self.met else 'not met'}: unfairness "
-            f"{self.figures['unfairness']:.4g}, floor {self.floor:.4g}{effect}; {len(self.runs)} values tried)"
+            f"Tuning({self.policy!r}, {self.target} {'met' if self.met else 'not met'}: {unfair}, floor "
+            f"{self.floor:.4g}{effect}; {len(self.runs)} values tried)"
         )
 
     def _repr_html_(self) -> str:
@@ -237,7 +244,7 @@ def tune(
     target
         "METRIC >= NUMBER" for metrics of which more is better, such as ndcg@5 and cndcg@5, "METRIC <= NUMBER" for
         the others, such as unfairness; or "unfairness <= NUMBER * floor", where floor is that of `fairness_floor` for
-        the visits of the runs.
+        the visits of the runs, or "group_unfairness <= NUMBER * floor" with that of `group_floor`.
     parameter
         Name of the parameter to vary.
     setting, threads, **options
@@ -272,6 +279,7 @@ def tune(
     conditions = dataclasses.replace(conditions, metrics=(*conditions.metrics, goal.metric))
     number, places = checked("seeds", Seeds, seeds, SettingError), checked("digits", Digits, digits, SettingError)
     values = values_to_try(start, parameter, low, high)
+    bounded = goal.metric if goal.metric.floor_among is not None else Unfairness()
     if isinstance(data, str | os.PathLike):
         data = open_data(data, features=start.needs_features)
     with warnings.catch_warnings():
@@ -287,7 +295,8 @@ def tune(
                 trace = simulate(data, varied, conditions, seed=seed, checkpoints=1, threads=threads)
                 figures.append(trace.figures)
                 if len(floors) < number:
-                    floors.append(fairness_floor(table, trace.state.visits * judged, trace.state.p).unfairness)
+                    floor = lowest_possible(bounded, table, trace.state.visits * judged, trace.state.p)
+                    floors.append(floor.unfairness)
             runs[value] = {name: float(np.mean([each[name] for each in figures])) for name in figures[0]}
             if progress is not None:
                 progress(value, runs[value])
@@ -299,6 +308,7 @@ def tune(
         value=value,
         figures=runs[value],
         floor=float(np.mean(floors)),
+        floor_metric=repr(bounded),
         met=met,
         runs=list(runs.items()),
         target=target,

@@ -10,6 +10,7 @@ import typer
 
 from ..errors import SettingError
 from .leaderboard import ALSO, reproduce_beyond
+from .live import live_demo
 from .options import PluginOptions, RunOptions, with_option_groups
 from .render import about_this_machine, print_table, stages
 
@@ -80,8 +81,25 @@ def demo(
         "mcfair-demo"
     ),
     jobs: Annotated[int | None, typer.Option(help="Processes to use  [default: one per processor]")] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Serve a simulated shop instead, and open its dashboard.")
+    ] = False,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, help="With --live: how long to serve.  [default: until Ctrl-C]")
+    ] = None,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="With --live: print the address, and open no browser.")
+    ] = False,
 ) -> None:
-    """Run the paper's experiments on built-in data with fewer points and seeds: a table and a report in a minute."""
+    """Run the paper's experiments on built-in data with fewer points and seeds: a table and a report in a minute.
+
+    With --live, start a service in memory with simulated shoppers in front of it, and open its dashboard.
+    """
+    if live:
+        live_demo(seconds, browser=not no_browser)
+        return
+    if seconds is not None or no_browser:
+        raise SettingError("--seconds and --no-browser are options of 'mcfair demo --live'")
     from ..experiments.experiment import shipped_experiment, shipped_experiments
 
     sys.stderr.write("The first run on a machine compiles for a minute or so; later ones do not.\n")

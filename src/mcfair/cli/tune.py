@@ -67,7 +67,7 @@ def show_tuning(found: Tuning, parameter: str) -> None:
     for head in (*(metric_label(text) for text in texts), "above floor"):
         table.add_column(head, justify="right")
     for value, figures in sorted(found.runs):
-        above = f"{100 * (figures['unfairness'] / found.floor - 1):.1f} %" if found.floor > 0 else ""
+        above = f"{100 * (figures[found.floor_metric] / found.floor - 1):.1f} %" if found.floor > 0 else ""
         cells = [format_number(figures[text]) for text in texts]
         table.add_row(f"{value:g}", *cells, above, style="bold" if value == found.value else "")
     print_table(table)

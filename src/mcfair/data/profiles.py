@@ -33,6 +33,9 @@ class Profile:
     steps
         Share of a query's relevant items that have a grade of at least 2, 3, …: these factors times u², at most 1,
         where each query draws its own u uniformly from 0 to 1.
+    providers
+        Groups that every query's items belong to. Each has an item of every grade and features drawn, so that all have
+        the same merit; sizes are then those of one provider.
     """
 
     description: str
@@ -41,6 +44,7 @@ class Profile:
     sizes: tuple[tuple[int, int], ...]
     relevant: float
     steps: tuple[float, ...]
+    providers: tuple[str, ...] = ()
 
 
 # mq2008-like has the shape of the MQ2008 test parts as the released code filters them: the sizes with their
@@ -62,6 +66,15 @@ PROFILES = {
         sizes=tuple((n, 1) for n in range(20, 187)),
         relevant=0.22,
         steps=(4.0, 1.3, 0.5),
+    ),
+    "marketplace": Profile(
+        description="40 queries of 8-16 items, half of each of two providers of the same merit, grades 0-2, 8 features",
+        queries=40,
+        features=8,
+        sizes=((4, 1), (5, 1), (6, 1), (7, 1), (8, 1)),
+        relevant=0.9,
+        steps=(1.0,),
+        providers=("established", "newcomer"),
     ),
 }
 
@@ -92,6 +105,8 @@ def synthetic(name: str, seed: int = 0) -> Dataset:
     --------
     >>> synthetic("mq2008-like").queries
     83
+    >>> synthetic("marketplace").group_names
+    ('established', 'newcomer')
     """
     if name not in PROFILES:
         raise DataError(unknown("profile", str(name), PROFILES))
@@ -125,4 +140,14 @@ def synthetic(name: str, seed: int = 0) -> Dataset:
     for j in range(profile.features):
         strength = max(0.6 - 0.8 * j / profile.features, 0.0)
         X[:, j] = strength * blurred + (1.0 - strength) * column(7 + j, items)
-    return Dataset(offsets=offsets, y=y, y_max=y_max, X=X, name=name)
+    if not profile.providers:
+        return Dataset(offsets=offsets, y=y, y_max=y_max, X=X, name=name)
+    m = len(profile.providers)
+    return Dataset(
+        offsets=m * offsets,
+        y=np.repeat(y, m),
+        y_max=y_max,
+        X=np.repeat(X, m, axis=0),
+        groups=list(profile.providers) * items,
+        name=name,
+    )

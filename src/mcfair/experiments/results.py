@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from ..analysis.group_limits import group_floor
 from ..analysis.limits import fairness_floor, frontier
 from ..data.dataset import Dataset
 from ..errors import MCFairWarning
+from ..metrics.base import parse_metric
 from ..policies.base import Policy
 from ..simulation.setting import Setting
 from ..simulation.simulate import evaluation_pool
@@ -52,7 +54,8 @@ class Results:
     queries
         One row per run and judged query: key, query, visits, unfairness, ndcg@1..k.
     limits
-        One row per data, setting and seed: data, mode, setting, seed, floor, gap, queries, unreachable.
+        One row per data, setting and seed: data, mode, setting, seed, floor, gap, queries, unreachable, group_floor,
+        which is None unless the group unfairness was measured.
     frontier
         The Pareto frontier of each of these: data, mode, setting, seed, point, unfairness, ndcg.
     times
@@ -212,7 +215,7 @@ def collect(
         experiments=tuple(experiments),
         runs=runs,
         queries=queries,
-        limits=pl.DataFrame(limits),
+        limits=pl.DataFrame(limits, schema_overrides={"group_floor": pl.Float64}),
         frontier=pl.DataFrame(frontiers),
         times=pl.DataFrame(serial, schema=names),
         about=about,
@@ -230,6 +233,7 @@ def limits_of(data: Dataset, trace: Trace) -> tuple[dict[str, Any], list[dict[st
         whole, judged = evaluation_pool(data)
     visits, p = trace.state.visits * judged, trace.state.p
     floor, curve = fairness_floor(whole, visits, p), frontier(whole, visits, p)
+    by_group = any(parse_metric(text).floor_among == "groups" for text in trace.values)
     counted = visits > 0
     return (
         {
@@ -237,6 +241,7 @@ def limits_of(data: Dataset, trace: Trace) -> tuple[dict[str, Any], list[dict[st
             "gap": floor.gap,
             "queries": int(counted.sum()),
             "unreachable": int((counted & ~floor.reachable).sum()),
+            "group_floor": group_floor(whole, visits, p).unfairness if by_group else None,
         },
         [
             {"point": i, "unfairness": float(curve.unfairness[i]), "ndcg": float(curve.ndcg[i])}

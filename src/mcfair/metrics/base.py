@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -47,8 +47,8 @@ class Metric(Part, kind=Kind(name="metric", plural="metrics", methods=("value",)
         Direction of the metric.
     per_list
         Whether it measures lists rather than the exposure of a query.
-    has_floor
-        Whether `fairness_floor` is its lowest possible value.
+    floor_among
+        What its lowest possible value is known for: "items" by `fairness_floor`, "groups" by `group_floor`; or None.
     of_users
         Whether the E it measures is the exposure that the users of the run really gave, list by list, instead of the
         one that the setting's examination assumes.
@@ -65,7 +65,7 @@ class Metric(Part, kind=Kind(name="metric", plural="metrics", methods=("value",)
 
     higher_is_better: ClassVar[bool] = False
     per_list: ClassVar[bool] = False
-    has_floor: ClassVar[bool] = False
+    floor_among: ClassVar[Literal["items", "groups"] | None] = None
     of_users: ClassVar[bool] = False
 
     @property

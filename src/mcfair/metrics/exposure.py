@@ -167,7 +167,7 @@ class Unfairness(Metric):
     """
 
     kernel = unfairness_value
-    has_floor = True
+    floor_among = "items"
 
 
 @kernel
@@ -210,7 +210,7 @@ class TrueUnfairness(Unfairness):
     (0.0, 100.0)
     """
 
-    has_floor = False
+    floor_among = None
     of_users = True
 
 

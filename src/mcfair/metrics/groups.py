@@ -10,20 +10,30 @@ from ..parts import register
 from .base import Metric
 from .exposure import query_unfairness
 
-__all__ = ["GroupUnfairness"]
+__all__ = ["GroupUnfairness", "sum_groups"]
+
+
+@kernel
+def sum_groups(E: FloatArray, R: FloatArray, groups: IntArray, exposure: FloatArray, merit: FloatArray) -> int:
+    """Write the summed exposure and relevance of each group to the first m entries of two arrays; return m."""
+    n = groups.shape[0]
+    m = 0
+    for d in range(n):
+        m = max(m, groups[d] + 1)
+    for g in range(m):
+        exposure[g] = merit[g] = 0.0
+    for d in range(n):
+        exposure[groups[d]] += E[d]
+        merit[groups[d]] += R[d]
+    return m
 
 
 @kernel(allocates=True)
 def group_unfairness_value(E: FloatArray, R: FloatArray, groups: IntArray, visits: int, theta: FloatArray) -> float:
     """Return Eq. 8 on the sums of exposure and relevance of each group; nan if there is only one group."""
-    m = 0
-    for d in range(groups.shape[0]):
-        m = max(m, groups[d] + 1)
-    exposure, merit = np.zeros(m), np.zeros(m)
-    for d in range(groups.shape[0]):
-        exposure[groups[d]] += E[d]
-        merit[groups[d]] += R[d]
-    return query_unfairness(exposure, merit) if m > 1 else np.nan
+    exposure, merit = np.empty(E.shape[0]), np.empty(E.shape[0])
+    m = sum_groups(E, R, groups, exposure, merit)
+    return query_unfairness(exposure[:m], merit[:m]) if m > 1 else np.nan
 
 
 @register
@@ -43,3 +53,4 @@ class GroupUnfairness(Metric):
     """
 
     kernel = group_unfairness_value
+    floor_among = "groups"

@@ -13,9 +13,10 @@ from ..data.dataset import Dataset
 from ..errors import PolicyError
 from ..estimators import IPS, Estimator
 from ..parsing import as_part, parse_part, parse_parts
-from ..parts import Kind, Part, Share, shortened
+from ..parts import Kind, NonNegative, Part, Share, shortened
 from ..random import Draws
 from ..state import Query, State
+from .fairness import group_term
 from .ordering import BY_INDEX, TIE_RULES
 from .selection import FALLBACK, choose, is_list, policy_call
 
@@ -32,6 +33,10 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
 
     Parameters
     ----------
+    alpha_group
+        Weight of fairness among the groups (providers) of a query's items, for any policy with a score: the gradient of
+        Eq. 16 on summed exposure and relevance, scaled like the policy's own, see
+        `mcfair.policies.fairness.add_group_term`. 0 is off, as in the paper.
     guard
         The least share of the DCG that R allows which every list keeps, for any policy with a score; see
         `mcfair.policies.guard.keep_share`. 0 is off, as in the paper.
@@ -66,6 +71,7 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
     Newest(weight=2.0)
     """
 
+    alpha_group: NonNegative = 0.0
     guard: Share = 0.0
 
     ranks: ClassVar[bool] = False
@@ -80,11 +86,15 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
         own = vars(cls)
         if ("score" in own or "rank" in own) and "ranks" not in own:
             cls.ranks = "rank" in own
-        cls.unused_parameters = {"guard": "does not rank by a score"} if cls.ranks else {}
+        unused = ("alpha_group", "guard") if cls.ranks else ()
+        cls.unused_parameters = dict.fromkeys(unused, "does not rank by a score")
         super().__init_subclass__(**kwargs)
 
     def score(self, q: Query, rng: Draws) -> FloatArray:
-        """Return one number per item, the highest ranked first; by default what the kernel writes.
+        """Return one number per item, the highest ranked first; by default what the kernel writes, and the group term.
+
+        A subclass that defines it returns its own score: the group term and the guard are added to the score of every
+        policy alike.
 
         Parameters
         ----------
@@ -106,7 +116,7 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
             raise PolicyError(f"{self.name()} does not rank by a score")
         out = np.empty(q.R.size)
         policy_call(self)(q, self.theta, rng, out)
-        return out
+        return out if self.alpha_group == 0.0 else out + group_term(self, q)
 
     def rank(self, q: Query, rng: Draws) -> IntArray:
         """Return the list for one session; by default the items of the highest scores.

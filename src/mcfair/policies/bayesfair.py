@@ -14,17 +14,8 @@ from ..metrics.exposure import dots
 from ..parts import NonNegative, register
 from ..random import Draws
 from ..state import Query
-from .gradient import (
-    EXPLORATION,
-    FAIRNESS,
-    MC_FLOOR,
-    RELEVANCE,
-    SCALE,
-    Scale,
-    WeightedSum,
-    gradient_weight,
-    marginal_certainty,
-)
+from .fairness import Scale, gradient_weight
+from .gradient import EXPLORATION, FAIRNESS, MC_FLOOR, RELEVANCE, SCALE, WeightedSum, marginal_certainty
 from .ordering import Ties
 from .posterior import tail_mean
 

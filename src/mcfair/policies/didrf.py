@@ -10,7 +10,8 @@ from ..metrics.exposure import dots
 from ..parts import NonNegative, register
 from ..random import Draws
 from ..state import Query
-from .gradient import EXPLORATION, FAIRNESS, MAX, MC_FLOOR, RELEVANCE, WeightedSum, gradient_weight, marginal_certainty
+from .fairness import MAX, gradient_weight
+from .gradient import EXPLORATION, FAIRNESS, MC_FLOOR, RELEVANCE, WeightedSum, marginal_certainty
 from .ordering import Ties
 
 __all__ = ["DIDRF"]

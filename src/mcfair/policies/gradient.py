@@ -19,45 +19,13 @@ from ..random import Draws, uniform
 from ..state import Query
 from .base import Mode, Policy
 from .exploration import Explore, add_exploration
+from .fairness import Scale, gradient_weight, group_term
 from .ordering import Ties
 from .selection import EXAMPLE_DRAWS, policy_call
 
 __all__ = ["ExploreK", "FairK", "MCFair", "RandomK", "TopK"]
 
-Scale = Literal["max", "raw", "mean"]
-"""Divisor of the gradient B: its largest entry, 1 (Eq. 16 as printed), or the visits so far."""
-
-MAX, RAW, MEAN = range(3)  # the order of Scale
-
-
 # --- terms -----------------------------------------------------------------------------------------------------------
-
-
-@kernel
-def gradient_weight(E: FloatArray, R: FloatArray, er: float, rr: float, visits: int, scale: float) -> float:
-    """Return w such that `w (R(d) er - E(d) rr)` is B(d) of Eq. 16, divided according to `scale`."""
-    n = E.shape[0]
-    factor = 4.0 / (n * (n - 1.0)) if n > 1 else 0.0
-    divisor = 1.0
-    if scale == MAX:
-        divisor = factor * largest_gap(E, R, er, rr) + 1e-10
-    elif scale == MEAN:
-        divisor = max(float(visits), 1.0)
-    return factor / divisor
-
-
-@kernel
-def largest_gap(E: FloatArray, R: FloatArray, er: float, rr: float) -> float:
-    """Return the largest |R(d) er - E(d) rr|, over two halves side by side, so that comparisons overlap."""
-    n = E.shape[0]
-    half = n // 2
-    first = second = 0.0
-    for d in range(half):
-        first = max(first, abs(R[d] * er - E[d] * rr))
-        second = max(second, abs(R[half + d] * er - E[half + d] * rr))
-    for d in range(2 * half, n):
-        second = max(second, abs(R[d] * er - E[d] * rr))
-    return max(first, second)
 
 
 @kernel
@@ -166,7 +134,7 @@ class WeightedSum(Policy):
             theta[i] = weight
             terms[name] = np.empty(q.R.size)
             policy_call(self)(q, theta, EXAMPLE_DRAWS, terms[name])
-        return terms
+        return terms if self.alpha_group == 0.0 else terms | {"group": group_term(self, q)}
 
 
 @register

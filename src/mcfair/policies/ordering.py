@@ -28,7 +28,8 @@ FEW = 24  # up to so many items are sorted by counting; for more, the branches i
 class TopKScratch(NamedTuple):
     """Scratch arrays of `top_k`: a shortlist of items, their scores, and the places and order of the counting sort.
 
-    Those of the guard: the scores λR + S, the list of the highest R, and λ itself, which the caller reads.
+    Those of the guard: the scores λR + S, the list of the highest R, and λ itself, which the caller reads. Those of the
+    group term: the exposure and the merit of each group.
     """
 
     items: IntArray
@@ -38,6 +39,8 @@ class TopKScratch(NamedTuple):
     guarded: FloatArray
     best: IntArray
     weight: FloatArray
+    group_exposure: FloatArray
+    group_merit: FloatArray
 
 
 def top_k_scratch(n: int) -> TopKScratch:
@@ -50,6 +53,8 @@ def top_k_scratch(n: int) -> TopKScratch:
         guarded=np.zeros(n),
         best=np.zeros(n, np.int64),
         weight=np.zeros(1),
+        group_exposure=np.zeros(n),
+        group_merit=np.zeros(n),
     )
 
 

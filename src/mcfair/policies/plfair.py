@@ -17,7 +17,8 @@ from ..parts import NonNegative, Share, register
 from ..random import Draws, uniform, uniforms
 from ..state import Query, State
 from .base import Policy
-from .gradient import RAW, add_certainty, gradient_weight
+from .fairness import RAW, gradient_weight
+from .gradient import add_certainty
 from .ordering import BY_INDEX, sort_by_insertion
 
 __all__ = ["PLFair"]

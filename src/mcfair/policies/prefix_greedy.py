@@ -13,7 +13,8 @@ from ..parts import NonNegative, register
 from ..random import Draws
 from ..state import Query
 from .base import Mode, Policy
-from .gradient import Scale, add_certainty, gradient_weight
+from .fairness import Scale, gradient_weight
+from .gradient import add_certainty
 
 __all__ = ["PrefixGreedy"]
 

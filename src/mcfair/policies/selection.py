@@ -1,4 +1,4 @@
-"""From a policy to a list: score, top-k, guard and validation, once for simulator, library and service."""
+"""From a policy to a list: score, group term, top-k, guard and validation, once for simulator, library and service."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..arrays import FloatArray, IntArray
 from ..errors import PolicyError
 from ..random import POLICY, TIES, Draws, draws
 from ..state import Query
+from .fairness import GroupTerm, add_group_term, group_term, group_term_of
 from .guard import Guard, keep_share
 from .ordering import OK, TopKScratch, top_k, top_k_scratch
 
@@ -62,6 +63,7 @@ def is_list(pi: IntArray, n: int) -> bool:
 @kernel(driver=True)
 def list_by_score(
     score: Callable[..., None],
+    group: GroupTerm | None,
     guard: Guard | None,
     ties: int,
     theta: FloatArray,
@@ -72,10 +74,16 @@ def list_by_score(
     scores: FloatArray,
     pi: IntArray,
 ) -> int:
-    """Write the list of one session by a policy's score, top-k and guard; return the verdict."""
+    """Write the list of one session by a policy's score, group term, top-k and guard; return the verdict.
+
+    Whether there are a group term and a guard is known when a loop is compiled: it has no trace of what is None.
+    """
     score(q, theta, rng, scores)
+    if group is not None:
+        sums = scratch.group_exposure, scratch.group_merit
+        add_group_term(q.E, q.R, q.groups, q.visits[()], group, sums[0], sums[1], scores)
     verdict = top_k(scores, q.E, ties, tie_rng, scratch, pi)
-    if guard is None:  # known when a loop is compiled, which then has no trace of the guard
+    if guard is None:
         return verdict
     if verdict == OK:
         keep_share(scores, q.R, q.E, guard, ties, tie_rng, scratch, pi)
@@ -159,9 +167,9 @@ def choose(
     if policy.ranks:
         verdict = list_by_rank(policy_call(policy), theta, q, rng, pi)
     else:
-        guard = guard_of(policy, q.p if p is None else p)
+        group, guard = group_term_of(policy), guard_of(policy, q.p if p is None else p)
         ties = policy.tie_rule
-        verdict = list_by_score(policy_call(policy), guard, ties, theta, q, rng, tie_rng, scratch, scores, pi)
+        verdict = list_by_score(policy_call(policy), group, guard, ties, theta, q, rng, tie_rng, scratch, scores, pi)
     if verdict == FALLBACK:
         policy.write_solution(q, rng, pi)
     elif verdict != OK:
@@ -170,11 +178,13 @@ def choose(
 
 
 def score_terms(policy: Policy, q: Query, weight: float) -> dict[str, FloatArray]:
-    """Return the terms that sum to the scores of a choice: those of the policy, and λR where the guard has a weight.
+    """Return the terms that sum to the scores of a choice: those of the policy, that of groups, and λR of the guard.
 
     If λ is infinite the score is R, which is the term of the guard, and the other terms are 0.
     """
     terms = policy.terms(q)
+    if terms and policy.alpha_group > 0.0 and "group" not in terms:  # the terms of a policy of one's own
+        terms = terms | {"group": group_term(policy, q)}
     if not terms or weight == 0.0:
         return terms
     if weight == np.inf:

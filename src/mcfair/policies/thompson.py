@@ -11,7 +11,7 @@ from ..parts import NonNegative, Share, register
 from ..random import Draws, uniform
 from ..state import Query
 from .base import Policy
-from .gradient import Scale, gradient_weight
+from .fairness import Scale, gradient_weight
 from .ordering import Ties
 from .posterior import posterior_draw
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from ..analysis.significance import confidence
-from ..metrics.base import metric_label
+from ..metrics.base import metric_label, parse_metric
 from .claims import LEVEL, POWER, ComparedPoint, Comparison, QueryTest, baseline
 from .formatting import (
     NOTHING,
@@ -188,6 +188,9 @@ def main_table(view: View, tests: Tests, name: str, caption: str) -> Table:
     found = Rows(main_columns(view))
     if view.limits is not None:
         cells = {"method": FLOOR_ROW, column: format_spread(view.limits.floor), ABOVE_FLOOR: "0"}
+        if view.limits.group_floor is not None:
+            among_groups = [each for each in view.extra_metrics if parse_metric(each).floor_among == "groups"]
+            cells |= {metric_label(each): format_spread(view.limits.group_floor) for each in among_groups}
         found.add(cells, "limit")
     for curve in view.curves:
         for point in curve.points:

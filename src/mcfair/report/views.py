@@ -74,9 +74,13 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Limits:
-    """Bounds for all policies: the fairness floor of each seed and the Pareto frontier as a mean over seeds."""
+    """Bounds for all policies: the floors of each seed, and the Pareto frontier as a mean over seeds.
+
+    `group_floor` is that of the group unfairness, None if that was not measured.
+    """
 
     floor: FloatArray
+    group_floor: FloatArray | None
     gap: float
     queries: int
     unreachable: int
@@ -149,7 +153,8 @@ class View:
             x, y = mean["unfairness"].to_numpy(), mean["ndcg"].to_numpy()
         worst = rows.row(int(rows["unreachable"].arg_max() or 0), named=True)
         gap = float(rows["gap"].to_numpy().max())
-        return Limits(rows["floor"].to_numpy(), gap, worst["queries"], worst["unreachable"], x, y)
+        groups = None if rows["group_floor"].has_nulls() else rows["group_floor"].to_numpy()
+        return Limits(rows["floor"].to_numpy(), groups, gap, worst["queries"], worst["unreachable"], x, y)
 
     @property
     def floor(self) -> float:

@@ -25,7 +25,7 @@ def compiled_play(functions: tuple[Any, ...], examples: tuple[Any, ...]) -> Call
     """Return the loop for any functions, as it takes them: all arguments up to the guard; None what is not given."""
     kind = tuple(each is not None for each in functions)
     if kind not in COMPILED:
-        guard = functions[-1]
-        types = [each if given else None for each, given in zip((*SIGNATURES, True, True, guard), kind, strict=True)]
+        examples_given = *SIGNATURES, True, True, *functions[-2:]
+        types = [each if given else None for each, given in zip(examples_given, kind, strict=True)]
         _, COMPILED[kind] = play.compile(*types, *examples, (0, 0), (0, 0), NO_ANSWER)
     return COMPILED[kind]

@@ -14,6 +14,7 @@ import numpy as np
 from .._jit import kernel
 from ..arrays import BoolArray, CountArray, FloatArray, IntArray
 from ..estimators.ips import ips_estimate
+from ..policies.fairness import GroupTerm
 from ..policies.gradient import gradient_score
 from ..policies.guard import Guard
 from ..policies.ordering import OK, TopKScratch
@@ -207,6 +208,7 @@ def play(
     rank: Callable[..., None] | None,
     inline_users: bool | None,
     inline_score: bool | None,
+    group: GroupTerm | None,
     guard: Guard | None,
     memory: FloatArray,
     config: RunConfig,
@@ -271,10 +273,10 @@ def play(
                     tie_rng = Draws(config.seed, FOR_TIES, place, visit)
                     if inline_score is not None:
                         verdict = list_by_score(
-                            gradient_score, guard, ties, theta, view, rng, tie_rng, room, scores, pi
+                            gradient_score, group, guard, ties, theta, view, rng, tie_rng, room, scores, pi
                         )
                     elif score is not None:
-                        verdict = list_by_score(score, guard, ties, theta, view, rng, tie_rng, room, scores, pi)
+                        verdict = list_by_score(score, group, guard, ties, theta, view, rng, tie_rng, room, scores, pi)
                     elif rank is not None:
                         verdict = list_by_rank(rank, theta, view, rng, pi)
                 if verdict != OK:

@@ -27,6 +27,7 @@ from ..estimators.ips import ips_estimate
 from ..metrics.base import Effectiveness
 from ..metrics.effectiveness import ideal_dcg
 from ..policies.base import Policy
+from ..policies.fairness import group_term_of
 from ..policies.gradient import gradient_score
 from ..policies.ordering import OK, top_k_scratch
 from ..policies.selection import FALLBACK, fault, guard_of, policy_call, policy_function
@@ -235,11 +236,11 @@ class Run:
         that have none.
         """
         clicks, estimator = self.setting.clicks, self.estimator
-        guard = guard_of(self.policy, self.config.p)
+        group, guard = group_term_of(self.policy), guard_of(self.policy, self.config.p)
         parts = [self.policy, *((clicks, estimator) if self.config.online else ())]
         if INTERPRET or any(each.kernel is None for each in parts):
             plain = clicks.write_clicks, estimator.write_estimate, *self._by_kind(policy_call(self.policy))
-            return partial(play.interpreted, *plain, None, None, guard), False
+            return partial(play.interpreted, *plain, None, None, group, guard), False
         examples = self._arguments(np.zeros((1, 1)), self._snapshots((0, 1), (0, 1)), self._scratch())
         click = estimate = score = rank = None
         if self.config.online and not (clicks.kernel is position_based_clicks and estimator.kernel is ips_estimate):
@@ -248,7 +249,7 @@ class Run:
             score, rank = self._by_kind(policy_function(self.policy))
         inline_users = True if click is None else None
         inline_score = True if score is None and rank is None else None
-        functions = click, estimate, score, rank, inline_users, inline_score, guard
+        functions = click, estimate, score, rank, inline_users, inline_score, group, guard
         return partial(compiled_play(functions, examples), *functions), True
 
     def _by_kind(self, function: Any) -> tuple[Any, Any]:

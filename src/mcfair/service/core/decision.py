@@ -17,7 +17,7 @@ from ...state import Query
 
 __all__ = ["Decision", "counterfactual", "decide", "sentence"]
 
-WEIGHTS = {"fairness": "alpha", "exploration": "beta", "guard": "guard"}
+WEIGHTS = {"fairness": "alpha", "exploration": "beta", "group": "alpha_group", "guard": "guard"}
 """The parameter that is the weight of each term."""
 
 
@@ -48,10 +48,13 @@ def decide(policy: Policy, q: Query, rng: Draws, theta: FloatArray, scratch: Top
 def counterfactual(policy: Policy, decision: Decision, rng: Draws, term: str) -> IntArray | None:
     """Return the rank of every candidate, from 1, with the weight of one term set to 0.
 
-    None if the policy has no such weight, or if the term is that of a guard that did not change the list.
+    None if the policy has no such weight, or if the term is common to all policies and off: a group term with a weight
+    of 0, or a guard that did not change the list.
     """
     name, q = WEIGHTS[term], decision.view
     if name not in parameter_types(type(policy)) or (term == "guard" and decision.weight == 0.0):
+        return None
+    if term == "group" and policy.alpha_group == 0.0:
         return None
     without = dataclasses.replace(policy, **{name: 0.0})
     n = q.R.size
@@ -68,6 +71,7 @@ def sentence(rank: int, n: int, terms: dict[str, float], without: dict[str, int]
         "relevance": "its estimated relevance",
         "fairness": "the exposure it is due",
         "exploration": "how little is known of it",
+        "group": "the exposure its group is due",
         "guard": "the guard, which holds items of high estimated relevance in the list",
     }
     parts = sorted(((abs(value), name, value) for name, value in terms.items() if value != 0.0), reverse=True)
@@ -80,7 +84,11 @@ def sentence(rank: int, n: int, terms: dict[str, float], without: dict[str, int]
             "by the rule of the policy, which gives no score" if not terms else "with nothing known that sets it apart"
         )
     text = f"Rank {rank} of {n}, {reason}"
-    called = {"fairness": "the share for fairness", "guard": "the guard, which moved it,"}
+    called = {
+        "fairness": "the share for fairness",
+        "group": "the share of its group",
+        "guard": "the guard, which moved it,",
+    }
     others = [
         f"without {called.get(name, name)} it would stand at rank {other}"
         for name, other in without.items()
