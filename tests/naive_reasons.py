@@ -92,8 +92,9 @@ def expected_end(number):
 
 def check_sentence(text, facts, i, basis="clicks"):
     """Assert that every claim of a sentence on candidate i is true, and that there is no claim but those known here."""
-    q, n, k = facts.q, facts.n, facts.k
-    assert text.endswith(".") and "  " not in text
+    n = facts.n
+    assert text.endswith(".")
+    assert "  " not in text
     for number, end in re.findall(ORDINAL, text):
         assert end == expected_end(int(number))
     if n == 1:

@@ -17,6 +17,7 @@ from .leaderboard import leaderboard
 from .rehearse import rehearse
 from .serve import serve
 from .simulate import simulate
+from .statement import statement
 from .tune import tune
 
 __all__ = ["app", "main"]
@@ -69,6 +70,7 @@ for each in (stores.verify, stores.replay, stores.backup):
     app.command()(each)
 app.command("restore")(stores.restore_backup)
 app.command()(stores.migrate)
+app.command()(statement)
 app.add_typer(keys, name="keys")
 
 
