@@ -33,7 +33,7 @@ from mcfair.service.core.records import is_clicked, is_exposed
 from mcfair.service.core.rules import change_rules
 from mcfair.service.core.verification import replay, verify
 from mcfair.service.stores import SQLiteStore
-from mcfair.service.wire import Event, Item, PolicyChange, RankRequest, with_raw_items
+from mcfair.service.wire import Event, ImportedItem, ImportedQuery, Item, PolicyChange, RankRequest, with_raw_items
 from mcfair.users.examination import examination
 
 QUERIES = ["shoes", "hats", "Schuhe, groß"]
@@ -215,6 +215,29 @@ class Machine(RuleBasedStateMachine):
         elif before:
             wrong = Event(impression=name) if event == "no item" else Event(impression=name, type="bought", item="a")
             assert self.do(Engine.feedback, [wrong]).results[0].status in ("invalid", "expired", "unknown_impression")
+
+    @rule(
+        query=st.sampled_from(QUERIES),
+        lists=st.lists(
+            st.lists(
+                st.tuples(st.sampled_from(ITEMS), st.booleans()), min_size=1, max_size=4, unique_by=lambda e: e[0]
+            ),
+            min_size=1,
+            max_size=3,
+        ),
+        source=st.sampled_from(["monday.csv", "tuesday.csv"]),
+    )
+    def import_history(self, query, lists, source):
+        counts = {}
+        for shown in lists:
+            for rank, (item, clicked) in enumerate(shown, start=1):
+                cell = counts.setdefault(item, {}).setdefault(rank, [rank, 0, 0])
+                cell[1], cell[2] = cell[1] + 1, cell[2] + clicked
+        items = [ImportedItem(id=item, counts=list(map(tuple, cells.values()))) for item, cells in counts.items()]
+        history = ImportedQuery(query=query, visits=len(lists), items=items)
+        status = self.do(Engine.import_history, source, [history]).results[0].status
+        expected = self.model.import_lists(query, source, lists, self.p[:4].tolist(), self.number, self.clock)
+        assert status == expected, f"status of an import is {status} instead of {expected}"
 
     @rule(ms=st.sampled_from([1, 900, 5_000, 9_000, 40_000]))
     def advance_clock(self, ms):

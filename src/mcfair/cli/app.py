@@ -12,6 +12,7 @@ import typer
 
 from ..errors import MCFairError, MCFairWarning
 from . import audit, experiments, listings, stores
+from .import_log import import_log
 from .keys import keys
 from .leaderboard import leaderboard
 from .rehearse import rehearse
@@ -70,6 +71,7 @@ for each in (stores.verify, stores.replay, stores.backup):
     app.command()(each)
 app.command("restore")(stores.restore_backup)
 app.command()(stores.migrate)
+app.command("import")(import_log)
 app.command()(statement)
 app.add_typer(keys, name="keys")
 

@@ -15,6 +15,7 @@ from .compaction import CompactionOperations
 from .decision import Decision
 from .feedback import FeedbackOperations
 from .fits import FitOperations
+from .importing import ImportOperations
 from .keys import KeyOperations
 from .ledger import Ledger
 from .ranking import RankOperations
@@ -28,7 +29,7 @@ MAX_OMITTED = 100
 """Maximum number of candidates outside the list that an explanation has."""
 
 
-class Engine(RankOperations, FeedbackOperations, CompactionOperations, KeyOperations, FitOperations):
+class Engine(RankOperations, FeedbackOperations, CompactionOperations, ImportOperations, KeyOperations, FitOperations):
     """Every operation of the service; see `EngineState` for the parameters."""
 
     def explain(self, impression: str) -> Explanation:

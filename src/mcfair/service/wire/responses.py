@@ -36,6 +36,8 @@ __all__ = [
     "FeedbackResults",
     "GroupFairness",
     "Health",
+    "ImportResult",
+    "ImportResults",
     "Inputs",
     "ItemState",
     "KeyInfo",
@@ -117,6 +119,22 @@ class FeedbackResults(ResponseBody):
     """The results of a batch of events."""
 
     results: Annotated[list[EventResult], about("one result per event, in order")]
+
+
+class ImportResult(ResponseBody, omit_defaults=True):
+    """The result of importing the history of a query."""
+
+    status: Annotated[
+        Literal["imported", "duplicate", "refused"],
+        about("imported; duplicate: this part of the source had been imported before; refused: see the detail"),
+    ]
+    detail: Annotated[str | None, about("why the counts were refused")] = None
+
+
+class ImportResults(ResponseBody):
+    """The results of an import."""
+
+    results: Annotated[list[ImportResult], about("one result per query, in order")]
 
 
 class Inputs(ResponseBody, kw_only=True):
