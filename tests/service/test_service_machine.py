@@ -39,6 +39,7 @@ from mcfair.users.examination import examination
 QUERIES = ["shoes", "hats", "Schuhe, groß"]
 ITEMS = ["a", "b", "c", "d", "e", "f"]
 PRIORS = [None, None, 0.0, 0.25, 1.0]
+LISTS = st.lists(st.tuples(st.sampled_from(ITEMS), st.booleans()), min_size=1, max_size=4, unique_by=lambda e: e[0])
 START = 1_700_000_000_000
 POLICY = MCFair(alpha=1.0, beta=10.0)
 
@@ -218,13 +219,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(
         query=st.sampled_from(QUERIES),
-        lists=st.lists(
-            st.lists(
-                st.tuples(st.sampled_from(ITEMS), st.booleans()), min_size=1, max_size=4, unique_by=lambda e: e[0]
-            ),
-            min_size=1,
-            max_size=3,
-        ),
+        lists=st.lists(LISTS, min_size=1, max_size=3),
         source=st.sampled_from(["monday.csv", "tuesday.csv"]),
     )
     def import_history(self, query, lists, source):
@@ -436,6 +431,20 @@ class IdempotencyKeysLost(Engine):
         return None if self.faulty else earlier
 
 
+class ImportsCountedTwice(Engine):
+    """Does not recognise a source that was imported before."""
+
+    faulty = True
+    calls = 0
+
+    def import_query(self, source, given):
+        type(self).calls += 1
+        ledger = self.ledger_of(self.ids.query(given.query))
+        if self.faulty and ledger is not None:
+            ledger.imports.clear()
+        return super().import_query(source, given)
+
+
 COUNTED_TWICE = r"verify: query \d+: feedback \d+ counts rank \d of impression \d+ twice"
 
 FAULTS = {
@@ -443,6 +452,7 @@ FAULTS = {
     ExposureCreditedTwice: rf"^(exposure of \w is|{COUNTED_TWICE})",
     LateClicksLost: r"^clicks of \w is",
     CacheKeptAfterRollback: r"^after a rollback: ",
+    ImportsCountedTwice: r"^status of an import is imported",
     IdempotencyKeysLost: r"^repeated request k\d: ",
 }
 """Each fault with the message of the assertion that must catch it. What does not count yet is found by verify only."""
