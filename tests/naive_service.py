@@ -18,6 +18,7 @@ class NaiveImpression:
     retention: int
     known: list = field(default_factory=list)
     negligible: bool = False
+    imported: bool = False  # its clicks have arrived, so that it is never pending
 
     def exposed(self, rank):
         return SHOWN in self.known[rank] and UNSHOWN not in self.known[rank]
@@ -48,6 +49,7 @@ class NaiveQuery:
         self.priors = {}
         self.groups = {}
         self.entered = {}
+        self.sources = set()
         self.used = {}  # incarnation -> when it was last a candidate
 
     def known(self):
@@ -83,7 +85,8 @@ class NaiveService:
         incarnation = self.queries[query].items[item]
         F, C = {}, {}
         for impression in self.queries[query].impressions:
-            if impression.negligible or (matured and impression.time + self.maturation > now):
+            pending = matured and not impression.imported and impression.time + self.maturation > now
+            if impression.negligible or pending:
                 continue
             for rank, shown in enumerate(impression.items):
                 if shown is incarnation:
@@ -154,6 +157,23 @@ class NaiveService:
         made = NaiveImpression(now, [data.items[item] for item in shown], p, examination, self.retention, known)
         data.impressions.append(made)
         return made
+
+    def import_lists(self, query, source, lists, p, examination, now):
+        """Import lists of (item, clicked) by rank; return the status."""
+        data = self.queries.setdefault(query, NaiveQuery())
+        if source in data.sources:
+            return "duplicate"
+        data.sources.add(source)
+        for shown in lists:
+            for item, _ in shown:
+                if item not in data.items:
+                    data.items[item], data.priors[item] = Incarnation(), None
+                data.used[data.items[item]] = now
+            made = self.show(query, [item for item, _ in shown], p, examination, now, deferred=False)
+            made.imported = True
+            for known, (_, clicked) in zip(made.known, shown, strict=True):
+                known.update({CLICKED} if clicked else set())
+        return "imported"
 
     def apply_feedback(self, query, impression, ranks, what, now):
         """Apply feedback; return its status."""

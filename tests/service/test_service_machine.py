@@ -33,12 +33,13 @@ from mcfair.service.core.records import is_clicked, is_exposed
 from mcfair.service.core.rules import change_rules
 from mcfair.service.core.verification import replay, verify
 from mcfair.service.stores import SQLiteStore
-from mcfair.service.wire import Event, Item, PolicyChange, RankRequest, with_raw_items
+from mcfair.service.wire import Event, ImportedItem, ImportedQuery, Item, PolicyChange, RankRequest, with_raw_items
 from mcfair.users.examination import examination
 
 QUERIES = ["shoes", "hats", "Schuhe, groß"]
 ITEMS = ["a", "b", "c", "d", "e", "f"]
 PRIORS = [None, None, 0.0, 0.25, 1.0]
+LISTS = st.lists(st.tuples(st.sampled_from(ITEMS), st.booleans()), min_size=1, max_size=4, unique_by=lambda e: e[0])
 START = 1_700_000_000_000
 POLICY = MCFair(alpha=1.0, beta=10.0)
 
@@ -215,6 +216,23 @@ class Machine(RuleBasedStateMachine):
         elif before:
             wrong = Event(impression=name) if event == "no item" else Event(impression=name, type="bought", item="a")
             assert self.do(Engine.feedback, [wrong]).results[0].status in ("invalid", "expired", "unknown_impression")
+
+    @rule(
+        query=st.sampled_from(QUERIES),
+        lists=st.lists(LISTS, min_size=1, max_size=3),
+        source=st.sampled_from(["monday.csv", "tuesday.csv"]),
+    )
+    def import_history(self, query, lists, source):
+        counts = {}
+        for shown in lists:
+            for rank, (item, clicked) in enumerate(shown, start=1):
+                cell = counts.setdefault(item, {}).setdefault(rank, [rank, 0, 0])
+                cell[1], cell[2] = cell[1] + 1, cell[2] + clicked
+        items = [ImportedItem(id=item, counts=list(map(tuple, cells.values()))) for item, cells in counts.items()]
+        history = ImportedQuery(query=query, visits=len(lists), items=items)
+        status = self.do(Engine.import_history, source, [history]).results[0].status
+        expected = self.model.import_lists(query, source, lists, self.p[:4].tolist(), self.number, self.clock)
+        assert status == expected, f"status of an import is {status} instead of {expected}"
 
     @rule(ms=st.sampled_from([1, 900, 5_000, 9_000, 40_000]))
     def advance_clock(self, ms):
@@ -413,6 +431,20 @@ class IdempotencyKeysLost(Engine):
         return None if self.faulty else earlier
 
 
+class ImportsCountedTwice(Engine):
+    """Does not recognise a source that was imported before."""
+
+    faulty = True
+    calls = 0
+
+    def import_query(self, source, given):
+        type(self).calls += 1
+        ledger = self.ledger_of(self.ids.query(given.query))
+        if self.faulty and ledger is not None:
+            ledger.imports.clear()
+        return super().import_query(source, given)
+
+
 COUNTED_TWICE = r"verify: query \d+: feedback \d+ counts rank \d of impression \d+ twice"
 
 FAULTS = {
@@ -420,6 +452,7 @@ FAULTS = {
     ExposureCreditedTwice: rf"^(exposure of \w is|{COUNTED_TWICE})",
     LateClicksLost: r"^clicks of \w is",
     CacheKeptAfterRollback: r"^after a rollback: ",
+    ImportsCountedTwice: r"^status of an import is imported",
     IdempotencyKeysLost: r"^repeated request k\d: ",
 }
 """Each fault with the message of the assertion that must catch it. What does not count yet is found by verify only."""

@@ -15,6 +15,7 @@ from mcfair.random import POLICY, draws
 from mcfair.service import wire
 from mcfair.service.core import ranking as ranking_module
 from mcfair.service.core.engine import Engine
+from mcfair.service.core.reasons import ordinal
 from mcfair.service.core.rules import change_rules
 from mcfair.service.core.verification import replay, verify
 from mcfair.service.ranker import Ranker
@@ -436,7 +437,7 @@ def test_explanation_is_exact_and_stays_the_same(open_ranker):
         for item in why.items:
             assert sum(item.terms.values()) == pytest.approx(item.score, rel=1e-12)
             assert item.inputs.relevance == item.terms["relevance"]
-            assert f"Rank {item.rank} of 7" in item.sentence
+            assert item.sentence.startswith(f"Ranked {ordinal(item.rank)}")
     assert [why.visits for why in map(ranker.explain, (a.impression for a in answers))] == list(range(30))
 
 
@@ -451,8 +452,9 @@ def test_counterfactual_ranks_are_those_of_the_policy_without_the_term(open_rank
     why = ranker.explain(ranker.rank("q", list("abcdefg"), k=3).impression)
     for name, policy in [("fairness", mf.MCFair(alpha=0, beta=5)), ("exploration", mf.MCFair(alpha=2, beta=0))]:
         order = ["abcdefg"[i] for i in np.argsort(-policy.score(view, draws(0, POLICY)), kind="stable")]
-        assert {item.id: item.without[name] for item in why.items} == {
-            item.id: order.index(item.id) + 1 for item in why.items
+        explained = (*why.items, *why.omitted)
+        assert {item.id: item.without[name] for item in explained} == {
+            item: rank for rank, item in enumerate(order, start=1)
         }
 
 

@@ -12,12 +12,14 @@ import typer
 
 from ..errors import MCFairError, MCFairWarning
 from . import audit, experiments, listings, stores
+from .import_log import import_log
 from .keys import keys
 from .leaderboard import leaderboard
 from .rank import rank
 from .rehearse import rehearse
 from .serve import serve
 from .simulate import simulate
+from .statement import statement
 from .tune import tune
 
 __all__ = ["app", "main"]
@@ -71,6 +73,8 @@ for each in (stores.verify, stores.replay, stores.backup):
     app.command()(each)
 app.command("restore")(stores.restore_backup)
 app.command()(stores.migrate)
+app.command("import")(import_log)
+app.command()(statement)
 app.add_typer(keys, name="keys")
 
 

@@ -66,6 +66,25 @@ class Document:
         self.pictures.append(picture)
         return Block(kind="figure", picture=picture, text=caption)
 
+    def as_markdown(self, title: str, introduction: str) -> str:
+        """Return the page as Markdown: its introduction, findings, and the sections without figures."""
+        lines = [f"# {title}", "", introduction, ""]
+        lines += [f"- {each}" for each in self.findings]
+        for section in self.sections:
+            lines += ["", f"## {section.title}", ""]
+            for block in section.blocks:
+                lines += [*block_lines(block), ""]
+        return "\n".join(lines).rstrip() + "\n"
+
+
+def block_lines(block: Block) -> list[str]:
+    """Return the lines of a block as Markdown."""
+    if block.kind == "list":
+        return [f"- {each}" for each in block.items]
+    if block.table is not None:
+        return [block.table.as_markdown().rstrip()]
+    return [f"### {block.text}" if block.kind == "heading" else block.text]
+
 
 @dataclasses.dataclass
 class Report(Document):

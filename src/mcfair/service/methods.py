@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from time import monotonic
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import RequestError
 from . import wire
 from .calls import Call, check_options, first, given_order, key_request, report
+from .import_methods import ImportMethods
 
 if TYPE_CHECKING:
     from ..policies.base import Policy
@@ -20,7 +21,7 @@ __all__ = ["Methods"]
 T = TypeVar("T")
 
 
-class Methods(ABC):
+class Methods(ImportMethods):
     """The operations of the service as methods. Each builds a call; a subclass executes it.
 
     Every method raises RequestError if an argument is not allowed, or if the API key of a client is missing or lacks

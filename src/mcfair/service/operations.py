@@ -146,6 +146,10 @@ RANK_EXAMPLE = {
     "items": [{"id": "sku1", "prior": 0.42, "group": "seller A"}, {"id": "sku2"}, {"id": "sku3"}],
     "k": 2,
 }
+IMPORT_EXAMPLE = {
+    "source": "shop-2026-01-31.csv, b2 5d41402abc4b2a76b9719d911017c592",
+    "queries": [{"query": "red shoes", "visits": 40, "items": [{"id": "sku1", "counts": [[1, 30, 6], [2, 10, 1]]}]}],
+}
 EVENTS_EXAMPLE = {"events": [{"impression": "IMPRESSION", "item": "sku2", "type": "click"}]}
 KEY_EXAMPLE = {"name": "shop", "scopes": ["rank", "feedback"]}
 
@@ -262,6 +266,16 @@ def export(executor: "GroupCommit") -> Generator[bytes, None, None]:
 
     with reading(executor) as store:
         yield from export(store)
+
+
+@operation("POST", "/v1/import", "Data", "admin", example=IMPORT_EXAMPLE)
+def import_history(engine: "Engine", body: wire.ImportRequest) -> wire.ImportResults:
+    """Import counts from a log that the service did not write.
+
+    They count as if the lists had been shown now, under the examination in force. Each part of a source is counted once
+    per query, however often it is sent: identify a source by a checksum of its content.
+    """
+    return engine.import_history(body.source, body.queries)
 
 
 @operation("DELETE", "/v1/queries/{query_id}", "Data", "admin", status=204)

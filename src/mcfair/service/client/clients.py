@@ -253,6 +253,7 @@ class AsyncClient(ClientSettings):
     usage = awaitable(Methods.usage)
     policy = awaitable(Methods.policy)
     change_policy = awaitable(Methods.change_policy)
+    import_history = awaitable(Methods.import_history)
     delete_query = awaitable(Methods.delete_query)
     delete_item = awaitable(Methods.delete_item)
     reset = awaitable(Methods.reset)

@@ -155,6 +155,12 @@ class ObservedCounts:
             block.F[rows, np.arange(rows.size)] += 1
             self.recount(rows)
 
+    def add_cells(self, block: CountBlock, rows: IntArray, ranks: IntArray, shown: IntArray, clicks: IntArray) -> None:
+        """Add to how often rows were shown and clicked at ranks, from 0; clicks where nobody looks are no evidence."""
+        np.add.at(block.F, (rows, ranks), shown)
+        np.add.at(block.C, rows, np.where(block.p[ranks] > 0.0, clicks, 0))
+        self.weighting = None
+
     def clear(self, rows: IntArray) -> None:
         """Clear the counts of some rows."""
         for block in self.blocks.values():

@@ -25,6 +25,7 @@ from .newcomers import Newcomers
 from .records import (
     BitChanges,
     Candidates,
+    Import,
     RecordedImpression,
     Snapshot,
     compress,
@@ -74,6 +75,7 @@ class Ledger(ItemRows):
         self.seq = self.time = self.visits = self.base = self.revision = 0
         self.rows = 0  # rows of items that have been admitted; `ids` may already have more
         self.deleted: set[int] = set()
+        self.imports: list[bytes] = []  # sources whose counts are included
         self.since_snapshot = 0
         self.candidate_numbers: dict[bytes, int] = {}
         self.candidates: dict[int, Candidates] = {}
@@ -302,6 +304,21 @@ class Ledger(ItemRows):
             if not pending:
                 self.maturation.recount(rows)
 
+    def record_import(self, seq: int, time: int, counted: Import, version: Version) -> None:
+        """Record counts from another log, under the present examination and as of now. Call `admit` first.
+
+        Nothing of them is pending: their clicks have arrived.
+        """
+        rows, (item, rank, shown, clicks) = counted.candidates().rows, counted.counts()
+        self.used[rows] = seq
+        self.counts.drop_negligible_blocks(version, time)
+        block = self.counts.open_block(version, seq, time, int(rank.max()) + 1, self.rows)
+        self.counts.add_cells(block, rows[item], rank, shown, clicks)
+        self.visits += counted.visits
+        self.imports.append(counted.source)
+        self.advance(seq, time)
+        self.mature(version.maturation, time)
+
     def record_deletion(self, seq: int, time: int, rows: list[int], version: Version) -> None:
         """Record the deletion of items: clear all their counts, and free their ids for newcomers."""
         self.counts.clear(np.array(rows))
@@ -354,6 +371,7 @@ class Ledger(ItemRows):
                 )
                 for (examination, bucket), block in self.counts.blocks.items()
             ],
+            imports=list(self.imports),
         )
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -363,7 +381,7 @@ class Ledger(ItemRows):
         if (arrays := decompress(snapshot.priors, np.float64)).size != n:
             raise StoreCorruptError(f"the snapshot at entry {snapshot.seq} has {n} rows, but {arrays.size} priors")
         self.seq, self.time, self.visits, self.rows = snapshot.seq, snapshot.time, snapshot.visits, n
-        self.deleted = set(snapshot.deleted)
+        self.deleted, self.imports = set(snapshot.deleted), list(snapshot.imports)
         self.extend(n)
         self.grow(n)
         self.priors[:n] = arrays

@@ -20,6 +20,7 @@ __all__ = [
     "UNSHOWN",
     "BitChanges",
     "Candidates",
+    "Import",
     "Impression",
     "RecordedImpression",
     "Snapshot",
@@ -105,6 +106,36 @@ class BitChanges(msgspec.Struct, array_like=True):
         return [(seq, rank, after) for rank, _, _, after in self.changes]
 
 
+class Import(msgspec.Struct, array_like=True):
+    """Counts from a log that the service did not write: how often items were shown and clicked at each rank.
+
+    `source` identifies the part of the log, so that it is counted once. `rows` are the rows of the items, `reused`
+    those of them that another item had before. The cells are item (position in `rows`), rank from 0, impressions and
+    clicks, each a compressed array.
+    """
+
+    source: bytes
+    visits: int
+    rows: bytes
+    reused: list[int]
+    cells: tuple[bytes, bytes, bytes, bytes]
+
+    @classmethod
+    def of(cls, source: bytes, visits: int, rows: IntArray, reused: list[int], cells: IntArray) -> Import:
+        """Build it from rows and cells, shape (4, cells)."""
+        item, rank, shown, clicks = (compress(each.astype(np.uint32)) for each in cells)
+        return cls(source, visits, compress(rows.astype(np.uint32)), reused, (item, rank, shown, clicks))
+
+    def candidates(self) -> Candidates:
+        """Return the items as candidates without priors."""
+        rows = decompress(self.rows, np.uint32).astype(np.int64)
+        return Candidates.of(rows, np.full(rows.size, np.nan))
+
+    def counts(self) -> IntArray:
+        """Return the cells, shape (4, cells)."""
+        return np.array([decompress(each, np.uint32) for each in self.cells], np.int64)
+
+
 class RecordedImpression(NamedTuple):
     """An impression that a ledger has counted, with the block it counts in and its feedback state."""
 
@@ -165,7 +196,7 @@ class Snapshot(msgspec.Struct, array_like=True):
 
     Blocks are (examination, bucket, since, ranks, F, C, pending F, pending C). `first_pending` is the first impression
     that has not matured and `pending_since` its time, under the maturation in force (in ms). `used` is the last
-    impression that had each row among its candidates.
+    impression that had each row among its candidates. `imports` are the sources whose counts are included.
     """
 
     seq: int
@@ -181,6 +212,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     first_pending: int
     pending_since: int | None
     blocks: list[tuple[int, int, int, int, bytes, bytes, bytes, bytes]]
+    imports: list[bytes] = []
 
 
 def decoder(kind: Any, name: str) -> Callable[[bytes], Any]:
@@ -200,6 +232,7 @@ decode_impression: Callable[[bytes], Impression] = decoder(Impression, "an impre
 decode_flips: Callable[[bytes], BitChanges] = decoder(BitChanges, "feedback")
 decode_snapshot: Callable[[bytes], Snapshot] = decoder(Snapshot, "a snapshot")
 decode_feedback: Callable[[bytes], FeedbackHistory] = decoder(FeedbackHistory, "the feedback state of an impression")
+decode_import: Callable[[bytes], Import] = decoder(Import, "an import")
 decode_rows: Callable[[bytes], list[int]] = decoder(list[int], "a deletion")
 
 

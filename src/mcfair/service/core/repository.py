@@ -10,7 +10,7 @@ import msgspec
 
 from ...errors import ConflictError, PolicyError, RequestError
 from ...policies.ordering import top_k_scratch
-from ..stores import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoreCorruptError, StoredDeletion
+from ..stores import KIND_FEEDBACK, KIND_IMPORT, KIND_IMPRESSION, LogEntry, Store, StoreCorruptError, StoredDeletion
 from ..wire import PolicyChange
 from .blocks import Examinations
 from .decision import Decision, decide
@@ -20,6 +20,7 @@ from .records import (
     Impression,
     RecordedImpression,
     decode_flips,
+    decode_import,
     decode_impression,
     decode_positions,
     decode_rows,
@@ -210,6 +211,12 @@ class LedgerRepository:
             ledger.record_impression(entry.seq, entry.time, candidates, rows, impression.initial_bits(), version)
         elif entry.kind == KIND_FEEDBACK:
             ledger.record_feedback(entry.seq, entry.time, decode_flips(entry.body), version)
+        elif entry.kind == KIND_IMPORT:
+            counted = decode_import(entry.body)
+            candidates = counted.candidates()
+            self.check_rows(ledger, candidates)
+            ledger.admit(candidates, counted.reused, 0.0, version, entry.time)
+            ledger.record_import(entry.seq, entry.time, counted, version)
         else:
             ledger.record_deletion(entry.seq, entry.time, decode_rows(entry.body), version)
 

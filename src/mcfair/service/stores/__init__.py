@@ -10,6 +10,7 @@ from .sqlite import SQLiteStore
 from .store import (
     KIND_DELETION,
     KIND_FEEDBACK,
+    KIND_IMPORT,
     KIND_IMPRESSION,
     LogEntry,
     Store,
@@ -22,6 +23,7 @@ from .tables import TABLES, StoredTable
 __all__ = [
     "KIND_DELETION",
     "KIND_FEEDBACK",
+    "KIND_IMPORT",
     "KIND_IMPRESSION",
     "TABLES",
     "LogEntry",

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 __all__ = [
     "KIND_DELETION",
     "KIND_FEEDBACK",
+    "KIND_IMPORT",
     "KIND_IMPRESSION",
     "LogEntry",
     "Store",
@@ -19,7 +20,7 @@ __all__ = [
     "StoredQuery",
 ]
 
-KIND_IMPRESSION, KIND_FEEDBACK, KIND_DELETION = range(3)
+KIND_IMPRESSION, KIND_FEEDBACK, KIND_DELETION, KIND_IMPORT = range(4)
 
 
 class LogEntry(NamedTuple):

@@ -19,6 +19,7 @@ from .requests import (
     MAX_POLICY,
     MAX_QUERY,
     Event,
+    ImportedQuery,
     Item,
     ItemsOnly,
     RankRequest,
@@ -33,6 +34,7 @@ __all__ = [
     "as_list",
     "check_cells",
     "check_id",
+    "check_imports",
     "check_items",
     "check_label",
     "check_rank_request",
@@ -134,6 +136,37 @@ def check_items(items: list[Item]) -> None:
         if item.id in seen:
             raise RequestError(f"items[{i}].id = {item.id!r} is a duplicate: ids must be distinct", f"items[{i}].id")
         seen.add(item.id)
+
+
+def check_imports(queries: list[ImportedQuery]) -> None:
+    """Check the lengths of texts, that ids and ranks are distinct, and that nothing was clicked more than shown."""
+    for i, given in enumerate(queries):
+        check_text(f"queries[{i}].query", given.query, MAX_QUERY)
+        ranks = max(rank for item in given.items for rank, _, _ in item.counts)
+        if len(given.items) * ranks > MAX_CELLS:
+            raise RequestError(
+                f"queries[{i}] has {len(given.items):,} items at {ranks:,} ranks: expected at most {MAX_CELLS:,} items "
+                "times ranks; import the items in several parts",
+                f"queries[{i}].items",
+            )
+        seen: set[str] = set()
+        for j, item in enumerate(given.items):
+            field = f"queries[{i}].items[{j}]"
+            check_text(f"{field}.id", item.id, MAX_ID)
+            if item.group is not None:
+                check_text(f"{field}.group", item.group, MAX_ID)
+            if item.id in seen:
+                raise RequestError(f"{field}.id = {item.id!r} is a duplicate: ids must be distinct", f"{field}.id")
+            seen.add(item.id)
+            if len({rank for rank, _, _ in item.counts}) < len(item.counts):
+                raise RequestError(f"{field}.counts has a rank twice: ranks must be distinct", f"{field}.counts")
+            for rank, shown, clicks in item.counts:
+                if clicks > shown:
+                    raise RequestError(
+                        f"{field}.counts has {clicks:,} clicks at rank {rank}, where it was shown {shown:,} times: "
+                        "expected at most as many",
+                        f"{field}.counts",
+                    )
 
 
 def check_text(field: str, text: str, most: int) -> None:

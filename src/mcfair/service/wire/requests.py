@@ -14,6 +14,7 @@ __all__ = [
     "MAX_CELLS",
     "MAX_EVENTS",
     "MAX_ID",
+    "MAX_IMPORTS",
     "MAX_ITEMS",
     "MAX_KEY",
     "MAX_POLICY",
@@ -22,6 +23,9 @@ __all__ = [
     "Event",
     "Examination",
     "Feedback",
+    "ImportRequest",
+    "ImportedItem",
+    "ImportedQuery",
     "Item",
     "ItemDeletion",
     "ItemsOnly",
@@ -41,6 +45,12 @@ MAX_BODY = 4 << 20
 
 MAX_ITEMS = 5_000
 MAX_EVENTS = 1_000
+MAX_IMPORTS = 1_000
+"""Maximum number of queries of one import request."""
+
+MAX_RANK = 1_000
+"""Lowest rank of imported counts."""
+
 MAX_QUERY = 4_096
 """Maximum length of a query, in bytes of UTF-8."""
 
@@ -140,6 +150,43 @@ class Feedback(Struct, kw_only=True, forbid_unknown_fields=True):
     """A batch of events."""
 
     events: Annotated[list[Event], Meta(min_length=1, max_length=MAX_EVENTS, description="the events, in any order")]
+
+
+Rank = Annotated[int, Meta(ge=1, le=MAX_RANK)]
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class ImportedItem(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How often an item was shown and clicked at each rank, before the service."""
+
+    id: Annotated[Id, about("id of the item, unique within the query")]
+    group: Annotated[Id | None, about("provider of the item, such as a seller")] = None
+    counts: Annotated[
+        Annotated[list[tuple[Rank, Count, Count]], Meta(min_length=1, max_length=MAX_RANK)],
+        about("rank, from 1, how often the item was shown there, and how often it was clicked there"),
+    ]
+
+
+class ImportedQuery(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The history of a query."""
+
+    query: Annotated[Text, about("text of the query; every byte matters")]
+    visits: Annotated[Count, about("number of lists that were shown")]
+    items: Annotated[
+        Annotated[list[ImportedItem], Meta(min_length=1, max_length=MAX_ITEMS)], about("the items, with distinct ids")
+    ]
+    part: Annotated[Count, about("number of the part, if the items of a query are imported in several")] = 0
+
+
+class ImportRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Counts from a log that the service did not write."""
+
+    source: Annotated[
+        str, Meta(min_length=1, max_length=128, description="identifies the log, such as a checksum of its content")
+    ]
+    queries: Annotated[
+        Annotated[list[ImportedQuery], Meta(min_length=1, max_length=MAX_IMPORTS)], about("the queries, in any order")
+    ]
 
 
 class QueryLookup(Struct, forbid_unknown_fields=True):
