@@ -6,11 +6,12 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ..errors import RequestError
 from . import wire
 from .calls import Call, check_options, first, given_order, key_request, report
+from .history_methods import HistoryMethods
 from .import_methods import ImportMethods
 
 if TYPE_CHECKING:
@@ -18,19 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Methods"]
 
-T = TypeVar("T")
 
-
-class Methods(ImportMethods):
+class Methods(HistoryMethods, ImportMethods):
     """The operations of the service as methods. Each builds a call; a subclass executes it.
 
     Every method raises RequestError if an argument is not allowed, or if the API key of a client is missing or lacks
     the scope; and UnavailableError if the service is unavailable, for a client after its retries.
     """
-
-    @abstractmethod
-    def _run(self, call: Call[T]) -> T:
-        """Execute a call."""
 
     def rank(
         self,
@@ -216,16 +211,6 @@ class Methods(ImportMethods):
         """
         return self._run(query_call(query, query_id))
 
-    def fairness(self) -> wire.Fairness:
-        """Return fairness over all queries and by group.
-
-        Returns
-        -------
-        Fairness
-            Means over queries, and received and merited exposure by group.
-        """
-        return self._run(Call("fairness"))
-
     def usage(self) -> wire.Usage:
         """Return the amount of stored data.
 
@@ -253,7 +238,7 @@ class Methods(ImportMethods):
         Yields
         ------
         dict
-            One entry: a version of the rules, a query with its counts, or an impression.
+            One entry: a version of the rules, a query with its counts, an impression, or a period of the history.
         """
 
     # --- rules, deletion, keys ---------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from .store import (
     StoredCounts,
     StoredDeletion,
     StoredKey,
+    StoredPeriod,
+    StoredSummary,
 )
 from .tables import TABLES, StoredTable
 
@@ -36,6 +38,8 @@ __all__ = [
     "StoredCounts",
     "StoredDeletion",
     "StoredKey",
+    "StoredPeriod",
+    "StoredSummary",
     "StoredTable",
     "describe",
     "exists",

@@ -74,7 +74,18 @@ class Request:
     `caller` is the id of its API key, once it is authorized.
     """
 
-    __slots__ = ("caller", "client", "headers", "method", "parameters", "path", "root_path", "route", "version")
+    __slots__ = (
+        "caller",
+        "client",
+        "headers",
+        "method",
+        "parameters",
+        "path",
+        "query_string",
+        "root_path",
+        "route",
+        "version",
+    )
 
     def __init__(self, scope: Scope) -> None:
         self.method: str = scope["method"]
@@ -86,6 +97,7 @@ class Request:
         self.root_path: str = scope.get("root_path", "").rstrip("/")
         path: str = scope["path"]
         self.path = path[len(self.root_path) :] if path.startswith(self.root_path + "/") else path
+        self.query_string: bytes = scope.get("query_string", b"")
         self.route = "none"
         self.parameters: dict[str, Any] = {}
 
