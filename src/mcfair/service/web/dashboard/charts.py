@@ -1,0 +1,351 @@
+"""Charts as inline SVG, drawn on the server: they need no script, follow the colours of the page, and can be printed.
+
+Every chart is drawn twice, for a wide and a narrow window, because text in a picture that shrinks cannot be read; the
+stylesheet shows one of the two. Marks have titles, which browsers show under the pointer. Colours are classes of the
+stylesheet, so that one drawing serves light and dark.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from .formatting import format_count, format_figure, format_points, format_share, shorten
+
+__all__ = ["Event", "Pair", "Series", "bar_chart", "dumbbell_chart", "interval_mark", "line_chart"]
+
+WIDE, NARROW = 640, 340
+HEIGHT = 220
+LEFT, RIGHT, TOP, BOTTOM = 52, 12, 14, 26
+"""Margins around the marks of a chart over time, for the labels of its axes."""
+
+ROW, PAD = 30, 30
+"""Height of a row of a dumbbell chart, and of its axis."""
+
+
+class Series(NamedTuple):
+    """A quantity over time: its name, its values (None where there is none), and the class of its marks."""
+
+    name: str
+    values: Sequence[float | None]
+    kind: str
+
+
+class Event(NamedTuple):
+    """A moment that a chart over time marks, such as a change of the policy."""
+
+    time: datetime.datetime
+    text: str
+
+
+class Pair(NamedTuple):
+    """A row of a dumbbell chart: a name, the share that is due and the share that was had."""
+
+    name: str
+    due: float
+    had: float
+
+
+def element(tag: str, *children: Markup | str, **attributes: object) -> Markup:
+    """Build an element; texts and values are escaped, and numbers are written with at most two decimals."""
+    parts = [Markup("<{}").format(Markup(tag))]
+    for name, value in attributes.items():
+        if value is not None:
+            text = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+            parts.append(Markup(' {}="{}"').format(Markup(name.rstrip("_").replace("_", "-")), text))
+    return Markup("{}>{}</{}>").format(Markup("").join(parts), Markup("").join(children), Markup(tag))
+
+
+def both_widths(draw: Callable[[int], Markup]) -> Markup:
+    """Draw a chart for wide and for narrow windows."""
+    wide = element("div", draw(WIDE), class_="wide-only")
+    return wide + element("div", draw(NARROW), class_="narrow-only")
+
+
+def picture(width: int, height: float, label: str, *children: Markup) -> Markup:
+    """Build the SVG element of a chart; the label says what it shows to those who cannot see it."""
+    return element("svg", *children, class_="chart", viewBox=f"0 0 {width} {height:g}", role="img", aria_label=label)
+
+
+# --- axes ------------------------------------------------------------------------------------------------------------
+
+
+def nice_ticks(top: float, count: int = 4) -> list[float]:
+    """Return round numbers from 0 to at least a given one, about as many as asked for.
+
+    Examples
+    --------
+    >>> nice_ticks(0.87), nice_ticks(130.0), nice_ticks(0.0)
+    ([0.0, 0.25, 0.5, 0.75, 1.0], [0.0, 50.0, 100.0, 150.0], [0.0, 1.0])
+    """
+    if not top > 0.0:
+        return [0.0, 1.0]
+    raw = top / count
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(each * power for each in (1.0, 2.0, 2.5, 5.0, 10.0) if each * power >= raw * (1 - 1e-9))
+    return [i * step for i in range(math.ceil(top / step - 1e-9) + 1)]
+
+
+HOUR, DAY = 3600.0, 86_400.0
+STEPS = (HOUR / 4, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 30 * DAY, 90 * DAY, 365 * DAY)
+
+
+def time_ticks(first: float, last: float, count: int) -> list[tuple[float, str]]:
+    """Return round times between two of them, in seconds, with their labels; at most as many as asked for."""
+    step = next((each for each in STEPS if (last - first) / each <= count), STEPS[-1])
+    found = []
+    tick = math.ceil(first / step) * step
+    while tick <= last:
+        time = datetime.datetime.fromtimestamp(tick, datetime.UTC)
+        found.append((tick, f"{time:%H:%M}" if tick % DAY else f"{time.day} {time:%b}"))
+        tick += step
+    return found
+
+
+class Plane:
+    """The coordinates of a chart over time: seconds to the right, a quantity from 0 upwards."""
+
+    def __init__(self, width: int, first: float, last: float, top: float) -> None:
+        self.width, self.first, self.last = width, first, max(last, first + 1.0)
+        self.ticks = nice_ticks(top)
+
+    def x(self, time: float) -> float:
+        """Return the horizontal place of a time."""
+        return LEFT + (self.width - LEFT - RIGHT) * (time - self.first) / (self.last - self.first)
+
+    def y(self, value: float) -> float:
+        """Return the vertical place of a value."""
+        return TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - value / self.ticks[-1])
+
+    def axes(self, label: Callable[[float], str]) -> Markup:
+        """Draw the grid and the labels of both axes."""
+        marks = []
+        for tick in self.ticks:
+            y = self.y(tick)
+            marks.append(element("line", class_="grid", x1=LEFT, x2=self.width - RIGHT, y1=y, y2=y))
+            marks.append(element("text", label(tick), class_="tick end", x=LEFT - 7, y=y + 4))
+        for time, text in time_ticks(self.first, self.last, 8 if self.width == WIDE else 4):
+            marks.append(element("text", text, class_="tick middle", x=self.x(time), y=HEIGHT - 7))
+        return Markup("").join(marks)
+
+
+# --- charts over time ------------------------------------------------------------------------------------------------
+
+
+def line_chart(
+    times: Sequence[datetime.datetime], series: Sequence[Series], label: str, events: Sequence[Event] = ()
+) -> Markup:
+    """Draw quantities over time as lines; the space between the first two is tinted.
+
+    Parameters
+    ----------
+    times
+        When the values were taken, ascending.
+    series
+        The quantities, the one that matters first.
+    label
+        The chart in one sentence.
+    events
+        Moments to mark by a vertical line.
+
+    Returns
+    -------
+    Markup
+    """
+    at = [time.timestamp() for time in times]
+
+    def draw(width: int) -> Markup:
+        top = max((value for each in series for value in each.values if value is not None), default=0.0)
+        plane = Plane(width, at[0], at[-1], top)
+        marks = [plane.axes(format_figure)]
+        if len(series) > 1:
+            marks.append(band(plane, at, series[0].values, series[1].values))
+        marks += [event_mark(plane, each) for each in events if at[0] <= each.time.timestamp() <= at[-1]]
+        marks += [line(plane, at, each) for each in reversed(series)]
+        marks.append(hover_columns(plane, times, series, format_figure))
+        return picture(width, HEIGHT, label, *marks)
+
+    return both_widths(draw)
+
+
+def line(plane: Plane, at: Sequence[float], series: Series) -> Markup:
+    """Draw a line through the values that exist, interrupted where there is none, and a dot at the last one."""
+    commands, drawing, last = [], False, None
+    for time, value in zip(at, series.values, strict=True):
+        if value is None:
+            drawing = False
+            continue
+        last = plane.x(time), plane.y(value)
+        commands.append(f"{'L' if drawing else 'M'}{last[0]:.1f} {last[1]:.1f}")
+        drawing = True
+    if last is None:
+        return Markup("")
+    dot = element("circle", class_=f"dot {series.kind}", cx=last[0], cy=last[1], r=3.5)
+    return element("path", class_=f"line {series.kind}", d=" ".join(commands)) + dot
+
+
+def band(plane: Plane, at: Sequence[float], upper: Sequence[float | None], lower: Sequence[float | None]) -> Markup:
+    """Tint the space between two lines where both exist."""
+    points = [
+        (plane.x(time), plane.y(a), plane.y(b))
+        for time, a, b in zip(at, upper, lower, strict=True)
+        if a is not None and b is not None
+    ]
+    if len(points) < 2:
+        return Markup("")
+    there = [f"{x:.1f} {y:.1f}" for x, y, _ in points]
+    back = [f"{x:.1f} {y:.1f}" for x, _, y in reversed(points)]
+    return element("path", class_="band", d="M" + " L".join(there + back) + " Z")
+
+
+def event_mark(plane: Plane, event: Event) -> Markup:
+    """Mark a moment by a vertical line with a title."""
+    x = plane.x(event.time.timestamp())
+    mark = element("line", class_="event", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM)
+    return element(
+        "g", element("title", event.text), mark, element("path", class_="flag", d=f"M{x:.1f} {TOP}l7 4l-7 4z")
+    )
+
+
+def hover_columns(
+    plane: Plane, times: Sequence[datetime.datetime], series: Sequence[Series], form: Callable[[float], str]
+) -> Markup:
+    """Draw a column for every time, with the values as its title; the stylesheet shows it under a pointer only."""
+    width = (plane.width - LEFT - RIGHT) / max(1, len(times) - 1)
+    columns = []
+    for i, time in enumerate(times):
+        values = [f"{each.name} {form(value)}" for each in series if (value := each.values[i]) is not None]
+        title = element("title", f"{time.day} {time:%b, %H:%M}: " + (", ".join(values) or "no data"))
+        x = plane.x(time.timestamp()) - width / 2
+        columns.append(
+            element("rect", title, class_="hover", x=x, y=TOP, width=max(width, 1.0), height=HEIGHT - TOP - BOTTOM)
+        )
+    return Markup("").join(columns)
+
+
+def bar_chart(
+    times: Sequence[datetime.datetime], series: Sequence[Series], seconds: Sequence[float], label: str
+) -> Markup:
+    """Draw counts of periods as bars, those of the second series in front of the first.
+
+    Parameters
+    ----------
+    times
+        When each period begins, ascending.
+    series
+        The counts, at most two.
+    seconds
+        Length of each period.
+    label
+        The chart in one sentence.
+
+    Returns
+    -------
+    Markup
+    """
+    at = [time.timestamp() for time in times]
+
+    def draw(width: int) -> Markup:
+        top = max((value for each in series for value in each.values if value is not None), default=0.0)
+        plane = Plane(width, at[0], at[-1] + seconds[-1], top)
+        marks = [plane.axes(format_count)]
+        for i, time in enumerate(times):
+            begin, end = plane.x(at[i]), plane.x(at[i] + seconds[i])
+            bars = []
+            for each, inset in zip(series, (0.08, 0.28), strict=False):
+                value, gap = each.values[i] or 0.0, inset * (end - begin)
+                x, y = begin + gap, plane.y(value)
+                height = HEIGHT - BOTTOM - y
+                bars.append(
+                    element("rect", class_=f"bar {each.kind}", x=x, y=y, width=end - begin - 2 * gap, height=height)
+                )
+            values = ", ".join(f"{format_count(each.values[i] or 0.0)} {each.name}" for each in series)
+            marks.append(element("g", element("title", f"{time.day} {time:%b, %H:%M}: {values}"), *bars))
+        return picture(width, HEIGHT, label, *marks)
+
+    return both_widths(draw)
+
+
+# --- shares ----------------------------------------------------------------------------------------------------------
+
+
+def dumbbell_chart(pairs: Sequence[Pair], label: str) -> Markup:
+    """Draw the share that is due (a hollow diamond) and the share that was had (a dot), one row for each name.
+
+    Parameters
+    ----------
+    pairs
+        The rows, from the top.
+    label
+        The chart in one sentence.
+
+    Returns
+    -------
+    Markup
+    """
+    top = max((max(each.due, each.had) for each in pairs), default=1.0)
+
+    def draw(width: int) -> Markup:
+        narrow = width == NARROW
+        row = ROW + 14 if narrow else ROW
+        left, right = (12, 12) if narrow else (172, 56)
+        ticks = nice_ticks(top, 3 if narrow else 5)
+        height = row * len(pairs) + PAD
+
+        def x(share: float) -> float:
+            return left + (width - left - right) * share / ticks[-1]
+
+        marks = []
+        for tick in ticks:
+            marks.append(element("line", class_="grid", x1=x(tick), x2=x(tick), y1=4, y2=height - PAD + 4))
+            kind = "tick end" if narrow and tick == ticks[-1] else "tick middle" if tick or not narrow else "tick"
+            marks.append(element("text", f"{100 * tick:g} %", class_=kind, x=x(tick), y=height - 9))
+        for i, each in enumerate(pairs):
+            y = row * i + (row - 10 if narrow else row / 2)
+            place = {"x": left if narrow else left - 12, "y": y - 14 if narrow else y + 4}
+            name = element("text", shorten(each.name, 24), class_="name" if narrow else "name end", **place)
+            gap = element(
+                "text", format_points(each.had - each.due), class_="gap end", x=width - 4, y=y - 14 if narrow else y + 4
+            )
+            title = f"{each.name}: {format_share(each.had)} had, {format_share(each.due)} due"
+            due, had = x(each.due), x(each.had)
+            marks.append(
+                element(
+                    "g",
+                    element("title", title),
+                    element("rect", class_="hover", x=0, y=row * i, width=width, height=row),
+                    name,
+                    element("line", class_="join", x1=due, x2=had, y1=y, y2=y),
+                    element("path", class_="due", d=f"M{due:.1f} {y - 6:g}l6 6l-6 6l-6 -6z"),
+                    element("circle", class_="had", cx=had, cy=y, r=5.5),
+                    gap,
+                )
+            )
+        return picture(width, height, label, *marks)
+
+    return both_widths(draw)
+
+
+def interval_mark(low: float, value: float, high: float) -> Markup:
+    """Draw an estimate between 0 and 1 with its interval, as small as a word.
+
+    Examples
+    --------
+    >>> "interval" in interval_mark(0.1, 0.2, 0.4)
+    True
+    """
+    width, middle = 96.0, 8.0
+
+    def x(share: float) -> float:
+        return 4.0 + (width - 8.0) * min(max(share, 0.0), 1.0)
+
+    marks: list[Any] = [
+        element("line", class_="rail", x1=x(0.0), x2=x(1.0), y1=middle, y2=middle),
+        element("line", class_="interval", x1=x(low), x2=x(high), y1=middle, y2=middle),
+        element("circle", class_="had", cx=x(value), cy=middle, r=4.0),
+    ]
+    return element("svg", *marks, class_="mark", viewBox=f"0 0 {width:g} 16", aria_hidden="true")

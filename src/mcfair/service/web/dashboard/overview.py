@@ -1,0 +1,199 @@
+"""The overview: unfairness against its floor, traffic, exposure by group, the state of the service, and its rules."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from ...wire import Fairness, GroupFairness
+from .charts import Event, Pair, Series, bar_chart, dumbbell_chart, line_chart
+from .formatting import format_count, format_figure, format_points, format_ratio, format_share, format_time, plural
+from .queries import CLOSE, NEGLIGIBLE, chart_label
+from .reads import RuleChange
+from .service_health import ServiceHealth
+
+__all__ = ["Card", "OverviewView", "Point", "group_card", "overview_view"]
+
+DRAWN_GROUPS = 12
+"""Groups in the chart: those with the most exposure and merit. The page of items and groups has all."""
+
+NO_GROUP = "without a group"
+
+
+class Point(NamedTuple):
+    """A period of the history: what was booked in it, and unfairness and floor at its end."""
+
+    time: datetime.datetime
+    seconds: float
+    lists: float
+    clicks: float
+    unfairness: float | None
+    floor: float | None
+
+
+class Card(NamedTuple):
+    """A chart with its title, its legend and its data as a table."""
+
+    title: str
+    about: str
+    legend: list[tuple[str, str]]
+    """Classes of marks, and what they stand for."""
+    chart: Markup | None
+    columns: list[str]
+    rows: list[list[str]]
+
+
+class OverviewView(NamedTuple):
+    """The content of the overview."""
+
+    empty: bool
+    title: str
+    tiles: list[tuple[str, str, str]]
+    """Names, values and remarks."""
+    fairness: Card
+    traffic: Card
+    groups: Card
+    health: ServiceHealth
+    changes: list[RuleChange]
+    as_of: str
+
+
+def overview_view(
+    fairness: Fairness, health: ServiceHealth, changes: list[RuleChange], points: Sequence[Point], span: str
+) -> OverviewView:
+    """Build the content of the overview; `span` names the period of the points, such as "24 hours"."""
+    lists, clicks = sum(point.lists for point in points), sum(point.clicks for point in points)
+    return OverviewView(
+        empty=fairness.visits == 0,
+        title=headline(fairness),
+        tiles=[
+            ("Unfairness", format_figure(fairness.unfairness), f"floor {format_figure(fairness.floor)}"),
+            ("Lists", format_count(lists), f"in the last {span}"),
+            ("Clicks", format_count(clicks), f"{clicks / lists:.2f} a list" if lists else "no lists yet"),
+            ("Queries", format_count(fairness.queries), plural(fairness.visits, "visit")),
+        ],
+        fairness=fairness_card(points, changes, span),
+        traffic=traffic_card(points, lists, clicks, span),
+        groups=group_card(fairness.groups),
+        health=health,
+        changes=changes,
+        as_of=format_time(fairness.as_of),
+    )
+
+
+def headline(fairness: Fairness) -> str:
+    """Return the result in one sentence."""
+    unfairness, floor = fairness.unfairness, fairness.floor
+    if not fairness.visits:
+        return "No lists have been ranked yet"
+    if unfairness <= floor * 1.05 or unfairness == 0.0:
+        return "Exposure is as fair as it could be"
+    if floor <= NEGLIGIBLE * unfairness:
+        return f"Unfairness is {format_figure(unfairness)} where none was needed"
+    return f"Exposure is {format_ratio(unfairness / floor)} times as unfair as it had to be"
+
+
+def fairness_card(points: Sequence[Point], changes: list[RuleChange], span: str) -> Card:
+    """Build the chart of unfairness against its floor."""
+    known = [point for point in points if point.unfairness is not None]
+    if len(known) < 2:
+        title = "The curve begins with the second hour of traffic"
+        return Card(title, "", [], None, [], [])
+    events = [Event(each.since, f"version {each.number}: {each.policy}") for each in changes]
+    series = [
+        Series("unfairness", [point.unfairness for point in points], "main"),
+        Series("floor", [point.floor for point in points], "reference"),
+    ]
+    rows = [
+        [format_time(point.time), format_figure(point.unfairness), format_figure(point.floor)] for point in reversed(known)
+    ]
+    first, last = known[0], known[-1]
+    label = (
+        f"Unfairness and its floor over the last {span}: from {format_figure(first.unfairness)} over a floor of "
+        f"{format_figure(first.floor)} to {format_figure(last.unfairness)} over a floor of {format_figure(last.floor)}."
+    )
+    return Card(
+        trend_title(first, last),
+        "Mean over queries. Both grow with the number of visits; the distance between them is what better lists could "
+        "have avoided.",
+        [("line main", "unfairness"), ("line reference", "floor (lowest possible)"), ("flag", "change of the rules")],
+        line_chart([point.time for point in points], series, label, events),
+        ["until", "unfairness", "floor"],
+        rows,
+    )
+
+
+def trend_title(first: Point, last: Point) -> str:
+    """Return how the ratio of unfairness to its floor has changed."""
+    if not (first.floor and last.floor and first.unfairness is not None and last.unfairness is not None):
+        return f"Unfairness is now {format_figure(last.unfairness)}, its floor {format_figure(last.floor)}"
+    before, now = first.unfairness / first.floor, last.unfairness / last.floor
+    if abs(now - before) < 0.02 * before:
+        return f"Unfairness keeps to {format_ratio(now)} times its floor"
+    way = "rose" if now > before else "fell"
+    return f"Unfairness {way} from {format_ratio(before)} to {format_ratio(now)} times its floor"
+
+
+def traffic_card(points: Sequence[Point], lists: float, clicks: float, span: str) -> Card:
+    """Build the chart of lists and clicks."""
+    title = f"{plural(lists, 'list')} and {plural(clicks, 'click')} in the last {span}"
+    if not lists:
+        return Card(title, "", [], None, [], [])
+    series = [
+        Series("lists", [point.lists for point in points], "light"),
+        Series("clicks", [point.clicks for point in points], "main"),
+    ]
+    unit = "day" if points[-1].seconds > 3600 else "hour"
+    rows = [[format_time(each.time), format_count(each.lists), format_count(each.clicks)] for each in reversed(points)]
+    chart = bar_chart([each.time for each in points], series, [each.seconds for each in points], f"{title}.")
+    return Card(
+        title,
+        f"Per {unit}, in UTC.",
+        [("bar light", f"lists per {unit}"), ("bar main", f"clicks per {unit}")],
+        chart,
+        ["from", "lists", "clicks"],
+        rows,
+    )
+
+
+def group_card(groups: Sequence[GroupFairness], drawn: int = DRAWN_GROUPS) -> Card:
+    """Build the chart of exposure against merit by group."""
+    named = [each for each in groups if each.group is not None]
+    if not named:
+        title = "No item belongs to a group"
+        return Card(title, "Send a group with an item, such as its seller, to compare groups.", [], None, [], [])
+    largest = sorted(groups, key=lambda each: -(each.exposure_share + each.merit_share))[:drawn]
+    shown = sorted(largest, key=lambda each: each.merit_share - each.exposure_share)
+    pairs = [Pair(each.group or NO_GROUP, each.merit_share, each.exposure_share) for each in shown]
+    rows = [
+        [
+            each.group or NO_GROUP,
+            format_share(each.exposure_share),
+            format_share(each.merit_share),
+            format_points(each.exposure_share - each.merit_share),
+            format_count(each.items),
+            format_count(each.clicks),
+        ]
+        for each in sorted(groups, key=lambda each: each.merit_share - each.exposure_share)
+    ]
+    rest = f" The {len(largest)} largest of {len(groups)} groups." if len(groups) > len(largest) else ""
+    return Card(
+        group_title(named),
+        f"Over all queries.{rest} The number on the right is the difference in percentage points.",
+        [("had", "share of exposure"), ("due", "share that relevance merits")],
+        dumbbell_chart(pairs, chart_label(pairs)),
+        ["group", "exposure", "merit", "difference", "items", "clicks"],
+        rows,
+    )
+
+
+def group_title(groups: Sequence[GroupFairness]) -> str:
+    """Return which group is furthest from its fair share."""
+    worst = max(groups, key=lambda each: abs(each.exposure_share - each.merit_share))
+    gap = worst.exposure_share - worst.merit_share
+    if abs(gap) <= CLOSE:
+        return "Every group is within one point of its fair share"
+    return f"{worst.group} has {100 * abs(gap):.1f} points {'more' if gap > 0 else 'less'} exposure than it merits"
