@@ -39,6 +39,7 @@ __all__ = [
     "Inputs",
     "ItemState",
     "KeyInfo",
+    "OmittedItem",
     "Problem",
     "QueryState",
     "Ranked",
@@ -50,6 +51,8 @@ __all__ = [
 
 Time = Annotated[datetime.datetime, Meta(tz=True)]
 Terms = dict[str, float]
+WITHOUT = about("rank that it would have had without each part of the policy; null if it would not be in the list")
+SENTENCE = about("the reason in plain words: the part of the policy without which its rank changes most")
 INTERVAL = about("the two ends of an interval that holds the relevance with a probability of about 95 %")
 
 
@@ -134,10 +137,19 @@ class ExplainedItem(ResponseBody, kw_only=True):
     score: Annotated[float | None, about("score by which the policy ranked the item, if it has one")]
     terms: Annotated[Terms, about("terms of the score by name; the score is their sum")]
     inputs: Annotated[Inputs, about("the observations that the score was computed from")]
-    without: Annotated[dict[str, int], about("rank that the item would have had if the named term had no weight")]
+    without: Annotated[dict[str, int | None], WITHOUT]
     shown: Annotated[bool, about("whether the rank counts as shown")]
     clicked: Annotated[bool, about("whether the item was clicked")]
-    sentence: Annotated[str, about("the explanation in one sentence")]
+    sentence: Annotated[str, SENTENCE]
+
+
+class OmittedItem(ResponseBody, kw_only=True):
+    """Why a candidate is not in the list."""
+
+    id: Annotated[str | None, about("id of the item; null if the item was deleted")]
+    rank: Annotated[int | None, about("rank by its score; null if the policy fills ranks one by one")]
+    without: Annotated[dict[str, int | None], WITHOUT]
+    sentence: Annotated[str, SENTENCE]
 
 
 class Explanation(ResponseBody, kw_only=True):
@@ -153,6 +165,7 @@ class Explanation(ResponseBody, kw_only=True):
     deferred: Annotated[bool, about("whether exposure is credited only when `shown` is reported")]
     shadow: Annotated[bool, about("whether the caller's order was shown instead of this list")]
     items: Annotated[list[ExplainedItem], about("the list, from rank 1")]
+    omitted: Annotated[list[OmittedItem], about("candidates that are not in the list, the best 100 by rank")]
     summary: Annotated[str, about("what the policy weighs, in plain words")]
 
 
