@@ -16,9 +16,11 @@ from markupsafe import Markup
 
 from .formatting import format_count, format_figure, format_points, format_share, shorten
 
-__all__ = ["Event", "Pair", "Series", "bar_chart", "dumbbell_chart", "interval_mark", "line_chart"]
+__all__ = ["Event", "Pair", "Series", "bar_chart", "bar_mark", "dumbbell_chart", "interval_mark", "line_chart"]
 
-WIDE, NARROW = 640, 340
+FULL, WIDE, NARROW = 1120, 560, 320
+"""Widths of drawings: for the whole page, for half of it, and for a phone. Text is readable at about this size."""
+
 HEIGHT = 220
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 14, 26
 """Margins around the marks of a chart over time, for the labels of its axes."""
@@ -60,10 +62,9 @@ def element(tag: str, *children: Markup | str, **attributes: object) -> Markup:
     return Markup("{}>{}</{}>").format(Markup("").join(parts), Markup("").join(children), Markup(tag))
 
 
-def both_widths(draw: Callable[[int], Markup]) -> Markup:
+def both_widths(draw: Callable[[int], Markup], wide: int = WIDE) -> Markup:
     """Draw a chart for wide and for narrow windows."""
-    wide = element("div", draw(WIDE), class_="wide-only")
-    return wide + element("div", draw(NARROW), class_="narrow-only")
+    return element("div", draw(wide), class_="wide-only") + element("div", draw(NARROW), class_="narrow-only")
 
 
 def picture(width: int, height: float, label: str, *children: Markup) -> Markup:
@@ -126,9 +127,9 @@ class Plane:
         marks = []
         for tick in self.ticks:
             y = self.y(tick)
-            marks.append(element("line", class_="grid", x1=LEFT, x2=self.width - RIGHT, y1=y, y2=y))
+            marks.append(element("line", class_="grid-line", x1=LEFT, x2=self.width - RIGHT, y1=y, y2=y))
             marks.append(element("text", label(tick), class_="tick end", x=LEFT - 7, y=y + 4))
-        for time, text in time_ticks(self.first, self.last, 8 if self.width == WIDE else 4):
+        for time, text in time_ticks(self.first, self.last, 4 if self.width == NARROW else 7):
             marks.append(element("text", text, class_="tick middle", x=self.x(time), y=HEIGHT - 7))
         return Markup("").join(marks)
 
@@ -292,8 +293,8 @@ def dumbbell_chart(pairs: Sequence[Pair], label: str) -> Markup:
     def draw(width: int) -> Markup:
         narrow = width == NARROW
         row = ROW + 14 if narrow else ROW
-        left, right = (12, 12) if narrow else (172, 56)
-        ticks = nice_ticks(top, 3 if narrow else 5)
+        left, right = (12, 12) if narrow else (190, 64)
+        ticks = nice_ticks(top, 3 if narrow else 8)
         height = row * len(pairs) + PAD
 
         def x(share: float) -> float:
@@ -301,7 +302,7 @@ def dumbbell_chart(pairs: Sequence[Pair], label: str) -> Markup:
 
         marks = []
         for tick in ticks:
-            marks.append(element("line", class_="grid", x1=x(tick), x2=x(tick), y1=4, y2=height - PAD + 4))
+            marks.append(element("line", class_="grid-line", x1=x(tick), x2=x(tick), y1=4, y2=height - PAD + 4))
             kind = "tick end" if narrow and tick == ticks[-1] else "tick middle" if tick or not narrow else "tick"
             marks.append(element("text", f"{100 * tick:g} %", class_=kind, x=x(tick), y=height - 9))
         for i, each in enumerate(pairs):
@@ -327,7 +328,7 @@ def dumbbell_chart(pairs: Sequence[Pair], label: str) -> Markup:
             )
         return picture(width, height, label, *marks)
 
-    return both_widths(draw)
+    return both_widths(draw, FULL)
 
 
 def interval_mark(low: float, value: float, high: float) -> Markup:
@@ -349,3 +350,17 @@ def interval_mark(low: float, value: float, high: float) -> Markup:
         element("circle", class_="had", cx=x(value), cy=middle, r=4.0),
     ]
     return element("svg", *marks, class_="mark", viewBox=f"0 0 {width:g} 16", aria_hidden="true")
+
+
+def bar_mark(share: float) -> Markup:
+    """Draw a share of the largest value as a bar, as small as a word.
+
+    Examples
+    --------
+    >>> "rect" in bar_mark(0.5)
+    True
+    """
+    bar = element(
+        "rect", class_="bar main", x=0, y=3, width=max(96.0 * min(max(share, 0.0), 1.0), 1.0), height=10, rx=2
+    )
+    return element("svg", bar, class_="mark", viewBox="0 0 96 16", aria_hidden="true")

@@ -8,28 +8,33 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from ...wire import Fairness, GroupFairness
+from ...wire import Fairness, GroupFairness, History
 from .charts import Event, Pair, Series, bar_chart, dumbbell_chart, line_chart
 from .formatting import format_count, format_figure, format_points, format_ratio, format_share, format_time, plural
-from .queries import CLOSE, NEGLIGIBLE, chart_label
+from .queries import CLOSE, chart_label, format_floor
 from .reads import RuleChange
 from .service_health import ServiceHealth
 
-__all__ = ["Card", "OverviewView", "Point", "group_card", "overview_view"]
+__all__ = ["LENGTHS", "Card", "OverviewView", "Point", "complete", "group_card", "overview_view"]
 
 DRAWN_GROUPS = 12
 """Groups in the chart: those with the most exposure and merit. The page of items and groups has all."""
 
-NO_GROUP = "without a group"
+NO_GROUP, OTHER_GROUPS = "without a group", "all other groups"
+
+MUCH = 100
+"""A ratio of unfairness to its floor that says no more than the two numbers."""
+
+LENGTHS = {"hour": datetime.timedelta(hours=1), "day": datetime.timedelta(days=1)}
 
 
 class Point(NamedTuple):
-    """A period of the history: what was booked in it, and unfairness and floor at its end."""
+    """A period of the history: its length, what was counted in it, and unfairness and floor at its end."""
 
     time: datetime.datetime
     seconds: float
-    lists: float
-    clicks: float
+    lists: int
+    clicks: int
     unfairness: float | None
     floor: float | None
 
@@ -70,29 +75,61 @@ def overview_view(
         empty=fairness.visits == 0,
         title=headline(fairness),
         tiles=[
-            ("Unfairness", format_figure(fairness.unfairness), f"floor {format_figure(fairness.floor)}"),
+            (
+                "Unfairness",
+                format_figure(fairness.unfairness),
+                f"floor {format_floor(fairness.floor, fairness.unfairness)}",
+            ),
             ("Lists", format_count(lists), f"in the last {span}"),
             ("Clicks", format_count(clicks), f"{clicks / lists:.2f} a list" if lists else "no lists yet"),
             ("Queries", format_count(fairness.queries), plural(fairness.visits, "visit")),
         ],
         fairness=fairness_card(points, changes, span),
         traffic=traffic_card(points, lists, clicks, span),
-        groups=group_card(fairness.groups),
+        groups=group_card(fairness),
         health=health,
         changes=changes,
         as_of=format_time(fairness.as_of),
     )
 
 
+def complete(history: History, span: datetime.timedelta) -> list[Point]:
+    """Return every period of a span from the first one on record; those without a record repeat the figures before.
+
+    Nothing was ranked then, so nothing has changed.
+    """
+    if not history.points:
+        return []
+    step = LENGTHS[history.points[0].resolution]
+    last = history.points[-1].start
+    recorded = {point.start: point for point in history.points}
+    time, unfairness, floor = max(history.points[0].start, last - span + step), None, None
+    points = []
+    while time <= last:
+        found = recorded.get(time)
+        if found is not None and found.unfairness is not None:
+            unfairness, floor = found.unfairness, found.floor
+        lists, clicks = (0, 0) if found is None else (found.lists, found.clicks)
+        points.append(Point(time, step.total_seconds(), lists, clicks, unfairness, floor))
+        time += step
+    return points
+
+
 def headline(fairness: Fairness) -> str:
-    """Return the result in one sentence."""
+    """Return the result in one sentence: by group if there are any, else by unfairness."""
     unfairness, floor = fairness.unfairness, fairness.floor
     if not fairness.visits:
         return "No lists have been ranked yet"
+    groups = [*fairness.groups, *([] if fairness.others is None else [fairness.others])]
+    if any(each.group is not None for each in groups):
+        moved = sum(abs(each.exposure_share - each.merit_share) for each in groups) / 2
+        if moved <= CLOSE:
+            return "Every group gets the exposure that it merits, to within 1 %"
+        return f"{format_share(moved)} of all exposure goes to other groups than relevance merits"
     if unfairness <= floor * 1.05 or unfairness == 0.0:
         return "Exposure is as fair as it could be"
-    if floor <= NEGLIGIBLE * unfairness:
-        return f"Unfairness is {format_figure(unfairness)} where none was needed"
+    if floor * MUCH <= unfairness:
+        return f"Unfairness is {format_figure(unfairness)}, its floor {format_floor(floor, unfairness)}"
     return f"Exposure is {format_ratio(unfairness / floor)} times as unfair as it had to be"
 
 
@@ -108,7 +145,8 @@ def fairness_card(points: Sequence[Point], changes: list[RuleChange], span: str)
         Series("floor", [point.floor for point in points], "reference"),
     ]
     rows = [
-        [format_time(point.time), format_figure(point.unfairness), format_figure(point.floor)] for point in reversed(known)
+        [format_time(point.time), format_figure(point.unfairness), format_figure(point.floor)]
+        for point in reversed(known)
     ]
     first, last = known[0], known[-1]
     label = (
@@ -159,35 +197,41 @@ def traffic_card(points: Sequence[Point], lists: float, clicks: float, span: str
     )
 
 
-def group_card(groups: Sequence[GroupFairness], drawn: int = DRAWN_GROUPS) -> Card:
+def group_card(fairness: Fairness, drawn: int = DRAWN_GROUPS) -> Card:
     """Build the chart of exposure against merit by group."""
-    named = [each for each in groups if each.group is not None]
-    if not named:
+    groups = fairness.groups
+    if all(each.group is None for each in groups):
         title = "No item belongs to a group"
-        return Card(title, "Send a group with an item, such as its seller, to compare groups.", [], None, [], [])
+        return Card(title, "Send a group with each item, such as its seller, to compare groups.", [], None, [], [])
     largest = sorted(groups, key=lambda each: -(each.exposure_share + each.merit_share))[:drawn]
     shown = sorted(largest, key=lambda each: each.merit_share - each.exposure_share)
     pairs = [Pair(each.group or NO_GROUP, each.merit_share, each.exposure_share) for each in shown]
-    rows = [
-        [
-            each.group or NO_GROUP,
-            format_share(each.exposure_share),
-            format_share(each.merit_share),
-            format_points(each.exposure_share - each.merit_share),
-            format_count(each.items),
-            format_count(each.clicks),
-        ]
-        for each in sorted(groups, key=lambda each: each.merit_share - each.exposure_share)
-    ]
-    rest = f" The {len(largest)} largest of {len(groups)} groups." if len(groups) > len(largest) else ""
+    ordered = sorted(groups, key=lambda each: each.merit_share - each.exposure_share)
+    rows = [group_row(each.group or NO_GROUP, each) for each in ordered]
+    if fairness.others is not None:
+        rows.append(group_row(OTHER_GROUPS, fairness.others))
+    rest = f" The {len(largest)} largest of {format_count(len(groups))} groups." if len(groups) > len(largest) else ""
     return Card(
-        group_title(named),
+        group_title([each for each in groups if each.group is not None]),
         f"Over all queries.{rest} The number on the right is the difference in percentage points.",
         [("had", "share of exposure"), ("due", "share that relevance merits")],
         dumbbell_chart(pairs, chart_label(pairs)),
         ["group", "exposure", "merit", "difference", "items", "clicks"],
         rows,
     )
+
+
+def group_row(name: str, group: GroupFairness) -> list[str]:
+    """Format a group as a row of a table."""
+    gap = group.exposure_share - group.merit_share
+    return [
+        name,
+        format_share(group.exposure_share),
+        format_share(group.merit_share),
+        format_points(gap),
+        format_count(group.items),
+        format_count(group.clicks),
+    ]
 
 
 def group_title(groups: Sequence[GroupFairness]) -> str:

@@ -8,10 +8,12 @@ log and no page.
 from __future__ import annotations
 
 import asyncio
+import datetime
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import parse_qs
 
 import msgspec
@@ -27,9 +29,9 @@ from ..responses import NO_STORE, Response, encode_headers
 from ..sessions import Sessions
 from .formatting import format_time, plural
 from .items import items_view
-from .overview import overview_view
-from .queries import query_view
-from .reads import read_query, rule_changes
+from .overview import LENGTHS, complete, overview_view
+from .queries import queries_view, query_view
+from .reads import find_query_id, read_query, read_reasons, rule_changes
 from .service_health import service_health
 
 __all__ = ["Dashboard", "PageHandler"]
@@ -37,6 +39,25 @@ __all__ = ["Dashboard", "PageHandler"]
 FORM = b"application/x-www-form-urlencoded"
 SHOWN_CHANGES = 8
 """Versions of the rules on the overview."""
+
+UNDER, OVER = (wire.ExposedItemsOptions(order=order, limit=12) for order in ("under", "over"))
+"""Items on the page of items and groups."""
+
+SPANS: dict[int, tuple[str, Literal["hour", "day"], datetime.timedelta]] = {
+    24: ("24 hours", "hour", datetime.timedelta(hours=24)),
+    168: ("7 days", "hour", datetime.timedelta(days=7)),
+    672: ("28 days", "day", datetime.timedelta(days=28)),
+    8_760: ("year", "day", datetime.timedelta(days=365)),
+}
+"""Periods of the overview by their hours: what they are called, by which periods they are drawn, and their length."""
+
+
+class OverviewOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The query string of the overview: the hours to show, and seconds after which the page loads itself again."""
+
+    hours: Literal[24, 168, 672, 8_760] = 168
+    refresh: Annotated[int, msgspec.Meta(ge=2, le=3_600)] | None = None
+
 
 QUERY_ID = re.compile(r"[0-9a-f]{32}")
 RETURN_TO = re.compile(r"(queries(/[0-9a-f]{1,64})?|items)?")
@@ -92,19 +113,25 @@ class Dashboard:
 
     async def overview(self, request: Request, **shared: Any) -> Response:
         """Render the overview."""
-        executor = self.ranker.executor
-        usage = asyncio.to_thread(OPERATIONS["usage"].function, executor)
-        changes = executor.submit_async(rule_changes, SHOWN_CHANGES)
-        fairness = await self.operations.fairness()
-        health = service_health(self.operations, await usage)
-        view = overview_view(fairness, health, await changes, [], "24 hours")
+        options = wire.decode_options(OverviewOptions, request.query_string)
+        label, resolution, span = SPANS[options.hours]
+        periods = wire.HistoryOptions(resolution=resolution, limit=span // LENGTHS[resolution], groups=0)
+        fairness, history, usage = await asyncio.gather(
+            self.read("fairness"), self.read("history", periods), self.read("usage")
+        )
+        changes = await self.ranker.executor.submit_async(rule_changes, SHOWN_CHANGES)
+        health = service_health(self.operations, usage)
+        view = overview_view(fairness, health, changes, complete(history, span), label)
         host = request.headers.get(b"host", b"127.0.0.1:8000").decode("latin-1")
         url = f"{request.scheme}://{host}{request.root_path}"
-        return self.respond(request, "overview", view=view, url=url, spans=[], chosen=24, **shared)
+        return self.respond(request, "overview", view=view, url=url, spans=SPANS, options=options, **shared)
 
     async def queries(self, request: Request, status: int = 200, message: str = "", **shared: Any) -> Response:
         """Render the list of the most unfair queries."""
-        return self.respond(request, "queries", status, message=message, **shared)
+        options = wire.decode_options(wire.UnfairQueriesOptions, request.query_string)
+        found, fairness = await asyncio.gather(self.read("unfair_queries", options), self.read("fairness"))
+        view = queries_view(found, fairness, options)
+        return self.respond(request, "queries", status, view=view, message=message, **shared)
 
     async def find_query(self, request: Request, form: dict[str, str], **shared: Any) -> Response:
         """Find a query by its text or its id, and redirect to its page, whose address has the id alone."""
@@ -112,21 +139,32 @@ class Dashboard:
         try:
             wire.check_text("query", text, wire.MAX_QUERY)
             by_id = {"query_id": text} if QUERY_ID.fullmatch(text) else {"query": text}
-            found = await self.ranker.executor.submit_async(read_query, **by_id)
+            found = await self.ranker.executor.submit_async(find_query_id, **by_id)
         except NotFoundError:
             message = "No list has been ranked for a query of exactly this text. Spelling and case count."
             return await self.queries(request, 404, message, **shared)
-        return redirect(f"queries/{found.state.query_id}")
+        return redirect(f"queries/{found}")
 
     async def query(self, request: Request, **shared: Any) -> Response:
         """Render the page of a query."""
-        reading = await self.ranker.executor.submit_async(read_query, query_id=request.parameters["query_id"])
+        reading = await self.ranker.executor.submit_async(read_query, request.parameters["query_id"])
         return self.respond(request, "query", view=query_view(reading), **shared)
 
     async def items(self, request: Request, **shared: Any) -> Response:
         """Render the page of items and groups."""
-        view = items_view(await self.operations.fairness())
+        fairness, under, over = await asyncio.gather(
+            self.read("fairness"), self.read("exposed_items", UNDER), self.read("exposed_items", OVER)
+        )
+        reasons: dict[str, dict[str, str]] = {}
+        for query_id in dict.fromkeys(item.query_id for item in (*under.items, *over.items)):
+            with suppress(NotFoundError):  # deleted meanwhile
+                reasons[query_id] = await self.ranker.executor.submit_async(read_reasons, query_id)
+        view = items_view(fairness, under.items, over.items, reasons)
         return self.respond(request, "items", view=view, **shared)
+
+    def read(self, name: str, *options: Any) -> Awaitable[Any]:
+        """Execute an operation that reads the store in a thread of its own."""
+        return asyncio.to_thread(OPERATIONS[name].function, self.ranker.executor, *options)
 
     # --- signing in --------------------------------------------------------------------------------------------------
 
