@@ -70,6 +70,7 @@ def overview_view(
     fairness: Fairness, health: ServiceHealth, changes: list[RuleChange], points: Sequence[Point], span: str
 ) -> OverviewView:
     """Build the content of the overview; `span` names the period of the points, such as "24 hours"."""
+    floor = format_floor(fairness.floor, fairness.unfairness)
     lists, clicks = sum(point.lists for point in points), sum(point.clicks for point in points)
     return OverviewView(
         empty=fairness.visits == 0,
@@ -78,7 +79,7 @@ def overview_view(
             (
                 "Unfairness",
                 format_figure(fairness.unfairness),
-                f"floor {format_floor(fairness.floor, fairness.unfairness)}",
+                f"floor {floor}",
             ),
             ("Lists", format_count(lists), f"in the last {span}"),
             ("Clicks", format_count(clicks), f"{clicks / lists:.2f} a list" if lists else "no lists yet"),

@@ -84,13 +84,14 @@ def queries_title(found: UnfairQueries, fairness: Fairness, options: UnfairQueri
         return "No query is more unfair than it had to be" if fairness.visits else "No queries yet"
     listed, total = len(found.queries), fairness.queries
     if options.order == "visits":
-        visits = sum(each.visits for each in found.queries)
-        return f"{plural(listed, 'query')} of {format_count(total)} had {format_share(share(visits, fairness.visits))} of all visits"
+        visits = share(sum(each.visits for each in found.queries), fairness.visits)
+        return f"{plural(listed, 'query')} of {format_count(total)} had {format_share(visits)} of all visits"
     excess = sum(each.unfairness - each.floor for each in found.queries)
     whole = fairness.queries * (fairness.unfairness - fairness.floor)
     if listed == total or whole <= 0.0:
         return f"{plural(total, 'query')}, the most unfair first"
-    return f"{plural(listed, 'query')} of {format_count(total)} make up {format_share(share(excess, whole))} of the unfairness above the floor"
+    part = format_share(share(excess, whole))
+    return f"{plural(listed, 'query')} of {format_count(total)} make up {part} of the unfairness above the floor"
 
 
 def share(part: float, whole: float) -> float:

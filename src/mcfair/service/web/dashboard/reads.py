@@ -32,15 +32,14 @@ class QueryReading(NamedTuple):
 
 
 class RuleChange(NamedTuple):
-    """A version of the rules: when it came into force, its policy, how it differs from the one before, and how often
-    the prior of its estimator was fitted.
-    """
+    """A version of the rules: since when it is in force, its policy, how it differs from the one before, and fits."""
 
     number: int
     since: datetime.datetime
     policy: str
     changes: list[str]
     fits: int
+    """How often the prior of the estimator was fitted under these rules."""
 
 
 def find_query_id(engine: Engine, query: str | None = None, query_id: str | None = None) -> str:
