@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from .formatting import format_count, format_figure, format_points, format_share, shorten
+from .ticks import format_tick, log_ticks, nice_ticks, time_ticks
 
-__all__ = ["Event", "Pair", "Series", "bar_chart", "bar_mark", "dumbbell_chart", "interval_mark", "line_chart"]
+__all__ = ["Event", "Pair", "Series", "bar_mark", "dumbbell_chart", "interval_mark", "line_chart", "traffic_chart"]
 
 FULL, WIDE, NARROW = 1120, 560, 320
 """Widths of drawings: for the whole page, for half of it, and for a phone. Text is readable at about this size."""
@@ -24,6 +25,9 @@ FULL, WIDE, NARROW = 1120, 560, 320
 HEIGHT = 220
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 14, 26
 """Margins around the marks of a chart over time, for the labels of its axes."""
+
+DRAWN_RANGE = 1e4
+"""Ratio of the largest value to the smallest one that a log scale shows."""
 
 ROW, PAD = 30, 30
 """Height of a row of a dumbbell chart, and of its axis."""
@@ -75,52 +79,22 @@ def picture(width: int, height: float, label: str, *children: Markup) -> Markup:
 # --- axes ------------------------------------------------------------------------------------------------------------
 
 
-def nice_ticks(top: float, count: int = 4) -> list[float]:
-    """Return round numbers from 0 to at least a given one, about as many as asked for.
-
-    Examples
-    --------
-    >>> nice_ticks(0.87), nice_ticks(130.0), nice_ticks(0.0)
-    ([0.0, 0.25, 0.5, 0.75, 1.0], [0.0, 50.0, 100.0, 150.0], [0.0, 1.0])
-    """
-    if not top > 0.0:
-        return [0.0, 1.0]
-    raw = top / count
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = next(each * power for each in (1.0, 2.0, 2.5, 5.0, 10.0) if each * power >= raw * (1 - 1e-9))
-    return [i * step for i in range(math.ceil(top / step - 1e-9) + 1)]
-
-
-HOUR, DAY = 3600.0, 86_400.0
-STEPS = (HOUR / 4, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 30 * DAY, 90 * DAY, 365 * DAY)
-
-
-def time_ticks(first: float, last: float, count: int) -> list[tuple[float, str]]:
-    """Return round times between two of them, in seconds, with their labels; at most as many as asked for."""
-    step = next((each for each in STEPS if (last - first) / each <= count), STEPS[-1])
-    found = []
-    tick = math.ceil(first / step) * step
-    while tick <= last:
-        time = datetime.datetime.fromtimestamp(tick, datetime.UTC)
-        found.append((tick, f"{time:%H:%M}" if tick % DAY else f"{time.day} {time:%b}"))
-        tick += step
-    return found
-
-
 class Plane:
-    """The coordinates of a chart over time: seconds to the right, a quantity from 0 upwards."""
+    """The coordinates of a chart over time: seconds to the right, a quantity upwards, from 0 or on a log scale."""
 
-    def __init__(self, width: int, first: float, last: float, top: float) -> None:
+    def __init__(self, width: int, first: float, last: float, ticks: list[float]) -> None:
         self.width, self.first, self.last = width, first, max(last, first + 1.0)
-        self.ticks = nice_ticks(top)
+        self.ticks = ticks
 
     def x(self, time: float) -> float:
         """Return the horizontal place of a time."""
         return LEFT + (self.width - LEFT - RIGHT) * (time - self.first) / (self.last - self.first)
 
     def y(self, value: float) -> float:
-        """Return the vertical place of a value."""
-        return TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - value / self.ticks[-1])
+        """Return the vertical place of a value; values below the scale stand at its lower end."""
+        bottom, top = self.ticks[0], self.ticks[-1]
+        height = math.log(max(value, bottom) / bottom) / math.log(top / bottom) if bottom > 0.0 else value / top
+        return TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - height)
 
     def axes(self, label: Callable[[float], str]) -> Markup:
         """Draw the grid and the labels of both axes."""
@@ -140,7 +114,9 @@ class Plane:
 def line_chart(
     times: Sequence[datetime.datetime], series: Sequence[Series], label: str, events: Sequence[Event] = ()
 ) -> Markup:
-    """Draw quantities over time as lines; the space between the first two is tinted.
+    """Draw quantities over time as lines on a log scale; the space between the first two is tinted.
+
+    Equal distances are equal ratios. Values that are not positive have no place there and are left out.
 
     Parameters
     ----------
@@ -158,11 +134,13 @@ def line_chart(
     Markup
     """
     at = [time.timestamp() for time in times]
+    positive = [value for each in series for value in each.values if value is not None and value > 0.0]
+    top = max(positive, default=1.0)
+    ticks = log_ticks(max(min(positive, default=top), top / DRAWN_RANGE), top)
 
     def draw(width: int) -> Markup:
-        top = max((value for each in series for value in each.values if value is not None), default=0.0)
-        plane = Plane(width, at[0], at[-1], top)
-        marks = [plane.axes(format_figure)]
+        plane = Plane(width, at[0], at[-1], ticks)
+        marks = [plane.axes(format_tick)]
         if len(series) > 1:
             marks.append(band(plane, at, series[0].values, series[1].values))
         marks += [event_mark(plane, each) for each in events if at[0] <= each.time.timestamp() <= at[-1]]
@@ -177,7 +155,7 @@ def line(plane: Plane, at: Sequence[float], series: Series) -> Markup:
     """Draw a line through the values that exist, interrupted where there is none, and a dot at the last one."""
     commands, drawing, last = [], False, None
     for time, value in zip(at, series.values, strict=True):
-        if value is None:
+        if value is None or value <= 0.0 < plane.ticks[0]:
             drawing = False
             continue
         last = plane.x(time), plane.y(value)
@@ -194,7 +172,7 @@ def band(plane: Plane, at: Sequence[float], upper: Sequence[float | None], lower
     points = [
         (plane.x(time), plane.y(a), plane.y(b))
         for time, a, b in zip(at, upper, lower, strict=True)
-        if a is not None and b is not None
+        if a is not None and b is not None and a > 0.0
     ]
     if len(points) < 2:
         return Markup("")
@@ -228,17 +206,15 @@ def hover_columns(
     return Markup("").join(columns)
 
 
-def bar_chart(
-    times: Sequence[datetime.datetime], series: Sequence[Series], seconds: Sequence[float], label: str
-) -> Markup:
-    """Draw counts of periods as bars, those of the second series in front of the first.
+def traffic_chart(times: Sequence[datetime.datetime], bars: Series, over: Series, seconds: float, label: str) -> Markup:
+    """Draw two counts of periods: one as bars, the other as a line in front of them.
 
     Parameters
     ----------
     times
         When each period begins, ascending.
-    series
-        The counts, at most two.
+    bars, over
+        The counts.
     seconds
         Length of each period.
     label
@@ -248,24 +224,21 @@ def bar_chart(
     -------
     Markup
     """
-    at = [time.timestamp() for time in times]
+    begin = [time.timestamp() for time in times]
+    middle = [time + seconds / 2 for time in begin]
+    ticks = nice_ticks(max(value or 0.0 for value in (*bars.values, *over.values)))
 
     def draw(width: int) -> Markup:
-        top = max((value for each in series for value in each.values if value is not None), default=0.0)
-        plane = Plane(width, at[0], at[-1] + seconds[-1], top)
-        marks = [plane.axes(format_count)]
-        for i, time in enumerate(times):
-            begin, end = plane.x(at[i]), plane.x(at[i] + seconds[i])
-            bars = []
-            for each, inset in zip(series, (0.08, 0.28), strict=False):
-                value, gap = each.values[i] or 0.0, inset * (end - begin)
-                x, y = begin + gap, plane.y(value)
-                height = HEIGHT - BOTTOM - y
-                bars.append(
-                    element("rect", class_=f"bar {each.kind}", x=x, y=y, width=end - begin - 2 * gap, height=height)
-                )
-            values = ", ".join(f"{format_count(each.values[i] or 0.0)} {each.name}" for each in series)
-            marks.append(element("g", element("title", f"{time.day} {time:%b, %H:%M}: {values}"), *bars))
+        plane = Plane(width, begin[0], begin[-1] + seconds, ticks)
+        step = plane.x(begin[0] + seconds) - plane.x(begin[0])
+        marks = [plane.axes(format_tick)]
+        for time, value in zip(begin, bars.values, strict=True):
+            y = plane.y(value or 0.0)
+            size = {"width": 0.84 * step, "height": HEIGHT - BOTTOM - y}
+            marks.append(element("rect", class_=f"bar {bars.kind}", x=plane.x(time) + 0.08 * step, y=y, **size))
+        marks.append(line(plane, middle, over))
+        columns = Plane(width, begin[0] - seconds / 2, begin[-1] + seconds / 2, ticks)
+        marks.append(hover_columns(columns, times, [bars, over], format_count))
         return picture(width, HEIGHT, label, *marks)
 
     return both_widths(draw)

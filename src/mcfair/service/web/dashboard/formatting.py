@@ -16,6 +16,7 @@ __all__ = [
     "format_time",
     "plural",
     "shorten",
+    "tie",
 ]
 
 NOTHING = "\N{EN DASH}"
@@ -148,6 +149,17 @@ def plural(count: float, noun: str) -> str:
     """
     many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{format_count(count)} {noun if count == 1 else many}"
+
+
+def tie(text: str) -> str:
+    r"""Join percent signs to their numbers, so that no line begins with one.
+
+    Examples
+    --------
+    >>> tie("5 % of 9 %")
+    '5\xa0% of 9\xa0%'
+    """
+    return text.replace(" %", "\xa0%")
 
 
 def shorten(text: str, length: int) -> str:

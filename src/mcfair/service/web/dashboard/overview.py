@@ -9,7 +9,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from ...wire import Fairness, GroupFairness, History
-from .charts import Event, Pair, Series, bar_chart, dumbbell_chart, line_chart
+from .charts import Event, Pair, Series, dumbbell_chart, line_chart, traffic_chart
 from .formatting import format_count, format_figure, format_points, format_ratio, format_share, format_time, plural
 from .queries import CLOSE, chart_label, format_floor
 from .reads import RuleChange
@@ -149,15 +149,15 @@ def fairness_card(points: Sequence[Point], changes: list[RuleChange], span: str)
         [format_time(point.time), format_figure(point.unfairness), format_figure(point.floor)]
         for point in reversed(known)
     ]
-    first, last = known[0], known[-1]
+    first, last = next((each for each in known if each.floor), known[0]), known[-1]
     label = (
         f"Unfairness and its floor over the last {span}: from {format_figure(first.unfairness)} over a floor of "
         f"{format_figure(first.floor)} to {format_figure(last.unfairness)} over a floor of {format_figure(last.floor)}."
     )
     return Card(
         trend_title(first, last),
-        "Mean over queries. Both grow with the number of visits; the distance between them is what better lists could "
-        "have avoided.",
+        "Mean over queries, on a logarithmic scale. Both grow with the number of visits; better lists could have avoided "
+        "what is between them.",
         [("line main", "unfairness"), ("line reference", "floor (lowest possible)"), ("flag", "change of the rules")],
         line_chart([point.time for point in points], series, label, events),
         ["until", "unfairness", "floor"],
@@ -181,17 +181,17 @@ def traffic_card(points: Sequence[Point], lists: float, clicks: float, span: str
     title = f"{plural(lists, 'list')} and {plural(clicks, 'click')} in the last {span}"
     if not lists:
         return Card(title, "", [], None, [], [])
-    series = [
-        Series("lists", [point.lists for point in points], "light"),
-        Series("clicks", [point.clicks for point in points], "main"),
-    ]
     unit = "day" if points[-1].seconds > 3600 else "hour"
+    bars, over = (
+        Series("lists", [float(point.lists) for point in points], "light"),
+        Series("clicks", [float(point.clicks) for point in points], "main"),
+    )
     rows = [[format_time(each.time), format_count(each.lists), format_count(each.clicks)] for each in reversed(points)]
-    chart = bar_chart([each.time for each in points], series, [each.seconds for each in points], f"{title}.")
+    chart = traffic_chart([each.time for each in points], bars, over, points[0].seconds, f"{title}.")
     return Card(
         title,
         f"Per {unit}, in UTC.",
-        [("bar light", f"lists per {unit}"), ("bar main", f"clicks per {unit}")],
+        [("bar light", f"lists per {unit}"), ("line main", f"clicks per {unit}")],
         chart,
         ["from", "lists", "clicks"],
         rows,

@@ -27,7 +27,7 @@ from ..operations import Operations
 from ..requests import HTTPError, Receive, Request, check_body_headers, read_body
 from ..responses import NO_STORE, Response, encode_headers
 from ..sessions import Sessions
-from .formatting import format_time, plural
+from .formatting import format_time, plural, tie
 from .items import items_view
 from .overview import LENGTHS, complete, overview_view
 from .queries import queries_view, query_view
@@ -40,7 +40,7 @@ FORM = b"application/x-www-form-urlencoded"
 SHOWN_CHANGES = 8
 """Versions of the rules on the overview."""
 
-UNDER, OVER = (wire.ExposedItemsOptions(order=order, limit=12) for order in ("under", "over"))
+UNDER, OVER = (wire.ExposedItemsOptions(order=order, limit=8) for order in ("under", "over"))
 """Items on the page of items and groups."""
 
 SPANS: dict[int, tuple[str, Literal["hour", "day"], datetime.timedelta]] = {
@@ -101,7 +101,7 @@ class Dashboard:
         self.routes = frozenset(page.path for page in PAGES)
         self.handlers = [PageHandler(self, page) for page in PAGES]
         self.headers = encode_headers(HTML, **CONFINED, **NO_STORE)
-        environment().filters.update(time=format_time, plural=plural)
+        environment().filters.update(time=format_time, plural=plural, tie=tie)
 
     def respond(self, request: Request, name: str, status: int = 200, **values: Any) -> Response:
         """Render a template. Links are relative, because the application may be mounted anywhere."""
