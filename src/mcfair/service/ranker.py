@@ -26,6 +26,7 @@ from .methods import Methods
 from .operations import OPERATIONS, submission
 from .shared_commit import SharedGroupCommit
 from .stores import Store, open_store
+from .summarizing import SUMMARY_INTERVAL
 from .wire import Event, Feedback, FeedbackResults, Item, RankRequest, Scope, with_raw_items
 
 __all__ = ["Ranker"]
@@ -55,6 +56,9 @@ class Ranker(Methods):
     fit_interval
         Interval, in seconds, at which it is checked whether the prior of a pooled estimator is to be fitted again; 0
         leaves that to the caller.
+    summary_interval
+        Interval, in seconds, at which changed queries are summarised for the history and the figures over all queries;
+        0 leaves that to those who ask for them.
     warm
         Whether to compile or load all kernels now instead of during the first request.
     clock
@@ -98,6 +102,7 @@ class Ranker(Methods):
         cache: int = CACHE,
         max_items: int = MAX_ITEMS,
         fit_interval: float = FIT_INTERVAL,
+        summary_interval: float = SUMMARY_INTERVAL,
         warm: bool = True,
         clock: Callable[[], int] | None = None,
         executor_class: type[GroupCommit] | None = None,
@@ -122,6 +127,8 @@ class Ranker(Methods):
         default = SharedGroupCommit if opened.shared else GroupCommit
         self.executor = (executor_class or default)(opened, engine, max_queued)
         self.fits = BackgroundFits(self.executor, fit_interval) if fit_interval > 0.0 else None
+        if summary_interval > 0.0:
+            self.executor.summarizer.start(summary_interval)
 
     def __enter__(self) -> Ranker:
         return self
@@ -168,6 +175,7 @@ class Ranker(Methods):
         """Execute what is queued, then close the store; refuse later operations."""
         if self.fits is not None:
             self.fits.stop()
+        self.executor.summarizer.stop()
         self.executor.close()
 
     # --- authentication ----------------------------------------------------------------------------------------------

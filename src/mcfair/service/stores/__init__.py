@@ -16,6 +16,8 @@ from .store import (
     StoredCounts,
     StoredDeletion,
     StoredKey,
+    StoredPeriod,
+    StoredSummary,
 )
 from .tables import TABLES, StoredTable
 
@@ -34,6 +36,8 @@ __all__ = [
     "StoredCounts",
     "StoredDeletion",
     "StoredKey",
+    "StoredPeriod",
+    "StoredSummary",
     "StoredTable",
     "describe",
     "exists",

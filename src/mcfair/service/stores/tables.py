@@ -50,5 +50,7 @@ TABLES = (
     StoredTable("candidates", ("query", "number", "n", "body"), 2, 100),
     StoredTable("snapshots", ("query", "seq", "time", "body"), 2, 50),
     StoredTable("requests", ("query", "key", "digest", "seq", "time"), 2, 2_000),
+    StoredTable("summaries", ("query", "booked", "seq", "version", "time", "visits", "body"), 1, 500),
+    StoredTable("history", ("resolution", "start", "lists", "clicks", "retracted", "body"), 2, 100),
 )
 """Every table with data, deleted queries that are still to be purged aside. Pages are short where rows may be long."""

@@ -75,6 +75,8 @@ def describe_operation(each: Operation, schema_of: dict[str, Any]) -> dict[str, 
         {"name": name, "in": "path", "required": True, "description": about, "schema": TEXT}
         for name, about in each.parameters.items()
     ]
+    if each.options is not None:
+        parameters += describe_options(each.options)
     if each.idempotent:
         schema = {"type": "string", "pattern": KEY_PATTERN}
         parameters.append({"name": "Idempotency-Key", "in": "header", "description": KEY, "schema": schema})
@@ -91,6 +93,15 @@ def describe_operation(each: Operation, schema_of: dict[str, Any]) -> dict[str, 
     errors = {str(code): {"$ref": f"#/components/responses/{code}"} for code in each.error_statuses}
     described["responses"] = {str(each.status): success} | errors
     return described
+
+
+def describe_options(kind: Any) -> list[dict[str, Any]]:
+    """Build the OpenAPI description of the parameters of a query string."""
+    _, components = msgspec.json.schema_components([kind])
+    return [
+        {"name": name, "in": "query", "description": schema.pop("description"), "schema": schema}
+        for name, schema in components[kind.__name__]["properties"].items()
+    ]
 
 
 TEXT = {"type": "string"}

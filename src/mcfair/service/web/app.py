@@ -325,6 +325,8 @@ class Handler:
         if operation.idempotent:
             arguments["key"] = idempotency_key(request.headers)
             arguments["caller"] = request.caller
+        if operation.options is not None:
+            arguments["options"] = wire.decode_options(operation.options, request.query_string)
         if operation.rooted:
             arguments["root_path"] = request.root_path
         if self.decoder is not None:

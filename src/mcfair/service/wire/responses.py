@@ -32,10 +32,14 @@ __all__ = [
     "EventResult",
     "ExplainedItem",
     "Explanation",
+    "ExposedItem",
+    "ExposedItems",
     "Fairness",
     "FeedbackResults",
     "GroupFairness",
     "Health",
+    "History",
+    "HistoryPoint",
     "Inputs",
     "ItemState",
     "KeyInfo",
@@ -46,6 +50,8 @@ __all__ = [
     "Ranking",
     "ResponseBody",
     "Status",
+    "UnfairQueries",
+    "UnfairQuery",
     "Usage",
 ]
 
@@ -54,6 +60,10 @@ Terms = dict[str, float]
 WITHOUT = about("rank that it would have had without each part of the policy; null if it would not be in the list")
 SENTENCE = about("the reason in plain words: the part of the policy without which its rank changes most")
 INTERVAL = about("the two ends of an interval that holds the relevance with a probability of about 95 %")
+
+AS_OF = about(
+    "everything recorded before this time is included; in a store of up to 1,000 queries the time of the call"
+)
 
 
 class ResponseBody(Struct):
@@ -210,8 +220,72 @@ class Fairness(ResponseBody, kw_only=True):
     visits: Annotated[int, about("number of rankings whose exposure counts")]
     unfairness: Annotated[float, about("mean unfairness of the queries")]
     floor: Annotated[float, about("mean fairness floor of the queries")]
-    groups: Annotated[list[GroupFairness], about("exposure by group")]
-    as_of: Annotated[Time, about("when this was computed")]
+    groups: Annotated[
+        list[GroupFairness], about("exposure by group, up to 1,000 groups, those with most exposure first")
+    ]
+    others: Annotated[GroupFairness | None, about("sums over all other groups; null if there are none")]
+    as_of: Annotated[Time, AS_OF]
+
+
+class HistoryPoint(ResponseBody, kw_only=True):
+    """A period of the history: what was counted in it, and the figures at its end, as `Fairness` has them."""
+
+    start: Annotated[Time, about("beginning of the period")]
+    resolution: Annotated[Literal["hour", "day"], about("length of the period")]
+    lists: Annotated[int, about("number of rankings")]
+    clicks: Annotated[int, about("number of clicks that were applied")]
+    retracted: Annotated[int, about("number of clicks that were retracted")]
+    queries: Annotated[int | None, about("number of queries at the end; null if no figures were recorded")]
+    unfairness: Annotated[float | None, about("mean unfairness of the queries at the end; null if not recorded")]
+    floor: Annotated[float | None, about("mean fairness floor of the queries at the end; null if not recorded")]
+    version: Annotated[int | None, about("version of the rules in force at the end; null if not recorded")]
+    groups: Annotated[list[GroupFairness], about("exposure by group at the end, those with most exposure first")]
+    others: Annotated[GroupFairness | None, about("sums over all other groups; null if there are none")]
+
+
+class History(ResponseBody, kw_only=True):
+    """The history of all queries; periods without any record are left out."""
+
+    points: Annotated[list[HistoryPoint], about("the periods, oldest first; the last one may not have ended")]
+    as_of: Annotated[Time | None, AS_OF]
+
+
+class UnfairQuery(ResponseBody, kw_only=True):
+    """The figures of one query."""
+
+    query_id: Annotated[str, about("id of the query; its text is not stored")]
+    visits: Annotated[int, about("number of rankings whose exposure counts")]
+    unfairness: Annotated[float, about("unfairness of the exposure so far, by the estimated relevance")]
+    floor: Annotated[float, about("fairness floor: the lowest unfairness that was possible for these visits")]
+    items: Annotated[int, about("number of items")]
+
+
+class UnfairQueries(ResponseBody, kw_only=True):
+    """A page of the queries that are most unfair, or visited most; there are up to 1,000 of them."""
+
+    queries: Annotated[list[UnfairQuery], about("the queries, in the requested order")]
+    more: Annotated[bool, about("whether there are further pages")]
+    as_of: Annotated[Time, AS_OF]
+
+
+class ExposedItem(ResponseBody, kw_only=True):
+    """The exposure of one item of a query, and what its relevance merits."""
+
+    id: Annotated[str, about("id of the item")]
+    group: Annotated[str | None, about("provider of the item, if it has one")]
+    query_id: Annotated[str, about("id of the query")]
+    exposure: Annotated[float, about("exposure received")]
+    merited: Annotated[float, about("exposure that its relevance merits: its merit share of the query's exposure")]
+    exposure_share: Annotated[float, about("share of the exposure of the query")]
+    merit_share: Annotated[float, about("share of the relevance of the query: the fair share of exposure")]
+
+
+class ExposedItems(ResponseBody, kw_only=True):
+    """A page of the items whose exposure is furthest from what they merit; up to 1,000, and five of each query."""
+
+    items: Annotated[list[ExposedItem], about("the items, in the requested order")]
+    more: Annotated[bool, about("whether there are further pages")]
+    as_of: Annotated[Time, AS_OF]
 
 
 class Usage(ResponseBody, kw_only=True):

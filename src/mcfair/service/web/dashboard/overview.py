@@ -156,8 +156,8 @@ def fairness_card(points: Sequence[Point], changes: list[RuleChange], span: str)
     )
     return Card(
         trend_title(first, last),
-        "Mean over queries, on a logarithmic scale. Both grow with the number of visits; better lists could have avoided "
-        "what is between them.",
+        "Mean over queries, on a logarithmic scale. Both grow with the number of visits. What is between them could have "
+        "been avoided by other lists.",
         [("line main", "unfairness"), ("line reference", "floor (lowest possible)"), ("flag", "change of the rules")],
         line_chart([point.time for point in points], series, label, events),
         ["until", "unfairness", "floor"],
