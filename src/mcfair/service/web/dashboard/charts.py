@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from .formatting import format_count, format_figure, format_points, format_share, shorten
 from .ticks import format_tick, log_ticks, nice_ticks, time_ticks
@@ -57,13 +57,12 @@ class Pair(NamedTuple):
 
 
 def element(tag: str, *children: Markup | str, **attributes: object) -> Markup:
-    """Build an element; texts and values are escaped, and numbers are written with at most two decimals."""
-    parts = [Markup("<{}").format(Markup(tag))]
+    """Build an element; texts and values are escaped, and numbers are written with at most one decimal."""
+    parts = [f"<{tag}"]
     for name, value in attributes.items():
-        if value is not None:
-            text = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-            parts.append(Markup(' {}="{}"').format(Markup(name.rstrip("_").replace("_", "-")), text))
-    return Markup("{}>{}</{}>").format(Markup("").join(parts), Markup("").join(children), Markup(tag))
+        text = f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else escape(value)
+        parts.append(f' {name.rstrip("_").replace("_", "-")}="{text}"')
+    return Markup("".join([*parts, ">", *map(escape, children), f"</{tag}>"]))
 
 
 def both_widths(draw: Callable[[int], Markup], wide: int = WIDE) -> Markup:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from markupsafe import Markup
 from ...wire import Fairness, GroupFairness, History
 from .charts import Event, Pair, Series, dumbbell_chart, line_chart, traffic_chart
 from .formatting import format_count, format_figure, format_points, format_ratio, format_share, format_time, plural
-from .queries import CLOSE, chart_label, format_floor
+from .queries import CLOSE, chart_label, format_floor, without_noise
 from .reads import RuleChange
 from .service_health import ServiceHealth
 
@@ -35,8 +36,8 @@ class Point(NamedTuple):
     seconds: float
     lists: int
     clicks: int
-    unfairness: float | None
-    floor: float | None
+    unfairness: float
+    floor: float
 
 
 class Card(NamedTuple):
@@ -104,12 +105,12 @@ def complete(history: History, span: datetime.timedelta) -> list[Point]:
     step = LENGTHS[history.points[0].resolution]
     last = history.points[-1].start
     recorded = {point.start: point for point in history.points}
-    time, unfairness, floor = max(history.points[0].start, last - span + step), None, None
+    time, unfairness, floor = max(history.points[0].start, last - span + step), 0.0, 0.0
     points = []
     while time <= last:
         found = recorded.get(time)
         if found is not None and found.unfairness is not None:
-            unfairness, floor = found.unfairness, found.floor
+            unfairness, floor = found.unfairness, without_noise(found.floor or 0.0, found.unfairness)
         lists, clicks = (0, 0) if found is None else (found.lists, found.clicks)
         points.append(Point(time, step.total_seconds(), lists, clicks, unfairness, floor))
         time += step
@@ -136,8 +137,7 @@ def headline(fairness: Fairness) -> str:
 
 def fairness_card(points: Sequence[Point], changes: list[RuleChange], span: str) -> Card:
     """Build the chart of unfairness against its floor."""
-    known = [point for point in points if point.unfairness is not None]
-    if len(known) < 2:
+    if len(points) < 2:
         title = "The curve begins with the second hour of traffic"
         return Card(title, "", [], None, [], [])
     events = [Event(each.since, f"version {each.number}: {each.policy}") for each in changes]
@@ -147,17 +147,17 @@ def fairness_card(points: Sequence[Point], changes: list[RuleChange], span: str)
     ]
     rows = [
         [format_time(point.time), format_figure(point.unfairness), format_figure(point.floor)]
-        for point in reversed(known)
+        for point in reversed(points)
     ]
-    first, last = next((each for each in known if each.floor), known[0]), known[-1]
+    first, last = points[0], points[-1]
     label = (
         f"Unfairness and its floor over the last {span}: from {format_figure(first.unfairness)} over a floor of "
         f"{format_figure(first.floor)} to {format_figure(last.unfairness)} over a floor of {format_figure(last.floor)}."
     )
     return Card(
         trend_title(first, last),
-        "Mean over queries, on a logarithmic scale. Both grow with the number of visits. What is between them could have "
-        "been avoided by other lists.",
+        "Mean over queries, on a logarithmic scale. Both grow with the number of visits; what is between them could "
+        "have been avoided.",
         [("line main", "unfairness"), ("line reference", "floor (lowest possible)"), ("flag", "change of the rules")],
         line_chart([point.time for point in points], series, label, events),
         ["until", "unfairness", "floor"],
@@ -167,9 +167,9 @@ def fairness_card(points: Sequence[Point], changes: list[RuleChange], span: str)
 
 def trend_title(first: Point, last: Point) -> str:
     """Return how the ratio of unfairness to its floor has changed."""
-    if not (first.floor and last.floor and first.unfairness is not None and last.unfairness is not None):
+    before, now = (each.unfairness / each.floor if each.floor else math.inf for each in (first, last))
+    if max(before, now) > MUCH:
         return f"Unfairness is now {format_figure(last.unfairness)}, its floor {format_figure(last.floor)}"
-    before, now = first.unfairness / first.floor, last.unfairness / last.floor
     if abs(now - before) < 0.02 * before:
         return f"Unfairness keeps to {format_ratio(now)} times its floor"
     way = "rose" if now > before else "fell"

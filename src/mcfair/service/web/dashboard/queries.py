@@ -124,7 +124,7 @@ class QueryView(NamedTuple):
     chart: Markup | None
     drawn: int
     items: list[QueryItem]
-    count: int
+    candidates: int
     latest: Explanation | None
     ranked_at: str
 
@@ -149,7 +149,7 @@ def query_view(reading: QueryReading) -> QueryView:
         chart=dumbbell_chart(pairs, chart_label(pairs)) if seen else None,
         drawn=len(drawn),
         items=[query_item(item) for item in ordered[:LISTED_ITEMS]],
-        count=len(state.items),
+        candidates=len(state.items),
         latest=latest,
         ranked_at="" if latest is None else format_time(latest.ranked_at),
     )
@@ -181,7 +181,12 @@ def format_floor(floor: float, unfairness: float) -> str:
     >>> format_floor(0.25, 1.0), format_floor(1e-29, 564.0)
     ('0.250', '0')
     """
-    return format_figure(floor if floor > NEGLIGIBLE * unfairness else 0.0)
+    return format_figure(without_noise(floor, unfairness))
+
+
+def without_noise(floor: float, unfairness: float) -> float:
+    """Return a floor, 0 if it is nothing but rounding errors."""
+    return floor if floor > NEGLIGIBLE * unfairness else 0.0
 
 
 def standing(had: float, due: float) -> str:

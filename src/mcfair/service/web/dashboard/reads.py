@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -56,7 +56,10 @@ def read_query(engine: Engine, query_id: str) -> QueryReading:
 def read_reasons(engine: Engine, query_id: str) -> dict[str, str]:
     """Return why the items of the last list of a query, and those left out of it, are where they are, by item."""
     latest = explain_latest(engine, engine.find_ledger(None, query_id))
-    return {} if latest is None else {each.id: each.sentence for each in (*latest.items, *latest.omitted) if each.id}
+    if latest is None:
+        return {}
+    listed = {item.id: item.sentence for item in latest.items if item.id is not None}
+    return listed | {item.id: item.sentence for item in latest.omitted if item.id is not None}
 
 
 def explain_latest(engine: Engine, ledger: Ledger) -> Explanation | None:
@@ -105,5 +108,6 @@ def policy_differences(old: Policy, new: Policy) -> list[str]:
     return [f"{name} of {new.name()}: {a} → {b}" for name, (a, b) in values.items() if a != b]
 
 
-for each in (find_query_id, read_query, read_reasons, rule_changes):
-    each.reading = True  # type: ignore[attr-defined]  # instances that share a store need no lock for it
+READS: tuple[Any, ...] = (find_query_id, read_query, read_reasons, rule_changes)
+for each in READS:
+    each.reading = True  # instances that share a store need no lock for it
