@@ -203,9 +203,18 @@ class Ranker(Methods):
         stored = self.executor.engine.api_keys.get(id)
         digest = hash_secret(secret)
         good = stored is not None and hmac.compare_digest(stored.digest, digest) and prefix == KEY_PREFIX
-        if stored is None or not good or stored.revoked is not None:
+        return self.scopes_of(id) if good else None
+
+    def scopes_of(self, id: str) -> frozenset[Scope] | None:
+        """Return the scopes of the API key of an id, which is no secret; None if the key is unknown or revoked."""
+        stored = self.executor.engine.api_keys.get(id)
+        if stored is None or stored.revoked is not None:
             return None
         return frozenset(stored.scopes.split())  # type: ignore[arg-type]
+
+    def sign(self, content: bytes, purpose: bytes) -> bytes:
+        """Return a signature that only a holder of the secret of the store can compute, another for each purpose."""
+        return self.executor.engine.ids.keyed_hash(content, 32, purpose)
 
 
 def warm_up(engine: Engine) -> None:
