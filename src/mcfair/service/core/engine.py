@@ -12,6 +12,7 @@ from ...errors import NotFoundError
 from ..wire import ExplainedItem, Explanation, Inputs, QueryState
 from .compaction import CompactionOperations
 from .decision import WEIGHTS, counterfactual, sentence
+from .experiments import arm_name
 from .feedback import FeedbackOperations
 from .fits import FitOperations
 from .keys import KeyOperations
@@ -77,6 +78,7 @@ class Engine(RankOperations, FeedbackOperations, CompactionOperations, KeyOperat
             candidates=n,
             deferred=impressed.deferred,
             shadow=impressed.policy_list is not None,
+            arm=arm_name(version.rules.experiment, impressed.assignment),
             items=items,
             summary=f"{policy.label} ranked {len(items)} of {n} items; the query had {ledger.visits} earlier visits.",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .arms import ArmCounter, StoredArm
 from .errors import StoreConflictError, StoreCorruptError, StoreUnavailableError, StoreUncertainError
 from .files import locate, read_lock_note
 from .registry import describe, exists, is_shared, open_reader, open_store
@@ -24,6 +25,7 @@ __all__ = [
     "KIND_FEEDBACK",
     "KIND_IMPRESSION",
     "TABLES",
+    "ArmCounter",
     "LogEntry",
     "SQLiteStore",
     "Store",
@@ -31,6 +33,7 @@ __all__ = [
     "StoreCorruptError",
     "StoreUnavailableError",
     "StoreUncertainError",
+    "StoredArm",
     "StoredCounts",
     "StoredDeletion",
     "StoredKey",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .arm_contract import check_arms
 from .errors import StoreConflictError, StoreCorruptError
 from .store import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoredKey
 
@@ -19,8 +20,8 @@ def check_store(factory: Callable[[], Store]) -> None:
     Rows that are written between `begin` and `commit` appear together or not at all. The writer reads its own rows,
     readers only committed ones, and inside a read transaction those of one state. The log of a query is in order and
     refuses a sequence number that exists, at once or by losing the query. Numbers of queries are never reused. Long
-    results are complete, whatever the store reads at a time. Compaction, idempotency keys, API keys and versions of
-    the rules behave as documented.
+    results are complete, whatever the store reads at a time. Compaction, idempotency keys, API keys, versions of the
+    rules and the totals of arms behave as documented.
 
     Parameters
     ----------
@@ -372,4 +373,5 @@ CHECKS = (
     check_settings,
     check_usage,
     check_purge,
+    check_arms,
 )

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from .arms import ArmCounter, ArmKey, StoredArm
+
 __all__ = [
     "KIND_DELETION",
     "KIND_FEEDBACK",
@@ -314,6 +316,17 @@ class Store(Protocol):
         Of the log, up to `limit` of the oldest entries are deleted, none with a time after `before`. The work does not
         depend on the length of the log. Returns the sequence number of the last entry that was deleted, 0 if none.
         """
+
+    # Totals of the arms of experiments.
+
+    def add_to_arm(self, number: int, key: ArmKey, amounts: ArmCounter) -> None:
+        """Add to the totals of an arm because of a write to a query; if the query loses, nothing is added."""
+
+    def arm_totals(self, experiment: int) -> list[StoredArm]:
+        """Return the totals of an experiment, ordered by arm and bucket."""
+
+    def delete_arm_totals(self, kept: int) -> None:
+        """Delete the totals of every experiment but one."""
 
     # Versions of the rules, API keys, idempotency keys.
 

@@ -18,6 +18,7 @@ from .requests import (
     MAX_ID,
     MAX_POLICY,
     MAX_QUERY,
+    MAX_SESSION,
     Event,
     Item,
     ItemsOnly,
@@ -104,10 +105,12 @@ def decode_body(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray) -> 
 
 
 def check_rank_request(request: RawRankRequest) -> None:
-    """Check the lengths of a query and of a policy."""
+    """Check the lengths of a query, of a policy and of a session id."""
     check_text("query", request.query, MAX_QUERY)
     if request.policy is not None:
         check_text("policy", request.policy, MAX_POLICY)
+    if request.session is not None:
+        check_text("session", request.session, MAX_SESSION)
 
 
 def check_cells(n: int, k: int) -> None:
