@@ -22,7 +22,7 @@ from .work_items import WorkItem
 __all__ = ["SharedGroupCommit"]
 
 OPTIMISTIC = {Engine.rank, Engine.feedback}
-READING = {Engine.now, Engine.due_fit}
+READING = {Engine.now, Engine.due_fit, Engine.guarded_totals}
 """Operations that are executed in batches, and those that keep no other instance waiting, besides those that are
 declared to read."""
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import NotFoundError
 from ..wire import ExplainedItem, Explanation, Inputs, QueryState
+from .arm_guards import ArmGuardOperations
 from .compaction import CompactionOperations
 from .decision import WEIGHTS, counterfactual, sentence
 from .experiments import arm_name
@@ -23,7 +24,9 @@ from .reports import interval, query_state, to_datetime
 __all__ = ["Engine"]
 
 
-class Engine(RankOperations, FeedbackOperations, CompactionOperations, KeyOperations, FitOperations):
+class Engine(
+    RankOperations, FeedbackOperations, CompactionOperations, KeyOperations, FitOperations, ArmGuardOperations
+):
     """Every operation of the service; see `EngineState` for the parameters."""
 
     def explain(self, impression: str) -> Explanation:

@@ -279,9 +279,7 @@ class EngineState:
             self.store.erase_item(ledger.number, row, seq)
         ledger.record_deletion(seq, when, rows, version)
 
-    def count_list(
-        self, ledger: Ledger, version: Version, assignment: Assignment, before: bytes, after: bytes
-    ) -> None:
+    def count_list(self, ledger: Ledger, version: Version, assignment: Assignment, before: bytes, after: bytes) -> None:
         """Add to the totals of an arm what a change of the feedback state of a list counts, in the same transaction.
 
         Totals of an experiment that has been replaced are not kept.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...arrays import FloatArray, IntArray
-from ...metrics.exposure import query_unfairness
+from ...metrics.exposure import dots
 from ..stores import ArmCounter
 from ..wire import CONTROL, OnlineExperiment
 from .ids import IdSigner
@@ -69,11 +69,11 @@ class ListFigures(NamedTuple):
 def figures_of(R: FloatArray, E: FloatArray, p: FloatArray, pi: IntArray) -> ListFigures:
     """Compute the figures of a list of k ranks, given relevance and exposure of the candidates before it.
 
-    With e the exposure that the list gives, U the unfairness (Eq. 8) and v = ΣE/Σe the earlier exposure in lists, the
-    list adds `(U(E + e) - U(E)) / ((2v + 1) U*)`. U* = 2/(n(n-1)) |e|²|R|² is the unfairness of a list whose exposure
-    all goes to irrelevant items, and 2v + 1 = ((v + 1)² - v²): the same list over and over adds the same each time,
-    between 0 for exposure in proportion to relevance and 1. A list that makes up for earlier ones adds less than 0.
-    Over all lists of a query the changes of U sum to its unfairness, so arms that share a ledger share it out exactly.
+    Exposure is fair on the line through R, and unfairness (Eq. 8) is a multiple of the squared distance from it:
+    `U = 2/(n(n-1)) |R|² d²`. A list that gives the exposure e adds `(d(E + e) - d(E)) / |e|`, the change of that
+    distance relative to its own length: from -1 to 1, below 0 if it makes up for earlier lists. Over all lists the
+    changes sum to the distance at the end. So arms that share a ledger share its unfairness out among them, and two
+    arms with one policy get the same, whatever their shares of the sessions.
 
     Parameters
     ----------
@@ -89,29 +89,25 @@ def figures_of(R: FloatArray, E: FloatArray, p: FloatArray, pi: IntArray) -> Lis
 
     Examples
     --------
-    Two items of equal relevance, never shown before; then the same list again:
+    Two items of equal relevance, of which one was shown three times; either of them is shown next:
 
-    >>> R, pi = np.array([0.5, 0.5]), np.array([0])
-    >>> figures_of(R, np.zeros(2), np.ones(1), pi)
-    ListFigures(ndcg=1.0, unfairness=0.5)
-    >>> figures_of(R, np.array([3.0, 0.0]), np.ones(1), pi).unfairness
-    0.5
-
-    The other item makes up for that:
-
-    >>> round(figures_of(R, np.array([3.0, 0.0]), np.ones(1), np.array([1])).unfairness, 3)
-    -0.357
+    >>> R, E, p = np.array([0.5, 0.5]), np.array([3.0, 0.0]), np.ones(1)
+    >>> [round(figures_of(R, E, p, np.array([d])).unfairness, 3) for d in (0, 1)]
+    [0.707, -0.707]
     """
     best = float(np.sort(R)[::-1][: pi.size] @ np.sort(p)[::-1])
-    n, e = R.size, np.zeros(R.size)
-    e[pi] = p
-    given = float(e.sum())
-    worst = 2.0 / (n * (n - 1.0)) * float(e @ e) * float(R @ R) if n > 1 else 0.0
     ndcg = float(R[pi] @ p) / best if best > 0.0 else 1.0
-    if not worst > 0.0:
-        return ListFigures(ndcg, 0.0)
-    added = query_unfairness(E + e, R) - query_unfairness(E, R)
-    return ListFigures(ndcg, float(added / ((2.0 * float(E.sum()) / given + 1.0) * worst)))
+    e = np.zeros(R.size)
+    e[pi] = p
+    given = float(np.linalg.norm(e))
+    added = (distance(E + e, R) - distance(E, R)) / given if given > 0.0 else 0.0
+    return ListFigures(ndcg, added)
+
+
+def distance(E: FloatArray, R: FloatArray) -> float:
+    """Return the distance of exposure from the line through R; 0 if no item is relevant, as in Eq. 8."""
+    er, rr = dots(E, R)
+    return float(np.linalg.norm(E - er / rr * R)) if rr > 0.0 else 0.0
 
 
 def counted(assignment: Assignment, bits: bytes) -> ArmCounter:

@@ -109,7 +109,6 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
                 )
         return rules
 
-
     def continues(self, before: Rules) -> bool:
         """Return whether these rules continue the experiment of earlier ones: an arm may have been stopped at most."""
         new, old = self.experiment, before.experiment

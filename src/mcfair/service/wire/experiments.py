@@ -52,7 +52,7 @@ class CompareRequest(Struct, kw_only=True, forbid_unknown_fields=True):
         list[PolicyText],
         Meta(max_length=MAX_COMPARED, description="policies to replay; without any, only recorded lists are compared"),
     ] = []
-    seconds: Annotated[
+    max_age: Annotated[
         Annotated[float, Meta(gt=0.0, le=1e9)] | None,
         about("age of the oldest list in seconds; null for all lists that have not expired"),
     ] = None

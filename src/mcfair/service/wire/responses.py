@@ -10,8 +10,8 @@ from msgspec import Meta, Struct
 
 from .requests import (
     ESTIMATOR,
-    EXPERIMENT,
     EXAMINATION,
+    EXPERIMENT,
     HALF_LIFE,
     MATURATION,
     NEWCOMER_EXPOSURE,
