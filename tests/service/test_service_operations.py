@@ -31,6 +31,8 @@ CALLS = [
     Recorder().query_state(query_id="id"),
     Recorder().fairness(),
     Recorder().usage(),
+    Recorder().compare(["TopK"]),
+    Recorder().experiment(),
     Recorder().policy(),
     Recorder().change_policy(seed=1),
     Recorder().delete_query("q"),

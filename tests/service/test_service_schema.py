@@ -12,7 +12,12 @@ from mcfair.service.web.operations import OPERATIONS
 # Some requests that the schema allows are refused with 400: byte lengths, duplicate ids, policies, conflicting rules.
 STATUSES = {"positive_data_acceptance": {"expected-statuses": ["2xx", "400", "404", "409"]}}
 config = schemathesis.Config.from_dict(
-    {"operations": [{"include-operation-id": each, "checks": STATUSES} for each in ("rank", "lookup", "change_policy")]}
+    {
+        "operations": [
+            {"include-operation-id": each, "checks": STATUSES}
+            for each in ("rank", "lookup", "change_policy", "compare")
+        ]
+    }
 )
 schema = schemathesis.openapi.from_dict(openapi(OPERATIONS, "0"), config=config)
 
