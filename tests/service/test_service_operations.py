@@ -30,6 +30,9 @@ CALLS = [
     Recorder().query_state("q"),
     Recorder().query_state(query_id="id"),
     Recorder().fairness(),
+    Recorder().history("day", limit=3, groups=2),
+    Recorder().unfair_queries("visits", limit=3, offset=2),
+    Recorder().exposed_items("over", limit=3, offset=2),
     Recorder().usage(),
     Recorder().compare(["TopK"]),
     Recorder().experiment(),
@@ -57,6 +60,7 @@ def test_arguments_of_a_call_are_those_of_its_operation(call):
     inspect.signature(operation.function).bind(None, **call.arguments)
     assert set(operation.parameters) == {name for name in call.arguments if isinstance(call.arguments[name], str)}
     assert isinstance(call.arguments.get("body"), operation.request or type(None))
+    assert isinstance(call.arguments.get("options"), operation.options or type(None))
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=lambda operation: operation.name)

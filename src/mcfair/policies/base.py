@@ -167,6 +167,15 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
         """
         return {}
 
+    @property
+    def part_weights(self) -> dict[str, int]:
+        """Where in `theta` the weight of each named part of the ranking is; empty if there are none.
+
+        With a weight of 0 the kernel ranks without that part, which is how a ranking is explained. The names are
+        relevance, fairness, exploration, or others.
+        """
+        return {}
+
     def prepare(self, data: Dataset, state: State, rng: Draws) -> Sequence[Any] | FloatArray | None:
         """Return what the policy keeps between sessions: one entry per query, which views hold as `q.memory`.
 

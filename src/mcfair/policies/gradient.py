@@ -154,6 +154,11 @@ class WeightedSum(Policy):
         scale, explore = get_args(Scale).index(getattr(self, "scale", "max")), get_args(Explore).index(self.explores_by)
         return np.array([*weights, scale, getattr(self, "mc_floor", 0.0), explore])
 
+    @property
+    def part_weights(self) -> dict[str, int]:
+        """Where in `theta` the weight of each term is."""
+        return {name: i for i, name in enumerate(self.TERMS)}
+
     def terms(self, q: Query) -> dict[str, FloatArray]:
         """Return the weighted terms of the score, those without weight included; none if the score is drawn."""
         terms: dict[str, FloatArray] = {}

@@ -97,3 +97,8 @@ class MMF(Policy):
     kernel = mmf_rank
     style = ("#E69F00", "h")
     ranks = True
+
+    @property
+    def part_weights(self) -> dict[str, int]:
+        """Where in `theta` the weight of each part is."""
+        return {"fairness": 0, "exploration": 1}

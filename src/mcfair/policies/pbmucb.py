@@ -70,3 +70,8 @@ class PBMUCB(Policy):
 
     kernel = pbmucb_score
     style = ("#999999", ">")
+
+    @property
+    def part_weights(self) -> dict[str, int]:
+        """Where in `theta` the weight of each part is."""
+        return {"exploration": 0}

@@ -89,3 +89,8 @@ class PrefixGreedy(Policy):
         """The parameters; "auto" counts as online, where relevance may not be given."""
         known = self.in_mode("online")
         return np.array([known.alpha, known.beta, get_args(Scale).index(known.scale), known.mc_floor])
+
+    @property
+    def part_weights(self) -> dict[str, int]:
+        """Where in `theta` the weight of each part is."""
+        return {"fairness": 0, "exploration": 1}

@@ -18,7 +18,7 @@ from .ordering import OK, TopKScratch, top_k, top_k_scratch
 if TYPE_CHECKING:
     from .base import Policy
 
-__all__ = ["FALLBACK", "Choice", "choose", "guard_of", "policy_call", "policy_function", "score_terms"]
+__all__ = ["FALLBACK", "Choice", "choose", "guard_of", "order_by", "policy_call", "policy_function", "score_terms"]
 
 NOT_A_LIST = 2
 """Verdict on what a policy returned, besides those on scores."""
@@ -130,6 +130,7 @@ def choose(
     p: FloatArray | None = None,
     theta: FloatArray | None = None,
     scratch: TopKScratch | None = None,
+    call: Callable[..., None] | None = None,
 ) -> Choice:
     """Return the list that a policy shows in one session: min(k_s, n) distinct positions.
 
@@ -145,6 +146,8 @@ def choose(
         The weights of the ranks in the DCG of the guard, if they are not those of the view.
     theta, scratch
         The policy's parameters and scratch arrays, if the caller keeps them from session to session.
+    call
+        Writes scores or the list in place of the policy's own function.
 
     Raises
     ------
@@ -156,17 +159,26 @@ def choose(
     tie_rng = Draws(rng.seed, FOR_TIES, rng.query, rng.visit)
     scratch = top_k_scratch(n) if scratch is None else scratch
     theta = policy.theta if theta is None else theta
+    call = policy_call(policy) if call is None else call
     if policy.ranks:
-        verdict = list_by_rank(policy_call(policy), theta, q, rng, pi)
+        verdict = list_by_rank(call, theta, q, rng, pi)
     else:
         guard = guard_of(policy, q.p if p is None else p)
         ties = policy.tie_rule
-        verdict = list_by_score(policy_call(policy), guard, ties, theta, q, rng, tie_rng, scratch, scores, pi)
+        verdict = list_by_score(call, guard, ties, theta, q, rng, tie_rng, scratch, scores, pi)
     if verdict == FALLBACK:
         policy.write_solution(q, rng, pi)
     elif verdict != OK:
         raise PolicyError(f"{policy!r} returned {fault(verdict)}")
     return Choice(pi, None if policy.ranks else scores, float(scratch.weight[0]) if policy.guard > 0.0 else 0.0)
+
+
+def order_by(policy: Policy, scores: FloatArray, E: FloatArray, rng: Draws) -> IntArray:
+    """Return all positions in the order of some scores, by the policy's rule for equal ones."""
+    pi = np.empty(scores.size, np.int64)
+    tie_rng = Draws(rng.seed, FOR_TIES, rng.query, rng.visit)
+    top_k(scores, E, policy.tie_rule, tie_rng, top_k_scratch(scores.size), pi)
+    return pi
 
 
 def score_terms(policy: Policy, q: Query, weight: float) -> dict[str, FloatArray]:

@@ -74,3 +74,8 @@ class Thompson(Policy):
     kernel = thompson_score
     style = ("#F0E442", "d")
     cost = 30.0
+
+    @property
+    def part_weights(self) -> dict[str, int]:
+        """Where in `theta` the weight of each part is."""
+        return {"fairness": 0, "exploration": 2}

@@ -27,6 +27,7 @@ from .core.engine import Engine
 from .core.engine_state import WouldBlockError
 from .store_health import NOT_WRITABLE, StoreHealth
 from .stores import Store, StoreConflictError, StoreCorruptError, StoreUnavailableError, StoreUncertainError
+from .summarizing import Summarizer
 from .work_items import WorkItem, resolve_all
 
 __all__ = ["QUEUE", "GroupCommit"]
@@ -92,6 +93,7 @@ class GroupCommit(StoreHealth):
     ) -> None:
         super().__init__(store)
         self.engine, self.max_queued = engine, max_queued
+        self.summarizer = Summarizer(self)
         self.max_batch, self.batch_seconds, self.loop_seconds = max_batch, batch_seconds, loop_seconds
         self.compaction_interval, self.compaction_seconds = compaction_interval, compaction_seconds
         self.maintenance_interval = maintenance_interval

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ..errors import RequestError
 from . import wire
 from .calls import Call, check_options, first, given_order, key_request, report
 from .comparison_methods import ComparisonMethods
+from .history_methods import HistoryMethods
 
 if TYPE_CHECKING:
     from ..policies.base import Policy
 
 __all__ = ["Methods"]
 
-T = TypeVar("T")
 
-
-class Methods(ComparisonMethods, ABC):
+class Methods(ComparisonMethods, HistoryMethods):
     """The operations of the service as methods. Each builds a call; a subclass executes it.
 
     Every method raises RequestError if an argument is not allowed, or if the API key of a client is missing or lacks
     the scope; and UnavailableError if the service is unavailable, for a client after its retries.
     """
-
-    @abstractmethod
-    def _run(self, call: Call[T]) -> T:
-        """Execute a call."""
 
     def rank(
         self,
@@ -219,16 +214,6 @@ class Methods(ComparisonMethods, ABC):
             If the query does not exist.
         """
         return self._run(query_call(query, query_id))
-
-    def fairness(self) -> wire.Fairness:
-        """Return fairness over all queries and by group.
-
-        Returns
-        -------
-        Fairness
-            Means over queries, and received and merited exposure by group.
-        """
-        return self._run(Call("fairness"))
 
     def usage(self) -> wire.Usage:
         """Return the amount of stored data.

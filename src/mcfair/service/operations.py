@@ -30,8 +30,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     """An operation: its route, scope, request and response types, and the function that executes it.
 
     The docstring of `function` is the documentation of the operation; its arguments are the engine, the path parameters
-    and the body. `request` is the documented type of the body, `decode_as` the type it is decoded to. `errors` are
-    statuses that only some operations respond with.
+    and the body, or the options, which are the parameters of the query string. `request` is the documented type of the
+    body, `decode_as` the type it is decoded to. `errors` are statuses that only some operations respond with.
 
     An `idempotent` operation accepts an Idempotency-Key. One that is not `repeatable` must not be retried if it may
     have been executed. A `threaded` one gets the executor instead of the engine and runs in a thread of its caller,
@@ -46,6 +46,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     scope: wire.Scope | None
     request: Any = None
     decode_as: Any = None
+    options: Any = None
     response: Any = None
     status: int = 200
     media_type: str = JSON
@@ -93,6 +94,7 @@ def operation(
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
         types = function.__annotations__
         found: dict[str, Any] = {"request": types.get("body"), "decode_as": types.get("body")}
+        found["options"] = types.get("options")
         found["response"] = None if "media_type" in options else types["return"]
         function.reading = method == "GET" or scope == "read"  # type: ignore[attr-defined]
         table[function.__name__] = Operation(
@@ -221,14 +223,47 @@ def query(engine: "Engine", query_id: QueryPart) -> wire.QueryState:
 def fairness(executor: "GroupCommit") -> wire.Fairness:
     """Return fairness over all queries and by group.
 
-    It takes a scan over all queries, so the result is reused for some seconds; `as_of` is the time of the scan.
+    The figures are those of the last summary of all queries, which is made in the background; `as_of` is its time.
     """
-    from .core.engine import Engine
-    from .core.reports import fairness
+    from .core.history_reports import fairness
 
-    now = executor.submit(Engine.now).result()
     with reading(executor) as store:
-        return fairness(store, now)
+        return fairness(executor.summarizer.current(store).figures)
+
+
+@operation("GET", "/v1/history", "Reading", "read", threaded=True)
+def history(executor: "GroupCommit", options: wire.HistoryOptions) -> wire.History:
+    """Return lists, clicks and fairness by hour or by day.
+
+    Hours are kept for 28 days, and days for three years.
+    """
+    from .core.history_reports import history
+
+    with reading(executor) as store:
+        executor.summarizer.current(store)
+    with reading(executor) as store:
+        return history(store, options)
+
+
+@operation("GET", "/v1/queries", "Reading", "read", threaded=True)
+def unfair_queries(executor: "GroupCommit", options: wire.UnfairQueriesOptions) -> wire.UnfairQueries:
+    """Return the queries whose unfairness is furthest above its floor, or those with most visits.
+
+    Queries are given by their ids, because their texts are not stored.
+    """
+    from .core.history_reports import unfair_queries
+
+    with reading(executor) as store:
+        return unfair_queries(store, executor.summarizer.current(store), options)
+
+
+@operation("GET", "/v1/items", "Reading", "read", threaded=True)
+def exposed_items(executor: "GroupCommit", options: wire.ExposedItemsOptions) -> wire.ExposedItems:
+    """Return the items that have had the most exposure too little, or too much, for their relevance in a query."""
+    from .core.history_reports import exposed_items
+
+    with reading(executor) as store:
+        return exposed_items(store, executor.summarizer.current(store), options)
 
 
 @operation("POST", "/v1/compare", "Reading", "read", threaded=True, example=COMPARE_EXAMPLE)

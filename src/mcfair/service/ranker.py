@@ -27,6 +27,7 @@ from .methods import Methods
 from .operations import OPERATIONS, submission
 from .shared_commit import SharedGroupCommit
 from .stores import Store, open_store
+from .summarizing import SUMMARY_INTERVAL
 from .wire import Event, Feedback, FeedbackResults, Item, RankRequest, Scope, with_raw_items
 
 __all__ = ["Ranker"]
@@ -58,6 +59,9 @@ class Ranker(Methods):
         leaves that to the caller.
     guard_interval
         Interval, in seconds, at which the guard of a running experiment tests its arms; 0 leaves that to the caller.
+    summary_interval
+        Interval, in seconds, at which changed queries are summarised for the history and the figures over all queries;
+        0 leaves that to those who ask for them.
     warm
         Whether to compile or load all kernels now instead of during the first request.
     clock
@@ -102,6 +106,7 @@ class Ranker(Methods):
         max_items: int = MAX_ITEMS,
         fit_interval: float = FIT_INTERVAL,
         guard_interval: float = GUARD_INTERVAL,
+        summary_interval: float = SUMMARY_INTERVAL,
         warm: bool = True,
         clock: Callable[[], int] | None = None,
         executor_class: type[GroupCommit] | None = None,
@@ -127,6 +132,8 @@ class Ranker(Methods):
         self.executor = (executor_class or default)(opened, engine, max_queued)
         self.fits = BackgroundFits(self.executor, fit_interval) if fit_interval > 0.0 else None
         self.guard = BackgroundGuard(self.executor, guard_interval) if guard_interval > 0.0 else None
+        if summary_interval > 0.0:
+            self.executor.summarizer.start(summary_interval)
 
     def __enter__(self) -> Ranker:
         return self
@@ -174,6 +181,7 @@ class Ranker(Methods):
         for thread in (self.fits, self.guard):
             if thread is not None:
                 thread.stop()
+        self.executor.summarizer.stop()
         self.executor.close()
 
     # --- authentication ----------------------------------------------------------------------------------------------
@@ -201,9 +209,18 @@ class Ranker(Methods):
         stored = self.executor.engine.api_keys.get(id)
         digest = hash_secret(secret)
         good = stored is not None and hmac.compare_digest(stored.digest, digest) and prefix == KEY_PREFIX
-        if stored is None or not good or stored.revoked is not None:
+        return self.scopes_of(id) if good else None
+
+    def scopes_of(self, id: str) -> frozenset[Scope] | None:
+        """Return the scopes of the API key of an id, which is no secret; None if the key is unknown or revoked."""
+        stored = self.executor.engine.api_keys.get(id)
+        if stored is None or stored.revoked is not None:
             return None
         return frozenset(stored.scopes.split())  # type: ignore[arg-type]
+
+    def sign(self, content: bytes, purpose: bytes) -> bytes:
+        """Return a signature that only a holder of the secret of the store can compute, another for each purpose."""
+        return self.executor.engine.ids.keyed_hash(content, 32, purpose)
 
 
 def warm_up(engine: Engine) -> None:

@@ -22,7 +22,14 @@ from .work_items import WorkItem
 __all__ = ["SharedGroupCommit"]
 
 OPTIMISTIC = {Engine.rank, Engine.feedback}
-READING = {Engine.now, Engine.due_fit, Engine.guarded_totals}
+CONCURRENT = {
+    Engine.now,
+    Engine.due_fit,
+    Engine.guarded_totals,
+    Engine.take_turn,
+    Engine.write_summaries,
+    Engine.write_present,
+}
 """Operations that are executed in batches, and those that keep no other instance waiting, besides those that are
 declared to read."""
 
@@ -49,8 +56,8 @@ class SharedGroupCommit(GroupCommit):
                 self.execute_optimistically(list(some))
             else:
                 for each in some:
-                    reading = each.work in READING or getattr(each.work, "reading", False)
-                    self.execute_alone(each, exclusive=not reading)
+                    concurrent = each.work in CONCURRENT or getattr(each.work, "reading", False)
+                    self.execute_alone(each, exclusive=not concurrent)
 
     def execute_optimistically(self, items: list[WorkItem]) -> None:
         """Execute and commit a batch; execute the operations on queries that have lost again, and only those."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -119,7 +119,10 @@ class Exchange:
             headers["Idempotency-Key"] = key
             options["end"] = call.begun + (call.deadline or self.rank_deadline)
             options["advice"] = f"; a retry with key={key!r} counts once"
-        request = ClientRequest(operation.method, operation.path.format(**names), content, headers)
+        path = operation.path.format(**names)
+        if operation.options is not None:
+            path += f"?{urlencode(msgspec.structs.asdict(arguments['options']))}"
+        request = ClientRequest(operation.method, path, content, headers)
         result = await self.call(operation, request, key_route, **options)
         if isinstance(result, wire.Ranking):
             self.instances.remember(result.impression, key_route)

@@ -8,6 +8,7 @@ from functools import partial
 
 from ..stores import KIND_IMPRESSION, LogEntry
 from .deletions import DeletionOperations
+from .history import HistoryOperations
 from .ledger import Ledger
 from .ranking import CANDIDATES_REUSED
 from .records import encode
@@ -21,7 +22,7 @@ VERSION_STEP = 1_000
 """Maximum number of versions of the rules that are dropped at the end of a pass of compaction."""
 
 
-class CompactionOperations(DeletionOperations):
+class CompactionOperations(DeletionOperations, HistoryOperations):
     """The background work of the engine."""
 
     def compact_expired(self, seconds: float = math.inf) -> int:
@@ -116,6 +117,7 @@ class CompactionOperations(DeletionOperations):
             self.next_expiry = min(self.next_expiry, ledger.time + longest)
         if loaded is not None and live is None:
             loaded.mature(age, until)
+        self.book_expired(number, base, expired)
         self.store.add_snapshot(number, ledger.seq, ledger.time, encode(ledger.snapshot()))
         last = self.store.compact(number, ledger.seq, until - longest, 4 * self.compaction_step)
         unused = last if live is None and last == ledger.seq else last - CANDIDATES_REUSED

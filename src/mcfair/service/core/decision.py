@@ -1,24 +1,24 @@
-"""One decision: which items a policy shows at which ranks, and why, in numbers and in words."""
+"""One decision: which items a policy shows at which ranks, and where they would stand without parts of the policy."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from ...arrays import FloatArray, IntArray
-from ...parts import parameter_types
 from ...policies.base import Policy
 from ...policies.ordering import TopKScratch
-from ...policies.selection import choose, score_terms
+from ...policies.selection import Choice, choose, order_by, score_terms
 from ...random import Draws
 from ...state import Query
 
-__all__ = ["Decision", "counterfactual", "decide", "sentence"]
+__all__ = ["GUARD", "RELEVANCE", "Decision", "Standings", "decide", "standings"]
 
-WEIGHTS = {"fairness": "alpha", "exploration": "beta", "guard": "guard"}
-"""The parameter that is the weight of each term."""
+RELEVANCE, GUARD = "relevance", "guard"
+"""Parts of a policy that every policy may have; the others are named by the policy."""
 
 
 class Decision(NamedTuple):
@@ -45,45 +45,99 @@ def decide(policy: Policy, q: Query, rng: Draws, theta: FloatArray, scratch: Top
     return Decision(pi, scores, q, weight, p)
 
 
-def counterfactual(policy: Policy, decision: Decision, rng: Draws, term: str) -> IntArray | None:
-    """Return the rank of every candidate, from 1, with the weight of one term set to 0.
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Standings:
+    """The ranks of all candidates, from 1, and those that they would have without each part of the policy.
 
-    None if the policy has no such weight, or if the term is that of a guard that did not change the list.
+    A policy that fills ranks one by one ranks no other candidates: their rank is then 0.
+
+    Attributes
+    ----------
+    ranks, by_relevance : (n,) int arrays
+        Ranks by the policy, and by the estimated relevance alone.
+    without : dict of (n,) int arrays
+        Ranks by the policy without a part, for every part that has a weight; the guard only if it changed the list.
+    even : frozenset of str
+        Parts that are equal for all candidates.
     """
-    name, q = WEIGHTS[term], decision.view
-    if name not in parameter_types(type(policy)) or (term == "guard" and decision.weight == 0.0):
-        return None
-    without = dataclasses.replace(policy, **{name: 0.0})
+
+    ranks: IntArray
+    by_relevance: IntArray
+    without: dict[str, IntArray]
+    even: frozenset[str]
+
+
+def standings(policy: Policy, decision: Decision, rng: Draws) -> Standings:
+    """Compute where the candidates of a decision stand, and where they would without each part of the policy.
+
+    Every other part stays as it is, the draws of the session and the guard included.
+    """
+    q, p = decision.view, decision.p
     n = q.R.size
-    beyond = np.zeros(n - q.p.size)
-    whole = q._replace(p=np.append(q.p, beyond), F=np.hstack([q.F, np.zeros((n, beyond.size), np.int32)]))
-    ranks = np.empty(n, np.int64)
-    ranks[choose(without, whole, rng, p=np.append(decision.p, beyond)).pi] = np.arange(1, n + 1)
-    return ranks
+    if not policy.ranks:  # the order below the list is that of the scores
+        beyond = np.zeros(n - q.p.size)
+        counts = np.hstack([q.F, np.zeros((n, beyond.size), np.int32)])
+        q, p = q._replace(p=np.append(q.p, beyond), F=counts), np.append(p, beyond)
+    present, terms = choose(policy, q, rng, p=p), policy.terms(q)
+    without, even = {}, set()
+    for part, choice in choices_without(policy, q, rng, p, terms):
+        without[part] = ranks_in(choice.pi, n)
+        if is_even(part, terms, present, choice):
+            even.add(part)
+    if present.weight != 0.0:
+        without[GUARD] = ranks_in(choose(dataclasses.replace(policy, guard=0.0), q, rng, p=p).pi, n)
+    return Standings(
+        ranks=ranks_in(present.pi, n),
+        by_relevance=ranks_in(order_by(policy, q.R, q.E, rng), n),
+        without=without,
+        even=frozenset(even),
+    )
 
 
-def sentence(rank: int, n: int, terms: dict[str, float], without: dict[str, int]) -> str:
-    """Return one sentence in plain words on why an item has its rank."""
-    words = {
-        "relevance": "its estimated relevance",
-        "fairness": "the exposure it is due",
-        "exploration": "how little is known of it",
-        "guard": "the guard, which holds items of high estimated relevance in the list",
-    }
-    parts = sorted(((abs(value), name, value) for name, value in terms.items() if value != 0.0), reverse=True)
-    if parts:
-        _, name, value = parts[0]
-        cause = words.get(name, name)
-        reason = f"mostly because of {cause}" if value > 0 else f"although {cause} counts against it"
+def choices_without(
+    policy: Policy, q: Query, rng: Draws, p: FloatArray, terms: dict[str, FloatArray]
+) -> Iterator[tuple[str, Choice]]:
+    """Yield each part of a policy that has a weight, and the choice without it.
+
+    The kernel leaves out a part whose weight is 0. A policy without a kernel may name terms that sum to its score.
+    """
+    if policy.kernel is None:
+        for part in () if policy.ranks else terms:
+            yield part, choose(policy, q, rng, p=p, call=sum_without(part, terms))
+        return
+    for part, place in policy.part_weights.items():
+        theta = policy.theta
+        if theta[place] != 0.0:
+            theta[place] = 0.0
+            yield part, choose(policy, q, rng, p=p, theta=theta)
+
+
+def sum_without(part: str, terms: dict[str, FloatArray]) -> Callable[..., None]:
+    """Return a function that writes the sum of all terms but one, as a policy writes its scores."""
+
+    def write(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:
+        out[:] = 0.0
+        for name, values in terms.items():
+            if name != part:
+                out += values
+
+    return write
+
+
+def is_even(part: str, terms: dict[str, FloatArray], present: Choice, without: Choice) -> bool:
+    """Return whether a part is equal for all candidates: its term is, or what the score has more with it."""
+    if part in terms:
+        values = terms[part]
+    elif present.scores is not None and without.scores is not None and present.weight == without.weight == 0.0:
+        with np.errstate(invalid="ignore"):  # infinite scores
+            values = present.scores - without.scores
     else:
-        reason = (
-            "by the rule of the policy, which gives no score" if not terms else "with nothing known that sets it apart"
-        )
-    text = f"Rank {rank} of {n}, {reason}"
-    called = {"fairness": "the share for fairness", "guard": "the guard, which moved it,"}
-    others = [
-        f"without {called.get(name, name)} it would stand at rank {other}"
-        for name, other in without.items()
-        if other != rank
-    ]
-    return text + ("; " + ", ".join(others) if others else "") + "."
+        return False
+    return bool((values == values[0]).all())
+
+
+def ranks_in(pi: IntArray, n: int) -> IntArray:
+    """Return the rank of each of n candidates in a list, 0 if it is not in it."""
+    ranks = np.zeros(n, np.int64)
+    ranks[pi] = np.arange(1, pi.size + 1)
+    return ranks

@@ -9,19 +9,25 @@ from __future__ import annotations
 import numpy as np
 
 from ...errors import NotFoundError
-from ..wire import ExplainedItem, Explanation, Inputs, QueryState
+from ..stores import LogEntry
+from ..wire import ExplainedItem, Explanation, Inputs, OmittedItem, QueryState
 from .arm_guards import ArmGuardOperations
 from .compaction import CompactionOperations
-from .decision import WEIGHTS, counterfactual, sentence
+from .decision import Decision
 from .experiments import arm_name
 from .feedback import FeedbackOperations
 from .fits import FitOperations
 from .keys import KeyOperations
+from .ledger import Ledger
 from .ranking import RankOperations
-from .records import decode_impression, decode_positions, is_clicked, is_exposed
+from .reasons import Reasons, reasons_for
+from .records import Candidates, Impression, decode_impression, decode_positions, is_clicked, is_exposed
 from .reports import interval, query_state, to_datetime
 
 __all__ = ["Engine"]
+
+MAX_OMITTED = 100
+"""Maximum number of candidates outside the list that an explanation has."""
 
 
 class Engine(
@@ -41,36 +47,9 @@ class Engine(
         ledger = self.repository.ledger(position.number, entry)
         impressed = decode_impression(entry.body)
         decision, candidates, version = self.repository.repeat_decision(ledger, entry)
-        policy, q, rng = version.policy, decision.view, ledger.draws(version.rules.seed)
-        terms = decision.terms(policy)
-        others = {term: ranks for term in WEIGHTS if (ranks := counterfactual(policy, decision, rng, term)) is not None}
-        bits = dict(zip(decode_positions(impressed.shown).tolist(), impressed.bits(entry.bits), strict=True))
-        n = candidates.rows.size
-        items = []
-        for j, i in enumerate(decision.pi.tolist()):
-            row = int(candidates.rows[i])
-            own = {name: float(values[i]) for name, values in terms.items()}
-            without = {name: int(ranks[i]) for name, ranks in others.items()}
-            prior = float(candidates.priors[i])
-            items.append(
-                ExplainedItem(
-                    id=ledger.ids[row],
-                    rank=j + 1,
-                    score=None if decision.scores is None else float(decision.scores[i]),
-                    terms=own,
-                    inputs=Inputs(
-                        relevance=float(q.R[i]),
-                        interval=interval(float(q.R[i]), float(q.uncertainty[i])),
-                        exposure=float(q.E[i]),
-                        clicks=ledger.clicks(row),
-                        prior=None if np.isnan(prior) else prior,
-                    ),
-                    without=without,
-                    shown=is_exposed(bits.get(i, 0)),
-                    clicked=is_clicked(bits.get(i, 0)),
-                    sentence=sentence(j + 1, n, own, without),
-                )
-            )
+        reasons = reasons_for(version, ledger, candidates, decision)
+        items = explained_items(ledger, candidates, decision, reasons, impressed, entry)
+        n, label = candidates.rows.size, version.policy.label
         return Explanation(
             impression=impression,
             query_id=ledger.key.hex(),
@@ -83,9 +62,54 @@ class Engine(
             shadow=impressed.policy_list is not None,
             arm=arm_name(version.rules.experiment, impressed.assignment),
             items=items,
-            summary=f"{policy.label} ranked {len(items)} of {n} items; the query had {ledger.visits} earlier visits.",
+            omitted=omitted_items(ledger, candidates, decision, reasons),
+            summary=f"{label} ranked {len(items)} of {n} items; the query had {ledger.visits} earlier visits.",
         )
 
     def query_state(self, query: str | None = None, query_id: str | None = None) -> QueryState:
         """Return the observations of a query, given by its text or its id."""
         return query_state(self.find_ledger(query, query_id), self.version, self.now())
+
+
+def explained_items(
+    ledger: Ledger, candidates: Candidates, decision: Decision, reasons: Reasons, impressed: Impression, entry: LogEntry
+) -> list[ExplainedItem]:
+    """Build the explanation of each item of a list, in order."""
+    q, terms = decision.view, decision.terms(reasons.policy)
+    bits = dict(zip(decode_positions(impressed.shown).tolist(), impressed.bits(entry.bits), strict=True))
+    items = []
+    for j, i in enumerate(decision.pi.tolist()):
+        row, prior = int(candidates.rows[i]), float(candidates.priors[i])
+        items.append(
+            ExplainedItem(
+                id=ledger.ids[row],
+                rank=j + 1,
+                score=None if decision.scores is None else float(decision.scores[i]),
+                terms={name: float(values[i]) for name, values in terms.items()},
+                inputs=Inputs(
+                    relevance=float(q.R[i]),
+                    interval=interval(float(q.R[i]), float(q.uncertainty[i])),
+                    exposure=float(q.E[i]),
+                    clicks=ledger.clicks(row),
+                    prior=None if np.isnan(prior) else prior,
+                ),
+                without=reasons.without(i),
+                shown=is_exposed(bits.get(i, 0)),
+                clicked=is_clicked(bits.get(i, 0)),
+                sentence=reasons.sentence(i),
+            )
+        )
+    return items
+
+
+def omitted_items(ledger: Ledger, candidates: Candidates, decision: Decision, reasons: Reasons) -> list[OmittedItem]:
+    """Build the explanation of the best candidates that are not in a list."""
+    return [
+        OmittedItem(
+            id=ledger.ids[candidates.rows[i]],
+            rank=reasons.rank(i) or None,
+            without=reasons.without(i),
+            sentence=reasons.sentence(i),
+        )
+        for i in reasons.order()[decision.pi.size :][:MAX_OMITTED]
+    ]

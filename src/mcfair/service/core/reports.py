@@ -1,4 +1,4 @@
-"""Reports on stored logs: the state of a query, fairness over all queries, export."""
+"""Reports on stored logs: the state of a query, the number of queries, export."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ...arrays import FloatArray, IntArray
 from ...data.dataset import Dataset
 from ...metrics.exposure import query_unfairness
 from ..stores import KIND_IMPRESSION, LogEntry, Store
-from ..wire import Fairness, GroupFairness, ItemState, QueryState
+from ..wire import ItemState, QueryState
 from .ledger import Ledger
 from .records import Candidates, decode_positions
 from .repository import PAGE_SIZE, LedgerRepository
 from .rules import Version
 
-__all__ = ["count_queries", "export", "fairness", "interval", "observed_state", "query_state", "to_datetime"]
+__all__ = ["count_queries", "export", "interval", "observed_state", "query_state", "to_datetime"]
 
 NORMAL_95 = 1.959963984540054
 """Standard deviations on either side of the mean of a normal distribution that hold 95 % of it."""
@@ -33,7 +33,7 @@ def to_datetime(time: int) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(time / 1000, datetime.UTC)
 
 
-# --- query state and fairness ----------------------------------------------------------------------------------------
+# --- query state -----------------------------------------------------------------------------------------------------
 
 
 def observed_state(ledger: Ledger, version: Version, now: int) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
@@ -96,47 +96,6 @@ def query_state(ledger: Ledger, version: Version, now: int) -> QueryState:
             )
             for i, row in enumerate(rows.tolist())
         ],
-    )
-
-
-def fairness(store: Store, now: int) -> Fairness:
-    """Compute fairness over all queries: means over queries, and received and merited exposure by group."""
-    repository = LedgerRepository(store)
-    version = repository.in_force
-    queries = visits = 0
-    unfair = floors = total = 0.0
-    groups: dict[str | None, list[float]] = {}
-    for ledger in repository.all_ledgers():
-        state = query_state(ledger, version, now)
-        queries += 1
-        visits += state.visits
-        unfair += state.unfairness
-        floors += state.floor
-        exposure = sum(item.exposure for item in state.items)
-        total += exposure
-        for item in state.items:
-            sums = groups.setdefault(item.group, [0, 0.0, 0.0, 0.0])
-            sums[0] += 1
-            sums[1] += item.exposure
-            sums[2] += item.clicks
-            sums[3] += item.merit_share * exposure
-    return Fairness(
-        queries=queries,
-        visits=visits,
-        unfairness=unfair / max(queries, 1),
-        floor=floors / max(queries, 1),
-        groups=[
-            GroupFairness(
-                group=group,
-                items=int(items),
-                exposure=had,
-                clicks=clicks,
-                exposure_share=had / total if total else 0.0,
-                merit_share=due / total if total else 0.0,
-            )
-            for group, (items, had, clicks, due) in sorted(groups.items(), key=lambda each: -each[1][1])
-        ],
-        as_of=to_datetime(now),
     )
 
 

@@ -302,14 +302,19 @@ class LedgerRepository:
     def all_ledgers(self) -> Iterator[Ledger]:
         """Load the ledger of every query, one at a time, without items and queries whose deletion is under way."""
         for number in self.numbers():
-            with self.store.read_transaction():
-                if self.store.key_of(number) is None:
-                    continue
-                ledger = self.ledger(number)
-                found = (self.row_to_delete(ledger, deletion) for deletion in self.store.deletions())
-                if rows := [row for row in found if row is not None]:
-                    ledger.record_deletion(ledger.seq, ledger.time, rows, self.in_force)
-            yield ledger
+            if (ledger := self.reported_ledger(number)) is not None:
+                yield ledger
+
+    def reported_ledger(self, number: int) -> Ledger | None:
+        """Load the ledger of a query, without items whose deletion is under way; None if there is no such query."""
+        with self.store.read_transaction():
+            if self.store.key_of(number) is None:
+                return None
+            ledger = self.ledger(number)
+            found = (self.row_to_delete(ledger, deletion) for deletion in self.store.deletions())
+            if rows := [row for row in found if row is not None]:
+                ledger.record_deletion(ledger.seq, ledger.time, rows, self.in_force)
+        return ledger
 
     def row_to_delete(self, ledger: Ledger, deletion: StoredDeletion) -> int | None:
         """Return the row of an item whose deletion is under way, None if the query does not have it."""

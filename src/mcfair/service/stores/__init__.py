@@ -17,6 +17,8 @@ from .store import (
     StoredCounts,
     StoredDeletion,
     StoredKey,
+    StoredPeriod,
+    StoredSummary,
 )
 from .tables import TABLES, StoredTable
 
@@ -37,6 +39,8 @@ __all__ = [
     "StoredCounts",
     "StoredDeletion",
     "StoredKey",
+    "StoredPeriod",
+    "StoredSummary",
     "StoredTable",
     "describe",
     "exists",

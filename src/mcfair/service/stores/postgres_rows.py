@@ -6,13 +6,14 @@ as one over many queries, writes what is pending first.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any
 
 from .errors import StoreCorruptError
 from .pending import PendingWrites
+from .postgres_history import PostgresHistory
 from .postgres_schema import ADMINISTRATION, QUERY_TABLES
 from .store import LogEntry, StoredDeletion, StoredKey, StoredQuery
 
@@ -38,24 +39,12 @@ CROSS JOIN LATERAL (
 WHERE q.number = %s"""
 
 
-class PostgresRows(ABC):
+class PostgresRows(PostgresHistory):
     """Reads and direct writes; the subclass has the connection and the transaction."""
 
     pending: dict[int, PendingWrites]
     numbers_by_key: dict[bytes, int]
     prefetched: dict[int, dict[int, LogEntry]]
-
-    @abstractmethod
-    def rows(self, sql: str, *values: Any) -> list[Any]:
-        """Execute a statement and return its rows."""
-
-    @abstractmethod
-    def write(self, sql: str, *values: Any) -> list[Any]:
-        """Write what is pending, execute a statement in the write transaction and return its rows, if it has any."""
-
-    @abstractmethod
-    def flush(self) -> None:
-        """Write what is pending."""
 
     @abstractmethod
     def pending_of(self, number: int) -> PendingWrites:
@@ -115,7 +104,7 @@ class PostgresRows(ABC):
     def reset(self) -> None:
         """See `Store`. Emptying the tables takes the same time whatever they hold, and nothing is left to purge."""
         self.write("SELECT pg_advisory_xact_lock(%s)", ADMINISTRATION)
-        self.write(f"TRUNCATE queries, orphans, requests, {', '.join(QUERY_TABLES)}")
+        self.write(f"TRUNCATE queries, orphans, requests, history, {', '.join(QUERY_TABLES)}")
         self.announce()
 
     def purge(self, limit: int) -> int:

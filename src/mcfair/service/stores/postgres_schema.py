@@ -10,13 +10,20 @@ from .errors import StoreUnavailableError
 
 __all__ = ["ADMINISTRATION", "LEADERSHIP", "QUERY_TABLES", "check_same", "prepare"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 ADMINISTRATION, LEADERSHIP = 0x6D6346610001, 0x6D6346610002
 """Advisory locks: every transaction that writes holds the first, administration alone; one instance holds the second
 for as long as it is connected, and compacts."""
 
-SCHEMA = """
+HISTORY = """
+CREATE TABLE summaries (query bigint PRIMARY KEY, booked bigint NOT NULL, seq bigint NOT NULL, version bigint NOT NULL,
+                        time bigint NOT NULL, visits bigint NOT NULL, body bytea NOT NULL) WITH (fillfactor = 80);
+CREATE TABLE history (resolution bigint NOT NULL, start bigint NOT NULL, lists bigint NOT NULL, clicks bigint NOT NULL,
+                      retracted bigint NOT NULL, body bytea, PRIMARY KEY (resolution, start));
+"""
+
+SCHEMA = f"""
 CREATE TABLE meta (name text PRIMARY KEY, value bytea NOT NULL);
 CREATE TABLE generation (number bigint NOT NULL);
 CREATE TABLE versions (number bigint PRIMARY KEY, body bytea NOT NULL);
@@ -47,14 +54,15 @@ CREATE TABLE arms (experiment bigint NOT NULL, arm bigint NOT NULL, bucket bigin
 CREATE TABLE requests (query bigint NOT NULL, key bytea NOT NULL, digest bytea NOT NULL, seq bigint NOT NULL,
                        time bigint NOT NULL, PRIMARY KEY (query, key));
 CREATE INDEX requests_by_time ON requests (time);
+{HISTORY.strip()}
 """
 """Texts of callers are stored as bytes: PostgreSQL's text cannot hold every character. Snapshots are compressed
 already. Query numbers are handed out in blocks of the sequence's increment."""
 
-MIGRATIONS: dict[int, str] = {}
+MIGRATIONS: dict[int, str] = {1: HISTORY}
 """SQL that migrates each schema version to the next."""
 
-QUERY_TABLES = {"log": 1, "candidates": 16, "snapshots": 16, "items": 1}
+QUERY_TABLES = {"log": 1, "candidates": 16, "snapshots": 16, "items": 1, "summaries": 1}
 """Tables with rows of queries, in the order in which they are purged, and how large their rows are."""
 
 

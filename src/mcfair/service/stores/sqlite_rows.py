@@ -7,9 +7,9 @@ from itertools import chain, pairwise, repeat
 from pathlib import Path
 from typing import Any
 
-from .connection import SQLiteConnection
 from .errors import StoreCorruptError
 from .files import beside
+from .sqlite_history import SQLiteHistory
 from .sqlite_schema import NEWEST_DELETED, QUERY_TABLES
 from .store import LogEntry, StoredCounts, StoredDeletion, StoredKey, StoredQuery
 from .tables import StoredTable
@@ -31,10 +31,9 @@ FIRST_PAGE, LOG_PAGE, SNAPSHOT_PAGE = 8, 256, 8
 of a query. No read transaction is open between statements."""
 
 
-class SQLiteRows:
+class SQLiteRows(SQLiteHistory):
     """Reads and writes; the subclass has the connection, the transactions and the file."""
 
-    db: SQLiteConnection
     path: Path | None
     erased: bool
 
@@ -158,6 +157,7 @@ class SQLiteRows:
     def reset(self) -> None:
         """See `Store`."""
         self.db.execute("INSERT OR REPLACE INTO orphans SELECT 0, max(number) FROM queries HAVING max(number) > 0")
+        self.db.execute("DELETE FROM history")
 
     def purge(self, limit: int) -> int:
         """See `Store`. Long rows count more: deleting one touches every page of it."""

@@ -5,7 +5,15 @@ __all__ = ["APPLICATION", "MIGRATIONS", "NEWEST_DELETED", "QUERY_TABLES", "SCHEM
 APPLICATION = 0x6D634661  # "mcFa": identifies our files to us and to `file`
 SCHEMA_VERSION = 4
 
-SCHEMA = """
+HISTORY = """
+CREATE TABLE summaries (query INTEGER PRIMARY KEY, booked INTEGER NOT NULL, seq INTEGER NOT NULL,
+                        version INTEGER NOT NULL, time INTEGER NOT NULL, visits INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE TABLE history (resolution INTEGER NOT NULL, start INTEGER NOT NULL, lists INTEGER NOT NULL,
+                      clicks INTEGER NOT NULL, retracted INTEGER NOT NULL, body BLOB, PRIMARY KEY (resolution, start))
+    WITHOUT ROWID;
+"""
+
+SCHEMA = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE versions (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE keys (id TEXT PRIMARY KEY, digest BLOB NOT NULL, name TEXT NOT NULL, scopes TEXT NOT NULL,
@@ -32,9 +40,10 @@ CREATE TABLE arms (experiment INTEGER NOT NULL, arm INTEGER NOT NULL, bucket INT
                    PRIMARY KEY (experiment, arm, bucket)) WITHOUT ROWID;
 CREATE TABLE requests (number INTEGER PRIMARY KEY, query INTEGER NOT NULL, key BLOB NOT NULL, digest BLOB NOT NULL,
                        seq INTEGER NOT NULL, time INTEGER NOT NULL, UNIQUE (query, key));
+{HISTORY.strip()}
 """
 
-MIGRATIONS: dict[int, str] = {}
+MIGRATIONS: dict[int, str] = {3: HISTORY}
 """SQL that migrates each schema version to the next."""
 
 QUERY_TABLES = {
@@ -42,6 +51,7 @@ QUERY_TABLES = {
     "candidates": ("query, number", 16),
     "snapshots": ("query, seq", 16),
     "items": ("query, row", 1),
+    "summaries": ("query", 1),
     "queries": ("number", 1),
 }
 """Tables with rows of queries, in the order in which they are purged: their primary keys, and how large their rows are.

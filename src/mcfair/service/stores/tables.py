@@ -51,5 +51,7 @@ TABLES = (
     StoredTable("snapshots", ("query", "seq", "time", "body"), 2, 50),
     StoredTable("arms", ("experiment", "arm", "bucket", "lists", "clicks", "ndcg", "unfairness"), 3, 2_000),
     StoredTable("requests", ("query", "key", "digest", "seq", "time"), 2, 2_000),
+    StoredTable("summaries", ("query", "booked", "seq", "version", "time", "visits", "body"), 1, 500),
+    StoredTable("history", ("resolution", "start", "lists", "clicks", "retracted", "body"), 2, 100),
 )
 """Every table with data, deleted queries that are still to be purged aside. Pages are short where rows may be long."""

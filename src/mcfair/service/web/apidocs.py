@@ -14,6 +14,7 @@ import msgspec
 
 from ..operations import JSON, Operation
 from ..wire import Problem
+from .layout import environment
 from .requests import KEY_PATTERN
 from .responses import PROBLEM
 
@@ -74,6 +75,8 @@ def describe_operation(each: Operation, schema_of: dict[str, Any]) -> dict[str, 
         {"name": name, "in": "path", "required": True, "description": about, "schema": TEXT}
         for name, about in each.parameters.items()
     ]
+    if each.options is not None:
+        parameters += describe_options(each.options)
     if each.idempotent:
         schema = {"type": "string", "pattern": KEY_PATTERN}
         parameters.append({"name": "Idempotency-Key", "in": "header", "description": KEY, "schema": schema})
@@ -90,6 +93,15 @@ def describe_operation(each: Operation, schema_of: dict[str, Any]) -> dict[str, 
     errors = {str(code): {"$ref": f"#/components/responses/{code}"} for code in each.error_statuses}
     described["responses"] = {str(each.status): success} | errors
     return described
+
+
+def describe_options(kind: Any) -> list[dict[str, Any]]:
+    """Build the OpenAPI description of the parameters of a query string."""
+    _, components = msgspec.json.schema_components([kind])
+    return [
+        {"name": name, "in": "query", "description": schema.pop("description"), "schema": schema}
+        for name, schema in components[kind.__name__]["properties"].items()
+    ]
 
 
 TEXT = {"type": "string"}
@@ -114,15 +126,6 @@ def describe_error(code: int) -> dict[str, Any]:
 
 def page(document: dict[str, Any]) -> str:
     """Render an OpenAPI document as one self-contained HTML page, without scripts, fonts or images."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader(__package__),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     schemas = document["components"]["schemas"]
 
     def resolved(schema: dict[str, Any]) -> dict[str, Any]:
@@ -130,12 +133,14 @@ def page(document: dict[str, Any]) -> str:
         schema = schema.get("items", schema) if schema.get("type") == "array" else schema
         return schemas.get(schema.get("$ref", "").rsplit("/", 1)[-1], schema)  # type: ignore[no-any-return]
 
-    environment.filters |= {"prose": prose, "notes": notes, "curl": curl, "resolved": resolved}
+    templates = environment()
+    templates.filters |= {"prose": prose, "notes": notes, "curl": curl, "resolved": resolved}
     groups: dict[str, list[dict[str, Any]]] = {each["name"]: [] for each in document["tags"]}
     for path, methods in document["paths"].items():
         for method, described in methods.items():
             groups[described["tags"][0]].append({"method": method.upper(), "path": path, **described})
-    return environment.get_template("docs.html.j2").render(document=document, groups=groups, errors=ERRORS)
+    template = templates.get_template("docs.html.j2")
+    return template.render(page="docs", document=document, groups=groups, errors=ERRORS)
 
 
 def curl(each: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -21,6 +21,7 @@ from .. import wire
 from ..operations import JSON, NDJSON, Operation
 from ..ranker import Ranker
 from .auth import Authorizer
+from .dashboard import Dashboard
 from .lifecycle import AdmissionError, Lifecycle
 from .metrics import METHODS, Metrics
 from .operations import OPERATIONS, Operations
@@ -108,7 +109,13 @@ class RankingApp:
         self.owns_ranker = False
         self.metrics = Metrics(ranker, lifecycle)
         self.problems = Problems(ranker)
-        self.router = Router(Operations(ranker, lifecycle, self.metrics), authorizer)
+        operations = Operations(ranker, lifecycle, self.metrics)
+        self.dashboard = Dashboard(operations, authorizer)
+        self.router = Router()
+        for operation in OPERATIONS:
+            self.router.add(operation.method, operation.path, Handler(operations, operation, authorizer))
+        for handler in self.dashboard.handlers:
+            self.router.add(handler.method, handler.path, handler)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Process a request, or the lifespan of the server."""
@@ -161,10 +168,10 @@ class RankingApp:
                 request.check(scope)
                 handler = self.router.find(request)
                 if handler is None:
-                    response = OPTIONS[request.route]
+                    response = Response(204, encode_headers(None, allow=self.router.allowed(request.route)))
                 else:
                     handler.check(request)
-                    if not handler.operation.probe:
+                    if not handler.probe:
                         self.lifecycle.admit()
                         admitted = True
                     response = await handler.run(request, receive, self.io_timeout)
@@ -174,6 +181,8 @@ class RankingApp:
                 if isinstance(error, AdmissionError):
                     self.metrics.rejected.inc()
                 response = self.problems.respond(error, request.route)
+                if request.route in self.dashboard.routes:
+                    response = self.dashboard.problem_page(request, response)
             if admitted and isinstance(response, Response):  # a slow reader does not keep the place
                 self.lifecycle.in_flight -= 1
                 admitted = False
@@ -243,21 +252,35 @@ async def wait_for_disconnect(receive: Receive) -> None:
 # --- routing ---------------------------------------------------------------------------------------------------------
 
 
+class RequestHandler(Protocol):
+    """What handles the requests of one method and path; a `probe` is always admitted."""
+
+    probe: bool
+
+    def check(self, request: Request) -> None:
+        """Validate the head of a request, before it is admitted and before its body is read."""
+
+    async def run(self, request: Request, receive: Receive, io_timeout: float) -> Response | StreamingResponse:
+        """Read the body, and return the response."""
+
+
 class Router:
-    """Find the operation of a request."""
+    """Find the handler of a request."""
 
-    def __init__(self, operations: Operations, authorizer: Authorizer) -> None:
-        self.paths: dict[str, dict[str, Handler]] = {}
-        for each in OPERATIONS:
-            self.paths.setdefault(each.path, {})[each.method] = Handler(operations, each, authorizer)
-        self.patterns = [
-            (re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path)), path) for path in self.paths if "{" in path
-        ]
+    def __init__(self) -> None:
+        self.paths: dict[str, dict[str, RequestHandler]] = {}
+        self.patterns: list[tuple[re.Pattern[str], str]] = []
 
-    def find(self, request: Request) -> Handler | None:
+    def add(self, method: str, path: str, handler: RequestHandler) -> None:
+        """Add a handler; names in braces are path parameters."""
+        if path not in self.paths and "{" in path:
+            self.patterns.append((re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path)), path))
+        self.paths.setdefault(path, {})[method] = handler
+
+    def find(self, request: Request) -> RequestHandler | None:
         """Return the handler of a request, None for OPTIONS; set the route and the path parameters."""
         path, method = request.path, request.method
-        found: dict[str, Handler] = {} if "{" in path else self.paths.get(path, {})
+        found: dict[str, RequestHandler] = {} if "{" in path else self.paths.get(path, {})
         route = path
         if method not in found:  # a fixed path may also match a template
             for pattern, name in self.patterns:
@@ -270,8 +293,12 @@ class Router:
         if method == "OPTIONS":
             return None
         if method not in found:
-            raise HTTPError(405, f"{method} is not allowed here: see the Allow header", allow=allowed(route))
+            raise HTTPError(405, f"{method} is not allowed here: see the Allow header", allow=self.allowed(route))
         return found[method]
+
+    def allowed(self, path: str) -> str:
+        """Return the allowed methods of a path, for the Allow header."""
+        return ", ".join([*self.paths[path], "OPTIONS"])
 
 
 class Handler:
@@ -279,6 +306,7 @@ class Handler:
 
     def __init__(self, operations: Operations, operation: Operation, authorizer: Authorizer) -> None:
         self.operation, self.authorizer, self.execute = operation, authorizer, operations.bind(operation)
+        self.probe = operation.probe
         self.decoder = None if operation.request is None else msgspec.json.Decoder(operation.decode_as)
         self.headers = encode_headers(JSON, **NO_STORE)
 
@@ -297,6 +325,8 @@ class Handler:
         if operation.idempotent:
             arguments["key"] = idempotency_key(request.headers)
             arguments["caller"] = request.caller
+        if operation.options is not None:
+            arguments["options"] = wire.decode_options(operation.options, request.query_string)
         if operation.rooted:
             arguments["root_path"] = request.root_path
         if self.decoder is not None:
@@ -315,13 +345,3 @@ class Handler:
 
 
 NO_CONTENT = Response(204, encode_headers(None, **NO_STORE))
-
-
-def allowed(path: str) -> str:
-    """Return the allowed methods of a path, for the Allow header."""
-    return ", ".join([*(operation.method for operation in OPERATIONS if operation.path == path), "OPTIONS"])
-
-
-OPTIONS = {
-    operation.path: Response(204, encode_headers(None, allow=allowed(operation.path))) for operation in OPERATIONS
-}

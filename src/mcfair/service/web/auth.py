@@ -71,7 +71,7 @@ class Authorizer:
         A service without keys accepts all requests from this machine, but none that a proxy forwards: they only seem
         to come from here.
         """
-        if not self.ranker.has_keys and is_loopback(request.client):
+        if not self.requires_key(request):
             check_local(request)
             return
         scheme, _, key = request.headers.get(b"authorization", b"").decode("latin-1").partition(" ")
@@ -82,6 +82,10 @@ class Authorizer:
         if scope not in scopes and "admin" not in scopes:
             raise HTTPError(403, f"the key lacks the scope {scope!r}")
         request.caller = key.split("_")[1] if "_" in key else None  # the id of the key, which is not secret
+
+    def requires_key(self, request: Request) -> bool:
+        """Return whether a request needs a key: always, unless there are none and it comes from this machine."""
+        return self.ranker.has_keys or not is_loopback(request.client)
 
     def scopes_of(self, key: str) -> frozenset[Scope] | None:
         """Return the scopes of a key or of the admin token; None if it is invalid."""

@@ -16,6 +16,7 @@ from .. import operations, wire
 from ..operations import NDJSON, Operation, operation
 from ..ranker import Ranker
 from .apidocs import openapi, page
+from .layout import CONFINED, HTML
 from .lifecycle import Lifecycle
 from .metrics import Metrics
 from .responses import NO_STORE, Response, StreamingResponse, encode_headers
@@ -130,8 +131,7 @@ class Operations:
     @probe("/docs", scope=None, media_type="text/html")
     def docs(self) -> Response:
         """Return the API documentation as an HTML page."""
-        safe = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
-        return Response(200, encode_headers("text/html; charset=utf-8", **safe), self.page)
+        return Response(200, encode_headers(HTML, **CONFINED), self.page)
 
 
 OPERATIONS = [*operations.OPERATIONS.values(), *PROBES.values()]

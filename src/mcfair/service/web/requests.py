@@ -74,7 +74,19 @@ class Request:
     `caller` is the id of its API key, once it is authorized.
     """
 
-    __slots__ = ("caller", "client", "headers", "method", "parameters", "path", "root_path", "route", "version")
+    __slots__ = (
+        "caller",
+        "client",
+        "headers",
+        "method",
+        "parameters",
+        "path",
+        "query_string",
+        "root_path",
+        "route",
+        "scheme",
+        "version",
+    )
 
     def __init__(self, scope: Scope) -> None:
         self.method: str = scope["method"]
@@ -86,6 +98,8 @@ class Request:
         self.root_path: str = scope.get("root_path", "").rstrip("/")
         path: str = scope["path"]
         self.path = path[len(self.root_path) :] if path.startswith(self.root_path + "/") else path
+        self.scheme: str = scope.get("scheme", "http")
+        self.query_string: bytes = scope.get("query_string", b"")
         self.route = "none"
         self.parameters: dict[str, Any] = {}
 
@@ -115,11 +129,11 @@ class Request:
         return b"expect" in self.headers or b"upgrade" in self.headers
 
 
-def check_body_headers(headers: dict[bytes, bytes]) -> None:
+def check_body_headers(headers: dict[bytes, bytes], expected: bytes = JSON.encode()) -> None:
     """Check the media type, encoding and declared length of a request body."""
     media = headers.get(b"content-type", b"")
-    if media != b"application/json" and media.partition(b";")[0].strip().lower() != b"application/json":
-        raise HTTPError(415, f"the Content-Type header must be {JSON}")
+    if media != expected and media.partition(b";")[0].strip().lower() != expected:
+        raise HTTPError(415, f"the Content-Type header must be {expected.decode()}")
     if headers.get(b"content-encoding", b"identity") != b"identity":
         raise HTTPError(415, "the body must not be compressed")
     declared = headers.get(b"content-length", b"0")

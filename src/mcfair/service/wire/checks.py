@@ -7,6 +7,7 @@ import re
 import reprlib
 from collections.abc import Iterable
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import structs
@@ -40,6 +41,7 @@ __all__ = [
     "check_text",
     "convert",
     "decode_body",
+    "decode_options",
     "encode",
     "encoder",
     "field_of",
@@ -102,6 +104,21 @@ def decode_body(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray) -> 
         raise RequestError(f"the body is not JSON: {error}") from None
     except (UnicodeDecodeError, RecursionError):
         raise RequestError("the body is not JSON: it is not UTF-8, or nested too deeply") from None
+
+
+def decode_options(kind: type[T], query_string: bytes) -> T:
+    """Decode the query string of a URL to typed options; raise RequestError with the parameter at fault."""
+    try:
+        pairs = parse_qsl(query_string.decode("ascii"), keep_blank_values=True, max_num_fields=100, errors="strict")
+    except ValueError:
+        raise RequestError("the query string cannot be decoded") from None
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise RequestError("a parameter of the query string is repeated")
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise refusal(error, values) from None
 
 
 def check_rank_request(request: RawRankRequest) -> None:

@@ -25,7 +25,9 @@ __all__ = [
     "ArmGuard",
     "Event",
     "Examination",
+    "ExposedItemsOptions",
     "Feedback",
+    "HistoryOptions",
     "Item",
     "ItemDeletion",
     "ItemsOnly",
@@ -37,6 +39,7 @@ __all__ = [
     "RawRankRequest",
     "ResetRequest",
     "Scope",
+    "UnfairQueriesOptions",
     "about",
     "fields_besides_items",
 ]
@@ -242,6 +245,38 @@ class PolicyChange(Struct, kw_only=True, forbid_unknown_fields=True):
     retention: Annotated[Annotated[float, Meta(ge=1.0, le=1e9)] | UnsetType, RETENTION] = UNSET
     seed: Annotated[Annotated[int, Meta(ge=0, le=2**62)] | UnsetType, SEED] = UNSET
     experiment: Annotated[OnlineExperiment | UnsetType | None, EXPERIMENT] = UNSET
+
+
+LIMIT = Meta(ge=1, le=100, description="maximum number of entries to return")
+OFFSET = Meta(ge=0, le=1_000, description="number of entries to leave out at the beginning, for the next page")
+
+
+class HistoryOptions(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Which part of the history to return."""
+
+    resolution: Annotated[Literal["hour", "day"], about("length of the periods")] = "hour"
+    limit: Annotated[int, Meta(ge=1, le=1_200, description="number of periods to return, the last ones")] = 168
+    groups: Annotated[int, Meta(ge=0, le=100, description="number of groups to tell apart in each period")] = 10
+
+
+class UnfairQueriesOptions(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Which queries to return."""
+
+    order: Annotated[
+        Literal["unfairness", "visits"], about("by unfairness above the floor, or by visits; largest first")
+    ] = "unfairness"
+    limit: Annotated[int, LIMIT] = 20
+    offset: Annotated[int, OFFSET] = 0
+
+
+class ExposedItemsOptions(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Which items to return."""
+
+    order: Annotated[
+        Literal["under", "over"], about("items with too little exposure, or with too much; most extreme first")
+    ] = "under"
+    limit: Annotated[int, LIMIT] = 20
+    offset: Annotated[int, OFFSET] = 0
 
 
 class KeyRequest(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -34,25 +34,38 @@ __all__ = [
     "EventResult",
     "ExplainedItem",
     "Explanation",
+    "ExposedItem",
+    "ExposedItems",
     "Fairness",
     "FeedbackResults",
     "GroupFairness",
     "Health",
+    "History",
+    "HistoryPoint",
     "Inputs",
     "ItemState",
     "KeyInfo",
+    "OmittedItem",
     "Problem",
     "QueryState",
     "Ranked",
     "Ranking",
     "ResponseBody",
     "Status",
+    "UnfairQueries",
+    "UnfairQuery",
     "Usage",
 ]
 
 Time = Annotated[datetime.datetime, Meta(tz=True)]
 Terms = dict[str, float]
+WITHOUT = about("rank that it would have had without each part of the policy; null if it would not be in the list")
+SENTENCE = about("the reason in plain words: the part of the policy without which its rank changes most")
 INTERVAL = about("the two ends of an interval that holds the relevance with a probability of about 95 %")
+
+AS_OF = about(
+    "everything recorded before this time is included; in a store of up to 1,000 queries the time of the call"
+)
 
 
 class ResponseBody(Struct):
@@ -137,10 +150,19 @@ class ExplainedItem(ResponseBody, kw_only=True):
     score: Annotated[float | None, about("score by which the policy ranked the item, if it has one")]
     terms: Annotated[Terms, about("terms of the score by name; the score is their sum")]
     inputs: Annotated[Inputs, about("the observations that the score was computed from")]
-    without: Annotated[dict[str, int], about("rank that the item would have had if the named term had no weight")]
+    without: Annotated[dict[str, int | None], WITHOUT]
     shown: Annotated[bool, about("whether the rank counts as shown")]
     clicked: Annotated[bool, about("whether the item was clicked")]
-    sentence: Annotated[str, about("the explanation in one sentence")]
+    sentence: Annotated[str, SENTENCE]
+
+
+class OmittedItem(ResponseBody, kw_only=True):
+    """Why a candidate is not in the list."""
+
+    id: Annotated[str | None, about("id of the item; null if the item was deleted")]
+    rank: Annotated[int | None, about("rank by its score; null if the policy fills ranks one by one")]
+    without: Annotated[dict[str, int | None], WITHOUT]
+    sentence: Annotated[str, SENTENCE]
 
 
 class Explanation(ResponseBody, kw_only=True):
@@ -157,6 +179,7 @@ class Explanation(ResponseBody, kw_only=True):
     shadow: Annotated[bool, about("whether the caller's order was shown instead of this list")]
     arm: Annotated[str | None, about("arm of the experiment at the time, if any")]
     items: Annotated[list[ExplainedItem], about("the list, from rank 1")]
+    omitted: Annotated[list[OmittedItem], about("candidates that are not in the list, the best 100 by rank")]
     summary: Annotated[str, about("what the policy weighs, in plain words")]
 
 
@@ -201,8 +224,72 @@ class Fairness(ResponseBody, kw_only=True):
     visits: Annotated[int, about("number of rankings whose exposure counts")]
     unfairness: Annotated[float, about("mean unfairness of the queries")]
     floor: Annotated[float, about("mean fairness floor of the queries")]
-    groups: Annotated[list[GroupFairness], about("exposure by group")]
-    as_of: Annotated[Time, about("when this was computed")]
+    groups: Annotated[
+        list[GroupFairness], about("exposure by group, up to 1,000 groups, those with most exposure first")
+    ]
+    others: Annotated[GroupFairness | None, about("sums over all other groups; null if there are none")]
+    as_of: Annotated[Time, AS_OF]
+
+
+class HistoryPoint(ResponseBody, kw_only=True):
+    """A period of the history: what was counted in it, and the figures at its end, as `Fairness` has them."""
+
+    start: Annotated[Time, about("beginning of the period")]
+    resolution: Annotated[Literal["hour", "day"], about("length of the period")]
+    lists: Annotated[int, about("number of rankings")]
+    clicks: Annotated[int, about("number of clicks that were applied")]
+    retracted: Annotated[int, about("number of clicks that were retracted")]
+    queries: Annotated[int | None, about("number of queries at the end; null if no figures were recorded")]
+    unfairness: Annotated[float | None, about("mean unfairness of the queries at the end; null if not recorded")]
+    floor: Annotated[float | None, about("mean fairness floor of the queries at the end; null if not recorded")]
+    version: Annotated[int | None, about("version of the rules in force at the end; null if not recorded")]
+    groups: Annotated[list[GroupFairness], about("exposure by group at the end, those with most exposure first")]
+    others: Annotated[GroupFairness | None, about("sums over all other groups; null if there are none")]
+
+
+class History(ResponseBody, kw_only=True):
+    """The history of all queries; periods without any record are left out."""
+
+    points: Annotated[list[HistoryPoint], about("the periods, oldest first; the last one may not have ended")]
+    as_of: Annotated[Time | None, AS_OF]
+
+
+class UnfairQuery(ResponseBody, kw_only=True):
+    """The figures of one query."""
+
+    query_id: Annotated[str, about("id of the query; its text is not stored")]
+    visits: Annotated[int, about("number of rankings whose exposure counts")]
+    unfairness: Annotated[float, about("unfairness of the exposure so far, by the estimated relevance")]
+    floor: Annotated[float, about("fairness floor: the lowest unfairness that was possible for these visits")]
+    items: Annotated[int, about("number of items")]
+
+
+class UnfairQueries(ResponseBody, kw_only=True):
+    """A page of the queries that are most unfair, or visited most; there are up to 1,000 of them."""
+
+    queries: Annotated[list[UnfairQuery], about("the queries, in the requested order")]
+    more: Annotated[bool, about("whether there are further pages")]
+    as_of: Annotated[Time, AS_OF]
+
+
+class ExposedItem(ResponseBody, kw_only=True):
+    """The exposure of one item of a query, and what its relevance merits."""
+
+    id: Annotated[str, about("id of the item")]
+    group: Annotated[str | None, about("provider of the item, if it has one")]
+    query_id: Annotated[str, about("id of the query")]
+    exposure: Annotated[float, about("exposure received")]
+    merited: Annotated[float, about("exposure that its relevance merits: its merit share of the query's exposure")]
+    exposure_share: Annotated[float, about("share of the exposure of the query")]
+    merit_share: Annotated[float, about("share of the relevance of the query: the fair share of exposure")]
+
+
+class ExposedItems(ResponseBody, kw_only=True):
+    """A page of the items whose exposure is furthest from what they merit; up to 1,000, and five of each query."""
+
+    items: Annotated[list[ExposedItem], about("the items, in the requested order")]
+    more: Annotated[bool, about("whether there are further pages")]
+    as_of: Annotated[Time, AS_OF]
 
 
 class Usage(ResponseBody, kw_only=True):

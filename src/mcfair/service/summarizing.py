@@ -1,0 +1,224 @@
+"""Summaries of all queries: a walk that computes those of changed queries, adds all of them up, and books the log.
+
+The walk reads committed rows page by page, beside the engine, and submits what is to be written in small steps. A
+thread repeats it in the background. Figures of a small store are brought up to date by whoever asks for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from itertools import islice
+from typing import Any, Protocol
+
+from ..errors import MCFairError, StoreError, UnavailableError
+from .core.engine import Engine
+from .core.history import SummaryUpdate, read_present
+from .core.ledger import Ledger
+from .core.records import encode
+from .core.repository import UNREADABLE, LedgerRepository
+from .core.summaries import Figures, FigureSums, Present, booked_counts, decode_query_figures, summarize
+from .stores import Store, StoreCorruptError, StoredSummary
+
+__all__ = ["SUMMARY_INTERVAL", "Summarizer"]
+
+SUMMARY_INTERVAL = 5.0
+"""Default interval between walks, in seconds."""
+
+SMALL_STORE = 1_000
+"""Number of queries up to which figures are brought up to date when they are asked for."""
+
+PAGE, STEP, BOOKED_STEP = 128, 16, 1_000
+"""Queries that are read at a time, those that are written in one step, and log entries that are booked in one step."""
+
+REST = 4.0
+"""Rests of the background walk, relative to the time of its work: requests are ranked by the same interpreter."""
+
+MAX_AGE = 3_600_000
+"""Age of a summary, in ms, at which it is computed again because counts have decayed or matured without an entry."""
+
+IDLE_SECONDS = 60.0
+"""Interval at which the time of unchanged figures is written."""
+
+logger = logging.getLogger("mcfair.service")
+
+
+class Executor(Protocol):
+    """What executes the operations of an engine: see `mcfair.service.group_commit.GroupCommit`."""
+
+    store: Store
+
+    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Submit an operation from any thread; the future resolves once its effect is durable."""
+
+    def log_unreadable(self, error: Exception | str) -> None:
+        """Log damaged or unreadable data, each cause once."""
+
+
+class Summarizer:
+    """Summarise all queries, in the background once it is started, or when figures are asked for.
+
+    Attributes
+    ----------
+    latest
+        The figures of the last walk of this instance, or those that it has read last; None before.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self.latest: Figures | None = None
+        self.lock = threading.Lock()  # one walk at a time
+        self.stopped = threading.Event()
+        self.thread: threading.Thread | None = None
+        self.written = -1, 0.0  # rows changed when the figures were last written, and when that was
+
+    # --- when asked --------------------------------------------------------------------------------------------------
+
+    def current(self, store: Store) -> Present:
+        """Return the figures of all queries, given a reader: those of now if there are few queries, else the last."""
+        if len(store.numbers(0, SMALL_STORE + 1)) > SMALL_STORE and (found := read_present(store)) is not None:
+            return found
+        with self.lock:
+            now = self.executor.submit(Engine.now).result()
+            return self.walk(store, now, resting=False)
+
+    # --- in the background -------------------------------------------------------------------------------------------
+
+    def start(self, interval: float = SUMMARY_INTERVAL) -> None:
+        """Start the thread that repeats the walk."""
+        self.thread = threading.Thread(target=self.run, args=(interval,), name="mcfair-summaries", daemon=True)
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread, and wait until it has closed its reader."""
+        self.stopped.set()
+        if self.thread is not None:
+            self.thread.join(10.0)
+
+    def run(self, interval: float) -> None:
+        """Walk over all queries until stopped, on one of the instances that share a store."""
+        while not self.stopped.wait(interval):
+            try:
+                self.repeat()
+            except UnavailableError:
+                continue  # stopping, or the store cannot be written: that is logged where it was found
+            except (StoreError, OSError) as error:
+                self.executor.log_unreadable(error)
+            except MCFairError as error:
+                logger.error("queries cannot be summarised: %s", error)
+
+    def repeat(self) -> None:
+        """Walk over all queries if anything has changed; if another instance does that, read its figures."""
+        leads, now, changes = self.executor.submit(Engine.take_turn).result()
+        fresh = time.monotonic() - self.written[1] < IDLE_SECONDS
+        if leads and not self.executor.store.shared and changes == self.written[0] and fresh:
+            return
+        with self.executor.store.reader() as store, self.lock:
+            if leads:
+                self.walk(store, now, resting=True)
+            elif (found := read_present(store)) is not None:
+                self.latest = found.figures
+        _, _, changes = self.executor.submit(Engine.take_turn).result()
+        self.written = changes, time.monotonic()
+
+    # --- the walk ----------------------------------------------------------------------------------------------------
+
+    def walk(self, store: Store, now: int, *, resting: bool) -> Present:
+        """Summarise all queries, write what has changed, and return the figures.
+
+        If the store cannot be written, the figures are computed all the same.
+        """
+        walk = Walk(store, now, MAX_AGE if resting else 0, self.executor.log_unreadable)
+        writable = True
+        begun = time.perf_counter()
+        for updates in walk.steps():
+            writable = writable and self.write(Engine.write_summaries, updates)
+            if resting and self.stopped.wait(REST * (time.perf_counter() - begun)):
+                raise UnavailableError("the service is stopping")
+            begun = time.perf_counter()
+        present = walk.sums.present(now, walk.version.number)
+        if writable:
+            self.write(Engine.write_present, present, walk.last)
+        self.latest = present.figures
+        return present
+
+    def write(self, work: Callable[..., None], *args: Any) -> bool:
+        """Execute an operation that writes; return whether the store could be written."""
+        try:
+            self.executor.submit(work, *args).result()
+        except UnavailableError:
+            return False
+        return True
+
+
+class Walk:
+    """One walk over all queries of a reader.
+
+    Parameters
+    ----------
+    store
+        The reader.
+    now
+        The time in ms.
+    max_age
+        Age of a summary, in ms, at which it is computed again although nothing was appended to the log.
+    log_unreadable
+        Called with the damage of queries that are left out.
+    """
+
+    def __init__(self, store: Store, now: int, max_age: int, log_unreadable: Callable[[Exception], None]) -> None:
+        self.store, self.now, self.log_unreadable = store, now, log_unreadable
+        self.repository = LedgerRepository(store)
+        self.version = self.repository.in_force
+        timed = self.version.half_life or self.version.maturation
+        self.oldest = now - max_age if timed else 0
+        self.sums = FigureSums()
+        self.last = 0
+
+    def steps(self) -> Iterator[list[SummaryUpdate]]:
+        """Iterate over what is to be written, in small steps; a step is empty where the caller may rest."""
+        while page := self.store.summaries(self.last, PAGE):
+            pending: list[SummaryUpdate] = []
+            for number, head, stored in page:
+                if stored is not None and self.is_current(stored, head):
+                    self.sums.add(number, stored.visits, decode_query_figures(stored.body))
+                else:
+                    for update in self.updates(number, stored):
+                        pending.append(update)
+                        yield pending if len(pending) >= STEP else []
+                        pending = [] if len(pending) >= STEP else pending
+                self.last = number
+            yield pending
+
+    def is_current(self, stored: StoredSummary, head: int) -> bool:
+        """Return whether the summary of a query, whose log ends with the entry `head`, is not to be computed again."""
+        place = (stored.booked, stored.seq, stored.version)
+        return place == (head, head, self.version.number) and stored.time > self.oldest
+
+    def updates(self, number: int, stored: StoredSummary | None) -> list[SummaryUpdate]:
+        """Summarise a query and add it up; return what is to be written. A damaged query is left out."""
+        try:
+            ledger = self.repository.reported_ledger(number)
+            if ledger is None:  # deleted meanwhile
+                return []
+            figures = summarize(ledger, self.version, self.now)
+            found = self.booked_steps(ledger, None if stored is None else stored.booked)
+        except (StoreCorruptError, *UNREADABLE) as error:
+            self.log_unreadable(error)
+            return []
+        seq, version = ledger.seq, self.version.number
+        summary = StoredSummary(number, seq, seq, version, self.now, ledger.visits, encode(figures))
+        self.sums.add(number, ledger.visits, figures)
+        return [*found[:-1], found[-1]._replace(summary=summary)]
+
+    def booked_steps(self, ledger: Ledger, booked: int | None) -> list[SummaryUpdate]:
+        """Count the log entries of a query that are not booked yet, in steps of bounded length, at least one."""
+        found: list[SummaryUpdate] = []
+        entries = self.store.log(ledger.number, ledger.base if booked is None else booked, ledger.seq)
+        while page := list(islice(entries, BOOKED_STEP)):
+            found.append(SummaryUpdate(ledger.number, booked, page[-1].seq, booked_counts(page), None))
+            booked = page[-1].seq
+        return found or [SummaryUpdate(ledger.number, booked, ledger.seq, {}, None)]

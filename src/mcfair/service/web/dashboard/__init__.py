@@ -1,0 +1,5 @@
+"""The dashboard: HTML pages about what the service does, rendered on the server."""
+
+from .pages import Dashboard
+
+__all__ = ["Dashboard"]

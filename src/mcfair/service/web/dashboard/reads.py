@@ -1,0 +1,113 @@
+"""Reads of the engine for the dashboard that are no operations of the API, each bounded like one."""
+
+from __future__ import annotations
+
+import datetime
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ....policies.base import Policy, parse_policy
+from ...core.engine import Engine
+from ...core.ids import Position
+from ...core.ledger import Ledger
+from ...core.records import decode_impression
+from ...core.reports import query_state, to_datetime
+from ...core.rules import Version
+from ...stores import KIND_IMPRESSION
+from ...wire import Explanation, QueryState
+
+__all__ = ["QueryReading", "RuleChange", "find_query_id", "read_query", "read_reasons", "rule_changes"]
+
+SEARCHED_ENTRIES = 256
+"""Log entries, from the newest, among which the last list of a query is searched."""
+
+
+class QueryReading(NamedTuple):
+    """The observations of a query, and the explanation of its last list, None if that was not found."""
+
+    state: QueryState
+    latest: Explanation | None
+
+
+class RuleChange(NamedTuple):
+    """A version of the rules: since when it is in force, its policy, how it differs from the one before, and fits."""
+
+    number: int
+    since: datetime.datetime
+    policy: str
+    changes: list[str]
+    fits: int
+    """How often the prior of the estimator was fitted under these rules."""
+
+
+def find_query_id(engine: Engine, query: str | None = None, query_id: str | None = None) -> str:
+    """Return the id of an existing query, given by its text or its id; raise NotFoundError if there is none."""
+    return engine.find_ledger(query, query_id).key.hex()
+
+
+def read_query(engine: Engine, query_id: str) -> QueryReading:
+    """Read the observations of a query and explain its last list; raise NotFoundError if there is no such query."""
+    ledger = engine.find_ledger(None, query_id)
+    return QueryReading(query_state(ledger, engine.version, engine.now()), explain_latest(engine, ledger))
+
+
+def read_reasons(engine: Engine, query_id: str) -> dict[str, str]:
+    """Return why the items of the last list of a query, and those left out of it, are where they are, by item."""
+    latest = explain_latest(engine, engine.find_ledger(None, query_id))
+    if latest is None:
+        return {}
+    listed = {item.id: item.sentence for item in latest.items if item.id is not None}
+    return listed | {item.id: item.sentence for item in latest.omitted if item.id is not None}
+
+
+def explain_latest(engine: Engine, ledger: Ledger) -> Explanation | None:
+    """Explain the last list of a query; return None if it has expired, or if many events followed it."""
+    base = engine.store.base(ledger.number)
+    for entry in islice(engine.store.log_descending(ledger.number, ledger.seq), SEARCHED_ENTRIES):
+        if entry.kind == KIND_IMPRESSION and entry.seq > base:
+            position = Position(ledger.number, entry.seq, decode_impression(entry.body).epoch)
+            return engine.explain(engine.ids.impression(ledger.key, position))
+    return None
+
+
+def rule_changes(engine: Engine, limit: int) -> list[RuleChange]:
+    """Return the newest versions of the rules, newest first; fits of a prior are counted, not listed."""
+    found: list[RuleChange] = []
+    before: Version | None = None
+    for version in engine.repository.versions.values():
+        changes = [] if before is None else differences(before, version)
+        if before is None or changes:
+            label = parse_policy(version.rules.policy).label
+            found.append(RuleChange(version.number, to_datetime(version.since), label, changes, 0))
+        else:
+            found[-1] = found[-1]._replace(fits=found[-1].fits + 1)
+        before = version
+    return found[-limit:][::-1]
+
+
+def differences(before: Version, version: Version) -> list[str]:
+    """Describe the rules that changed from one version to the next, of a policy its parameters."""
+    old, new = msgspec.structs.asdict(before.rules), msgspec.structs.asdict(version.rules)
+    texts = []
+    for name in new:
+        if name == "policy" and new[name] != old[name]:
+            texts += policy_differences(parse_policy(old[name]), parse_policy(new[name]))
+        elif new[name] != old[name]:
+            texts.append(f"{name}: {old[name]} → {new[name]}")
+    return texts
+
+
+def policy_differences(old: Policy, new: Policy) -> list[str]:
+    """Describe a change of the policy: its parameters if it is the same one, else both policies."""
+    if type(old) is not type(new):
+        return [f"policy: {old.label} → {new.label}"]
+    names = dict.fromkeys([*old.changed_parameters, *new.changed_parameters])
+    values = {name: (getattr(old, name), getattr(new, name)) for name in names}
+    return [f"{name} of {new.name()}: {a} → {b}" for name, (a, b) in values.items() if a != b]
+
+
+READS: tuple[Any, ...] = (find_query_id, read_query, read_reasons, rule_changes)
+for each in READS:
+    each.reading = True  # instances that share a store need no lock for it
