@@ -173,6 +173,38 @@ def test_comparison_over_http_and_from_the_client():
     assert RawRankRequest.__struct_fields__[-1] == "session"
 
 
+def test_dashboard_has_a_page_that_compares():
+    with mf.Ranker("memory:", warm=False, policy=FAIR, experiment=experiment("TopK")) as ranker:
+        items = [{"id": each, "group": "seller <A>" if each in "ab" else "B"} for each in "abcd"]
+        for i in range(10):
+            ranker.click(ranker.rank("q", items, k=2, session=f"s{i}").impression, "a")
+        with serving(ranker) as http:
+            plain = http.get("/compare").text
+            assert "Experiment test is running" in plain
+            assert "No list of the sample was ranked in shadow mode" in plain
+            page = http.get("/compare", params={"policy": " TopK "}).text
+            for text in (
+                "TopK would have shown another list in",
+                "10 lists",
+                "seller &lt;A&gt;",
+                'class="chart"',
+                "control",
+            ):
+                assert text in page, text
+            assert "seller <A>" not in page
+            wrong = http.get("/compare", params={"policy": "<b>TopL"})
+            assert wrong.status_code == 400
+            assert "&lt;b&gt;TopL" in wrong.text
+            assert "<b>TopL" not in wrong.text
+            ranker.executor.submit(
+                lambda engine: engine.stop_arm(engine.version.experiment, "other", "is bad")
+            ).result()
+            assert "other was stopped: it is bad." in http.get("/compare").text
+        ranker.reset()
+    with mf.Ranker("memory:", warm=False) as ranker, serving(ranker) as http:
+        assert "Compare policies" in http.get("/compare").text
+
+
 # --- the command -----------------------------------------------------------------------------------------------------
 
 

@@ -29,7 +29,7 @@ from ..wire import (
 from ..wire.requests import MAX_POLICY
 from .experiments import arm_name, figures_of
 from .ledger import Ledger
-from .records import decode_positions
+from .records import decode_impression, decode_positions
 from .reports import to_datetime
 from .repository import LedgerRepository
 from .rules import canonical_policy
@@ -38,6 +38,9 @@ __all__ = ["canonical_policies", "compare", "measured"]
 
 STEP_FORWARD = 64
 """Log entries over which a ledger is brought forward to the next list, instead of being loaded again."""
+
+MOST_QUERIES = 5_000
+"""Queries whose logs are sampled."""
 
 MOST_GROUPS = 50
 """Groups that are reported, those with the most exposure."""
@@ -101,7 +104,7 @@ def compare(
     texts = canonical_policies(policies)
     since = None if max_age is None else now - round(max_age * 1000)
     replays = LoggedLists(LedgerRepository(store), texts)
-    spans = replays.spans(since, progress)
+    spans, scale = replays.spans(since, progress)
     stride = max(1, -(-sum(last - first + 1 for _, first, last in spans) // lists))
     picks = evenly(spans, stride)
     for done, (number, seqs) in enumerate(groupby(picks, key=lambda pick: pick[0])):
@@ -109,7 +112,7 @@ def compare(
         progress("comparing lists, queries", done + 1, len(spans))
     return PolicyComparisons(
         lists=replays.lists,
-        of=replays.lists * stride,
+        of=round(replays.lists * stride * scale),
         as_of=to_datetime(now),
         policies=[
             summarise(policy, source, found)
@@ -150,16 +153,21 @@ class LoggedLists:
         self.compared: dict[tuple[Literal["shadow", "replay"], str], list[ComparedList]] = {}
         self.arms: dict[str, list[tuple[int, GroupExposure]]] = {}
 
-    def spans(self, since: int | None, progress: Progress) -> list[tuple[int, int, int]]:
-        """Return the part of each log that is live, and not older than `since`: query, first and last entry."""
-        found = []
-        for done, number in enumerate(self.repository.numbers()):
+    def spans(self, since: int | None, progress: Progress) -> tuple[list[tuple[int, int, int]], float]:
+        """Return the part of each log that is live, and not older than `since`: query, first and last entry.
+
+        Of many queries, every n-th is used, so that a comparison takes the same time in a large store; also returns n.
+        """
+        numbers = list(self.repository.numbers())
+        every = max(1, -(-len(numbers) // MOST_QUERIES))
+        used, found = numbers[every // 2 :: every], []
+        for done, number in enumerate(used):
             base, _, last = self.store.head(number) or (0, 0, 0)
             first = base + 1 if since is None else self.first_since(number, base, last, since)
             if first <= last:
                 found.append((number, first, last))
-            progress("finding lists, queries", done + 1, done + 1)
-        return found
+            progress("finding lists, queries", done + 1, len(used))
+        return found, len(numbers) / max(1, len(used))
 
     def first_since(self, number: int, base: int, last: int, since: int) -> int:
         """Return the first entry of a log that is not older than `since`, by bisection."""
@@ -180,6 +188,10 @@ class LoggedLists:
                     continue
                 if self.store.base(number) >= seq:  # compacted meanwhile
                     continue
+                self.lists += 1
+                made = decode_impression(entry.body)
+                if not self.policies and made.policy_list is None and made.assignment is None:
+                    continue  # there is nothing to compare it with
                 if ledger is None or seq - ledger.seq > STEP_FORWARD:
                     ledger = self.repository.ledger(number, entry)
                 for before in self.store.log(number, ledger.seq, seq - 1):
@@ -188,7 +200,6 @@ class LoggedLists:
 
     def add(self, ledger: Ledger, entry: LogEntry) -> None:
         """Add a list, given the ledger as it was before it."""
-        self.lists += 1
         repository, version = self.repository, self.repository.version(entry)
         impression, candidates = repository.impression(ledger, entry)
         shown = decode_positions(impression.shown)
