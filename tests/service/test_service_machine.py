@@ -4,6 +4,7 @@ import itertools
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,8 @@ PRIORS = [None, None, 0.0, 0.25, 1.0]
 LISTS = st.lists(st.tuples(st.sampled_from(ITEMS), st.booleans()), min_size=1, max_size=4, unique_by=lambda e: e[0])
 START = 1_700_000_000_000
 POLICY = MCFair(alpha=1.0, beta=10.0)
+POLICIES = {None: POLICY, "control": POLICY, "b": MCFair(alpha=5.0, beta=1.0)}
+EXPERIMENT = {"name": "e", "arms": [{"name": "b", "policy": str(POLICIES["b"]), "share": 0.5}]}
 
 
 class Machine(RuleBasedStateMachine):
@@ -57,6 +60,7 @@ class Machine(RuleBasedStateMachine):
         self.stores = []
         self.impressions = []  # (id, query, the model's impression)
         self.answers = {}
+        self.assigned = []  # (arm, the model's impression), also of queries that were deleted
         self.clock = START
         self.number = 0
         self.p = examination(6)
@@ -78,7 +82,7 @@ class Machine(RuleBasedStateMachine):
         self.settings = {
             "prior_strength": strength, "prior_certainty": strength,
             "maturation": maturation / 1000, "half_life": half_life / 1000 or None,
-            "newcomer_exposure": newcomer_exposure, "retention": 30.0,
+            "newcomer_exposure": newcomer_exposure, "retention": 30.0, "experiment": EXPERIMENT,
         }  # fmt: skip
         self.exact = newcomer_exposure == "zero" and not half_life
         self.path = self.folder / "0.db" if self.in_file else None
@@ -114,10 +118,13 @@ class Machine(RuleBasedStateMachine):
         deferred=st.booleans(),
         shadow=st.sampled_from([False, False, True]),
         key=st.sampled_from([None, None, "k1", "k2"]),
+        session=st.sampled_from([None, "s1", "s2", "s3", "s4"]),
     )
-    def rank(self, query, items, priors, k, deferred, shadow, key):
+    def rank(self, query, items, priors, k, deferred, shadow, key, session):
         candidates = [Item(item, prior) for item, prior in zip(items, priors, strict=False)]
-        request = RankRequest(query=query, items=candidates, k=k, defer_exposure=deferred, shadow=shadow)
+        request = RankRequest(
+            query=query, items=candidates, k=k, defer_exposure=deferred, shadow=shadow, session=session
+        )
         scoped = query, key  # idempotency keys belong to a query
         if scoped in self.answers and self.is_remembered(self.answers[scoped][1]):
             if self.answers[scoped][0] == request:
@@ -137,13 +144,16 @@ class Machine(RuleBasedStateMachine):
             n, visits = len(items), np.array(len(data.impressions))
             posterior = np.zeros((n, 0, 3))
             view = Query(R, np.zeros(n), E, F, self.p[:k], visits, np.arange(n), strength, posterior, np.zeros(1))
-            wanted = [items[i] for i in POLICY.rank(view, EXAMPLE_DRAWS)]
+            wanted = [items[i] for i in POLICIES[answer.arm].rank(view, EXAMPLE_DRAWS)]
             expected = items[:k] if shadow else wanted
             assert [item.id for item in answer.items] == expected, f"list of query {query!r} differs from the model"
         shown = [item.id for item in answer.items]
         assert [item.rank for item in answer.items] == list(range(1, k + 1))
         made = self.model.show(query, shown, self.p[:k].tolist(), self.number, self.clock, deferred)
         self.impressions.append((answer.impression, query, made))
+        assert (answer.arm is None) == (shadow or session is None), f"a list of session {session} has arm {answer.arm}"
+        if answer.arm is not None:
+            self.assigned.append((answer.arm, made))
         if key is not None:
             self.answers[scoped] = (request, answer.impression, answer)
 
@@ -272,7 +282,7 @@ class Machine(RuleBasedStateMachine):
         """Roll a transaction back: nothing of it may remain, in memory or on disk."""
         self.engine.store.begin()
         self.engine.refresh()
-        self.engine.rank(with_raw_items(RankRequest(query=query, items=[Item("a"), Item("new")], k=2)))
+        self.engine.rank(with_raw_items(RankRequest(query=query, items=[Item("a"), Item("new")], k=2, session="s1")))
         if self.impressions:
             name, _, _ = data.draw(st.sampled_from(self.impressions))
             self.engine.feedback([Event(impression=name, type="shown"), Event(impression=name, item="a")])
@@ -319,6 +329,19 @@ class Machine(RuleBasedStateMachine):
             visits = len(self.model.queries[query].impressions)
             assert state.visits == visits, f"{when}query {query!r} has {state.visits} visits instead of {visits}"
             assert 0 <= state.floor <= state.unfairness + 1e-9, f"floor {state.floor}, unfairness {state.unfairness}"
+        self.compare_totals_of_arms(when)
+
+    def compare_totals_of_arms(self, when):
+        """Recount the lists and clicks of each arm: they stay when their query is deleted."""
+        expected, found = Counter(), Counter()
+        for arm, made in self.assigned:
+            ranks = range(len(made.items))
+            expected[arm, "lists"] += any(made.exposed(rank) for rank in ranks)
+            expected[arm, "clicks"] += sum(made.clicked(rank) for rank in ranks)
+        for arm, _, totals in self.do(lambda engine: engine.store.arm_totals(engine.version.experiment)):
+            found[["control", "b"][arm], "lists"] += totals.lists
+            found[["control", "b"][arm], "clicks"] += totals.clicks
+        assert found == expected, f"{when}totals of arms are {dict(found)} instead of {dict(expected)}"
 
     def exists(self, query):
         try:
@@ -445,6 +468,17 @@ class ImportsCountedTwice(Engine):
         return super().import_query(source, given)
 
 
+class ListCountedWithFeedback(Engine):
+    """Counts a list for its arm when it is ranked, and again with all of its feedback."""
+
+    faulty = True
+    calls = 0
+
+    def count_list(self, ledger, version, assignment, before, after):
+        type(self).calls += 1
+        super().count_list(ledger, version, assignment, b"" if self.faulty else before, after)
+
+
 COUNTED_TWICE = r"verify: query \d+: feedback \d+ counts rank \d of impression \d+ twice"
 
 FAULTS = {
@@ -453,6 +487,7 @@ FAULTS = {
     LateClicksLost: r"^clicks of \w is",
     CacheKeptAfterRollback: r"^after a rollback: ",
     ImportsCountedTwice: r"^status of an import is imported",
+    ListCountedWithFeedback: r"^totals of arms are",
     IdempotencyKeysLost: r"^repeated request k\d: ",
 }
 """Each fault with the message of the assertion that must catch it. What does not count yet is found by verify only."""

@@ -34,6 +34,8 @@ CALLS = [
     Recorder().unfair_queries("visits", limit=3, offset=2),
     Recorder().exposed_items("over", limit=3, offset=2),
     Recorder().usage(),
+    Recorder().compare(["TopK"]),
+    Recorder().experiment(),
     Recorder().policy(),
     Recorder().change_policy(seed=1),
     Recorder().delete_query("q"),

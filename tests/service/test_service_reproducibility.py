@@ -16,7 +16,7 @@ from mcfair.service.core.repository import LedgerRepository
 from mcfair.service.core.rules import change_rules
 from mcfair.service.core.verification import replay, verify
 from mcfair.service.stores import SQLiteStore
-from mcfair.service.wire import Event, PolicyChange, RawRankRequest
+from mcfair.service.wire import Event, PolicyChange, RawRankRequest, convert
 
 START = 1_700_000_000_000
 ITEMS = "abcdefghij"
@@ -34,6 +34,17 @@ RULES = {
     "newcomer_exposure": ["zero", "fair"],
     "examination": [1.0, [1.0, 0.0, 0.3], 0.5],
     "prior_mean": [None, 0.3],
+    "experiment": [
+        None,
+        {"name": "one", "arms": [{"name": "b", "policy": "TopK", "share": 0.5}]},
+        {
+            "name": "two",
+            "arms": [
+                {"name": "b", "policy": "RareGroups", "share": 0.3},
+                {"name": "c", "policy": "RandomK", "share": 0.4},
+            ],
+        },
+    ],
 }
 COMBINATIONS = list(product(range(3), range(3), range(2)))
 
@@ -60,7 +71,7 @@ class Run:
         self.store = SQLiteStore(None)
         self.asked = {}  # key -> (request, answer)
         self.deleted = set()
-        self.rules = {"retention": 60.0} | rules
+        self.rules = {"retention": 60.0, "experiment": RULES["experiment"][seed % 3]} | rules
         self.restart()
 
     def restart(self):
@@ -81,6 +92,7 @@ class Run:
         request = RawRankRequest(
             query=rng.choice("pq"), items=msgspec.Raw(msgspec.json.encode(items)), k=rng.randint(1, 5), explain=True,
             policy=rng.choice([None, None, *POLICIES]), defer_exposure=rng.random() < 0.2, shadow=rng.random() < 0.2,
+            session=rng.choice([None, "s1", "s2", "s3", "s4", "s5"]),
         )  # fmt: skip
         key = f"{len(self.asked)}"
         self.asked[key] = (request, self.engine.rank(request, key), self.clock)
@@ -97,7 +109,7 @@ class Run:
     def change(self):
         name = self.rng.choice(list(RULES))
         self.rules[name] = self.rng.choice(RULES[name])
-        self.engine.change(PolicyChange(**{name: self.rules[name]}))
+        self.engine.change(convert(PolicyChange, {name: self.rules[name]}))
 
     def step(self):
         action = self.rng.random()
@@ -109,6 +121,9 @@ class Run:
             self.clock += self.rng.choice([1, 300, 3_000, 3_000, 8_000, 25_000])
         elif action < 0.9:
             self.change()
+        elif action < 0.91 and self.engine.version.rules.experiment is not None:
+            self.engine.stop_arm(self.engine.version.experiment, "b", "it is a test")
+            self.rules["experiment"] = msgspec.to_builtins(self.engine.version.rules.experiment)
         elif action < 0.92:
             self.engine.delete_item(self.rng.choice(ITEMS))
         elif action < 0.95:
@@ -128,6 +143,7 @@ class Run:
             left = {item.id for item in again.items}
             assert again == msgspec.structs.replace(answer, items=[i for i in answer.items if i.id in left]), "retry"
             why = explained[answer.impression] = self.engine.explain(answer.impression)
+            assert why.arm == answer.arm, "explanation of the arm"
             if not request.shadow:
                 told = [(item.id, item.score, item.terms) for item in why.items if item.id is not None]
                 assert told == [(item.id, item.score, item.terms) for item in again.items], "explanation"

@@ -16,7 +16,7 @@ config = schemathesis.Config.from_dict(
     {
         "operations": [
             {"include-operation-id": each, "checks": STATUSES}
-            for each in ("rank", "lookup", "change_policy", "add_key")
+            for each in ("rank", "lookup", "change_policy", "compare", "add_key")
         ]
     }
 )

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from ..analysis.resampling import interval
 from ..arrays import FloatArray
 from ..errors import SettingError, unknown
 from ..estimators.base import Estimator
 from ..policies.base import Policy
-from .bootstrap import bootstrap, interval
+from .bootstrap import bootstrap
 from .catalogue import with_catalogue
 from .counting import count_log
 from .examining import fitted_examination

@@ -8,19 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 
+from ..analysis.resampling import FEW_CLUSTERS, cluster_weights
 from ..arrays import FloatArray, IntArray
 from .figures import Figures, Summary
 from .log_counts import LogCounts
 
-__all__ = ["FEW_QUERIES", "bootstrap", "interval", "resampled_sessions"]
-
-FEW_QUERIES = 20
-"""With fewer queries than this, their resamples say little; sessions are resampled instead."""
-
-CELLS = 10_000_000
-"""Weights that are held at a time."""
-
-LEVELS = (2.5, 97.5)
+__all__ = ["bootstrap", "resampled_sessions"]
 
 
 def bootstrap(
@@ -48,13 +41,10 @@ def bootstrap(
     """
     rng = np.random.default_rng(seed)
     queries = figures.counts.queries
-    if queries < FEW_QUERIES:
+    if queries < FEW_CLUSTERS:
         drawn = [again(resampled_sessions(figures.counts, rng)).summary() for _ in range(resamples)]
         return joined([expanded(each) for each in drawn]), "sessions"
-    parts, step = [], max(1, CELLS // queries)
-    for begin in range(0, resamples, step):
-        weights = rng.multinomial(queries, np.full(queries, 1 / queries), min(step, resamples - begin))
-        parts.append(figures.summary(weights.astype(np.float64)))
+    parts = [figures.summary(weights) for weights in cluster_weights(queries, resamples, rng)]
     return joined(parts), "queries"
 
 
@@ -103,17 +93,3 @@ def joined(parts: list[Summary]) -> Summary:
             for field in Summary._fields
         )
     )
-
-
-def interval(values: FloatArray) -> FloatArray:
-    """Return the interval that holds 95 % of the resamples, along the first axis; nan where most do not exist.
-
-    Examples
-    --------
-    >>> interval(np.arange(101.0)).tolist()
-    [2.5, 97.5]
-    """
-    known = np.isfinite(values).mean(axis=0) > 0.5
-    with np.errstate(invalid="ignore"):
-        ends = np.nanpercentile(np.where(known, values, 0.0), LEVELS, axis=0)
-    return np.where(known, ends, np.nan)

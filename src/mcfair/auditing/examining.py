@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from .._jit import kernel
+from ..analysis.resampling import FEW_CLUSTERS, interval
 from ..arrays import FloatArray, IntArray
 from ..errors import DataError, SettingError, unknown
-from .bootstrap import FEW_QUERIES, interval
 from .log_counts import LogCounts, sums_at
 
 __all__ = ["METHODS", "FittedExamination", "fitted_examination"]
@@ -198,7 +198,7 @@ class Cells:
         code, place = np.unique(counts.cell_item[inside] * ranks + counts.cell_rank[inside] - 1, return_inverse=True)
         n, c = (sums_at(place, x[inside], code.size) for x in (counts.shown, counts.clicks))
         item = code // ranks
-        source = np.arange(counts.items) if counts.queries < FEW_QUERIES else counts.item_query
+        source = np.arange(counts.items) if counts.queries < FEW_CLUSTERS else counts.item_query
         blocks = min(BLOCKS, int(source.max()) + 1)
         return cls(item, code % ranks, n, c, (source % blocks)[item], blocks, ranks)
 
@@ -212,7 +212,7 @@ def fit_rates(cells: Cells, counts: LogCounts) -> Any:
     if counts.weight is not None and counts.weighted_clicks is not None:
         inside = (counts.cell_rank <= k) & (counts.shown > 0)
         item, rank = counts.cell_item[inside], counts.cell_rank[inside] - 1
-        source = np.arange(counts.items) if counts.queries < FEW_QUERIES else counts.item_query
+        source = np.arange(counts.items) if counts.queries < FEW_CLUSTERS else counts.item_query
         at = (source % cells.blocks)[item] * k + rank
         n, c = counts.weight[inside], counts.weighted_clicks[inside]
     else:

@@ -12,6 +12,7 @@ import typer
 
 from ..errors import MCFairError, MCFairWarning
 from . import audit, experiments, listings, stores
+from .compare import compare
 from .import_log import import_log
 from .keys import keys
 from .leaderboard import leaderboard
@@ -69,6 +70,7 @@ for name, (base, called) in listings.PART_KINDS.items():
     app.command(name)(listings.list_parts(base, called))
 app.command("datasets")(listings.list_datasets)
 app.command()(serve)
+app.command()(compare)
 for each in (stores.verify, stores.replay, stores.backup):
     app.command()(each)
 app.command("restore")(stores.restore_backup)

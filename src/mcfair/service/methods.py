@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import RequestError
 from . import wire
 from .calls import Call, check_options, first, given_order, key_request, report
+from .comparison_methods import ComparisonMethods
 from .history_methods import HistoryMethods
 from .import_methods import ImportMethods
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Methods"]
 
 
-class Methods(HistoryMethods, ImportMethods):
+class Methods(ComparisonMethods, HistoryMethods, ImportMethods):
     """The operations of the service as methods. Each builds a call; a subclass executes it.
 
     Every method raises RequestError if an argument is not allowed, or if the API key of a client is missing or lacks
@@ -37,6 +38,7 @@ class Methods(HistoryMethods, ImportMethods):
         explain: bool = False,
         defer_exposure: bool = False,
         shadow: bool = False,
+        session: str | None = None,
         key: str | None = None,
         deadline: float | None = None,
         fallback: bool = False,
@@ -59,6 +61,8 @@ class Methods(HistoryMethods, ImportMethods):
             Credit no exposure until `shown` is reported.
         shadow
             Return the items in the given order, and record the list that the policy would have shown.
+        session
+            Id of the user's session, which decides on the arm of a running experiment. It is not stored.
         key
             Idempotency key: a repeated call with the same key and items returns the same ranking and counts once. A
             client generates one for every call if none is given.
@@ -93,6 +97,7 @@ class Methods(HistoryMethods, ImportMethods):
             "explain": explain,
             "defer_exposure": defer_exposure,
             "shadow": shadow,
+            "session": session,
         }
         request = wire.convert(wire.RankRequest, fields)
         arguments = {"body": wire.with_raw_items(request), "key": key}

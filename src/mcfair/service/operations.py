@@ -153,6 +153,7 @@ IMPORT_EXAMPLE = {
     "queries": [{"query": "red shoes", "visits": 40, "items": [{"id": "sku1", "counts": [[1, 30, 6], [2, 10, 1]]}]}],
 }
 EVENTS_EXAMPLE = {"events": [{"impression": "IMPRESSION", "item": "sku2", "type": "click"}]}
+COMPARE_EXAMPLE = {"policies": ["TopK", "MCFair(alpha=10)"], "max_age": 86_400, "lists": 200}
 KEY_EXAMPLE = {"name": "shop", "scopes": ["rank", "feedback"]}
 
 # --- ranking ---------------------------------------------------------------------------------------------------------
@@ -267,6 +268,35 @@ def exposed_items(executor: "GroupCommit", options: wire.ExposedItemsOptions) ->
 
     with reading(executor) as store:
         return exposed_items(store, executor.summarizer.current(store), options)
+
+
+@operation("POST", "/v1/compare", "Reading", "read", threaded=True, example=COMPARE_EXAMPLE)
+def compare(executor: "GroupCommit", body: wire.CompareRequest) -> wire.PolicyComparisons:
+    """Compare policies with the lists that were shown.
+
+    A sample of the log is read concurrently with the traffic, and its decisions are repeated with each policy. Lists
+    that were recorded in shadow mode are compared as well. Nothing is changed.
+    """
+    from .core.comparison import compare
+    from .core.engine import Engine
+
+    now = executor.submit(Engine.now).result()
+    with reading(executor) as store:
+        return compare(store, now, body.policies, max_age=body.max_age, lists=body.lists)
+
+
+@operation("GET", "/v1/experiment", "Reading", "read", threaded=True, errors=(404,))
+def experiment(executor: "GroupCommit") -> wire.ExperimentReport:
+    """Return the results of the present experiment, or of the last one, by arm.
+
+    They are totals that are added up as lists are ranked and clicked, so that reading them takes no scan.
+    """
+    from .core.arm_reports import experiment_report
+    from .core.engine import Engine
+
+    now = executor.submit(Engine.now).result()
+    with reading(executor) as store:
+        return experiment_report(store, now)
 
 
 @operation("GET", "/v1/usage", "Reading", "read", threaded=True)

@@ -15,6 +15,7 @@ import msgspec
 from ..errors import SettingError, UnavailableError
 from ..policies.base import Policy
 from .background_fits import FIT_INTERVAL, BackgroundFits
+from .background_guard import GUARD_INTERVAL, BackgroundGuard
 from .calls import Call
 from .core.clock import Clock
 from .core.engine import Engine
@@ -56,6 +57,8 @@ class Ranker(Methods):
     fit_interval
         Interval, in seconds, at which it is checked whether the prior of a pooled estimator is to be fitted again; 0
         leaves that to the caller.
+    guard_interval
+        Interval, in seconds, at which the guard of a running experiment tests its arms; 0 leaves that to the caller.
     summary_interval
         Interval, in seconds, at which changed queries are summarised for the history and the figures over all queries;
         0 leaves that to those who ask for them.
@@ -102,6 +105,7 @@ class Ranker(Methods):
         cache: int = CACHE,
         max_items: int = MAX_ITEMS,
         fit_interval: float = FIT_INTERVAL,
+        guard_interval: float = GUARD_INTERVAL,
         summary_interval: float = SUMMARY_INTERVAL,
         warm: bool = True,
         clock: Callable[[], int] | None = None,
@@ -127,6 +131,7 @@ class Ranker(Methods):
         default = SharedGroupCommit if opened.shared else GroupCommit
         self.executor = (executor_class or default)(opened, engine, max_queued)
         self.fits = BackgroundFits(self.executor, fit_interval) if fit_interval > 0.0 else None
+        self.guard = BackgroundGuard(self.executor, guard_interval) if guard_interval > 0.0 else None
         if summary_interval > 0.0:
             self.executor.summarizer.start(summary_interval)
 
@@ -173,8 +178,9 @@ class Ranker(Methods):
 
     def close(self) -> None:
         """Execute what is queued, then close the store; refuse later operations."""
-        if self.fits is not None:
-            self.fits.stop()
+        for thread in (self.fits, self.guard):
+            if thread is not None:
+                thread.stop()
         self.executor.summarizer.stop()
         self.executor.close()
 
@@ -222,7 +228,9 @@ def warm_up(engine: Engine) -> None:
     from .stores import SQLiteStore
 
     scratch = Engine(SQLiteStore(None), lambda stored: engine.version.rules)
-    for policy in ("MCFair", "MMF", "FairCo", "TopK", engine.version.rules.policy):
+    rules = engine.version.rules
+    arms = [] if rules.experiment is None else [arm.policy for arm in rules.experiment.arms]
+    for policy in dict.fromkeys(("MCFair", "MMF", "FairCo", "TopK", rules.policy, *arms)):
         for n in (3, 40):
             request = RankRequest(query="warm", items=[Item(str(i)) for i in range(n)], k=2, policy=policy)
             answer = scratch.rank(with_raw_items(request))

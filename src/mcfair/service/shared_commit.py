@@ -25,6 +25,7 @@ OPTIMISTIC = {Engine.rank, Engine.feedback}
 CONCURRENT = {
     Engine.now,
     Engine.due_fit,
+    Engine.guarded_totals,
     Engine.take_turn,
     Engine.write_summaries,
     Engine.write_present,

@@ -251,6 +251,8 @@ class AsyncClient(ClientSettings):
     query_state = awaitable(Methods.query_state)
     fairness = awaitable(Methods.fairness)
     usage = awaitable(Methods.usage)
+    compare = awaitable(Methods.compare)
+    experiment = awaitable(Methods.experiment)
     policy = awaitable(Methods.policy)
     change_policy = awaitable(Methods.change_policy)
     import_history = awaitable(Methods.import_history)

@@ -28,6 +28,7 @@ class DeletionOperations(EngineState):
     def reset(self) -> None:
         """Delete every query as `delete_query` does; rules and API keys stay."""
         self.store.reset()
+        self.store.delete_arm_totals(0)
         self.drop_cache()
 
     def purge(self, end: float) -> None:

@@ -11,8 +11,10 @@ import numpy as np
 from ...errors import NotFoundError
 from ..stores import LogEntry
 from ..wire import ExplainedItem, Explanation, Inputs, OmittedItem, QueryState
+from .arm_guards import ArmGuardOperations
 from .compaction import CompactionOperations
 from .decision import Decision
+from .experiments import arm_name
 from .feedback import FeedbackOperations
 from .fits import FitOperations
 from .importing import ImportOperations
@@ -29,7 +31,15 @@ MAX_OMITTED = 100
 """Maximum number of candidates outside the list that an explanation has."""
 
 
-class Engine(RankOperations, FeedbackOperations, CompactionOperations, ImportOperations, KeyOperations, FitOperations):
+class Engine(
+    RankOperations,
+    FeedbackOperations,
+    CompactionOperations,
+    ImportOperations,
+    KeyOperations,
+    FitOperations,
+    ArmGuardOperations,
+):
     """Every operation of the service; see `EngineState` for the parameters."""
 
     def explain(self, impression: str) -> Explanation:
@@ -57,6 +67,7 @@ class Engine(RankOperations, FeedbackOperations, CompactionOperations, ImportOpe
             candidates=n,
             deferred=impressed.deferred,
             shadow=impressed.policy_list is not None,
+            arm=arm_name(version.rules.experiment, impressed.assignment),
             items=items,
             omitted=omitted_items(ledger, candidates, decision, reasons),
             summary=f"{label} ranked {len(items)} of {n} items; the query had {ledger.visits} earlier visits.",

@@ -12,9 +12,10 @@ import msgspec
 from ...errors import NotFoundError, RequestError
 from ..stores import KIND_DELETION, LogEntry, Store
 from ..wire import ActivePolicy, PolicyChange
+from .experiments import counted
 from .ids import IdSigner
 from .ledger import Ledger
-from .records import encode
+from .records import Assignment, encode
 from .reports import to_datetime
 from .repository import LedgerRepository
 from .rules import DAY, Rules, Version
@@ -278,6 +279,16 @@ class EngineState:
             self.store.erase_item(ledger.number, row, seq)
         ledger.record_deletion(seq, when, rows, version)
 
+    def count_list(self, ledger: Ledger, version: Version, assignment: Assignment, before: bytes, after: bytes) -> None:
+        """Add to the totals of an arm what a change of the feedback state of a list counts, in the same transaction.
+
+        Totals of an experiment that has been replaced are not kept.
+        """
+        change = counted(assignment, after).minus(counted(assignment, before))
+        if any(change) and version.experiment == self.version.experiment:
+            key = (version.experiment, assignment.arm, assignment.bucket)
+            self.store.add_to_arm(ledger.number, key, change)
+
     # --- rules --------------------------------------------------------------------------------------------------------
 
     def active_policy(self) -> ActivePolicy:
@@ -307,6 +318,8 @@ class EngineState:
             )
         version = self.repository.new_version(rules, self.now(), fitted, visits)
         self.store.add_version(version.number, encode(version))
+        if version.experiment == version.number:  # a new one: the totals of earlier ones are not kept
+            self.store.delete_arm_totals(version.number)
         self.repository.add_version(version)
         self.version = version
         self.reset_expiry_schedule()

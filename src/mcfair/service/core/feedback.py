@@ -14,6 +14,7 @@ from .records import (
     SHOWN,
     UNCLICKED,
     UNSHOWN,
+    Assignment,
     BitChanges,
     decode_feedback,
     decode_impression,
@@ -111,9 +112,8 @@ class FeedbackOperations(EngineState):
         version = self.repository.version(entry)
         if now >= entry.time + version.retention:
             return EventResult("expired")
-        return OpenImpression(
-            ledger, entry, candidates.rows_at(decode_positions(made.shown)).tolist(), version, made.bits(entry.bits)
-        )
+        rows = candidates.rows_at(decode_positions(made.shown)).tolist()
+        return OpenImpression(ledger, entry, rows, version, made.bits(entry.bits), made.assignment)
 
     def find_impression(self, position: Position) -> LogEntry | None:
         """Return the log entry of an impression; None if there is none, or if the entry has another epoch."""
@@ -150,6 +150,8 @@ class FeedbackOperations(EngineState):
             LogEntry(seq, when, KIND_FEEDBACK, self.version.number, None, encode(changes), None),
             ledger.revision,
         )
+        if each.assignment is not None:
+            self.count_list(ledger, each.version, each.assignment, each.before, bytes(each.bits))
         self.store.set_bits(ledger.number, entry.seq, encode(history + changes.history(seq)))
         ledger.record_feedback(seq, when, changes, self.version)
         self.take_snapshot(ledger)
@@ -158,8 +160,17 @@ class FeedbackOperations(EngineState):
 class OpenImpression:
     """An impression during feedback: its state before the events of a batch and after them."""
 
-    def __init__(self, ledger: Ledger, entry: LogEntry, rows: list[int], version: Version, bits: bytearray) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        entry: LogEntry,
+        rows: list[int],
+        version: Version,
+        bits: bytearray,
+        assignment: Assignment | None,
+    ) -> None:
         self.ledger, self.entry, self.rows, self.version = ledger, entry, rows, version
+        self.assignment = assignment
         self.before, self.bits = bytes(bits), bits
 
     def apply(self, event: Event, retract: bool) -> EventResult:

@@ -27,9 +27,10 @@ from ..wire import (
 )
 from .decision import Decision
 from .engine_state import EngineState, WouldBlockError
+from .experiments import arm_name, arm_policy, assign, figures_of
 from .ids import Position
 from .ledger import Ledger
-from .records import Candidates, Impression, decode_impression, decode_positions, encode, encode_positions
+from .records import Assignment, Candidates, Impression, decode_impression, decode_positions, encode, encode_positions
 from .reports import to_datetime
 from .rules import Version
 
@@ -62,7 +63,9 @@ class RankOperations(EngineState):
             earlier = self.earlier_ranking(ledger.number, name, digest, request.explain) if ledger.number else None
             if earlier is not None:
                 return earlier
-        version = self.repository.with_policy(self.version, request.policy)
+        assigned = None if request.shadow or request.policy else assign(self.ids, self.version.rules, request.session)
+        policy = request.policy if assigned is None else arm_policy(self.version.rules, assigned[0])
+        version = self.repository.with_policy(self.version, policy)
         if self.nonblocking and not version.served:
             raise WouldBlockError
         chosen = self.choose(ledger, request, items, version)
@@ -74,9 +77,10 @@ class RankOperations(EngineState):
             encode_positions(decision.pi) if request.shadow else None,
             request.defer_exposure,
             self.epoch,
-            None if request.policy is None else version.rules.policy,
+            None if policy is None else version.rules.policy,
             chosen.rate,
             list(chosen.reused),
+            None if assigned is None else self.assignment(ledger, chosen, version, *assigned),
         )
         self.store_candidates(ledger, chosen, items)
         self.store.append(
@@ -84,11 +88,13 @@ class RankOperations(EngineState):
             LogEntry(seq, chosen.time, KIND_IMPRESSION, version.number, chosen.number, encode(impression), None),
             ledger.revision,
         )
+        if impression.assignment is not None and not impression.deferred:
+            self.count_list(ledger, version, impression.assignment, b"", impression.initial_bits())
         if key is not None:
             self.store.add_request(ledger.number, name, digest, seq, chosen.time)
         # Build the response before recording the impression: a score may depend on the visits, which that changes.
         place = Position(ledger.number, seq, self.epoch)
-        answer = self.ranking(ledger, place, chosen.time, version, decision, positions, rows, request.explain)
+        answer = self.ranking(ledger, place, chosen.time, version, impression, decision, rows, request.explain)
         ledger.record_impression(seq, chosen.time, chosen.candidates, rows, impression.initial_bits(), version)
         self.cache_ledger(ledger)
         self.take_snapshot(ledger)
@@ -166,12 +172,13 @@ class RankOperations(EngineState):
         place: Position,
         time: int,
         version: Version,
+        impression: Impression,
         decision: Decision,
-        positions: IntArray,
         rows: IntArray,
         explain: bool,
     ) -> Ranking:
-        """Build the response from positions among the candidates and their rows in the ledger."""
+        """Build the response from an impression, the decision behind it and the rows of its list in the ledger."""
+        positions = decode_positions(impression.shown)
         ids = [ledger.ids[row] for row in rows.tolist()]
         return Ranking(
             impression=self.ids.impression(ledger.key, place),
@@ -180,7 +187,19 @@ class RankOperations(EngineState):
             policy=version.rules.policy,
             version=version.number,
             expires_at=to_datetime(time + version.retention),
+            arm=arm_name(version.rules.experiment, impression.assignment),
         )
+
+    def assignment(self, ledger: Ledger, chosen: ChosenList, version: Version, arm: int, bucket: int) -> Assignment:
+        """Return the record of the arm of a list, with its figures by the estimates of the rules in force.
+
+        The policy of an arm may bring an estimator of its own; arms are comparable only by a common one.
+        """
+        decision, common = chosen.decision, self.version
+        view = decision.view
+        if version.estimator != common.estimator:
+            view = ledger.view(chosen.candidates, common, chosen.time, decision.pi.size)
+        return Assignment(arm, bucket, *figures_of(view.R, view.E, decision.p, chosen.positions).fixed())
 
     def earlier_ranking(self, number: int, name: bytes, digest: bytes, explain: bool) -> Ranking | None:
         """Return the response to an earlier request with this idempotency key, rebuilt from the log; None if new."""
@@ -200,10 +219,8 @@ class RankOperations(EngineState):
         ledger = self.repository.ledger(number, entry)
         decision, candidates, version = self.repository.repeat_decision(ledger, entry)
         impression = decode_impression(entry.body)
-        positions, place = decode_positions(impression.shown), Position(number, seq, impression.epoch)
-        return self.ranking(
-            ledger, place, entry.time, version, decision, positions, candidates.rows_at(positions), explain
-        )
+        rows, place = candidates.rows_at(decode_positions(impression.shown)), Position(number, seq, impression.epoch)
+        return self.ranking(ledger, place, entry.time, version, impression, decision, rows, explain)
 
 
 class ChosenList(NamedTuple):

@@ -18,6 +18,7 @@ __all__ = [
     "SHOWN",
     "UNCLICKED",
     "UNSHOWN",
+    "Assignment",
     "BitChanges",
     "Candidates",
     "Import",
@@ -52,13 +53,27 @@ def counted_click(bits: int, p: float) -> bool:
     return is_clicked(bits) and bool(p > 0.0)
 
 
+class Assignment(msgspec.Struct, array_like=True, frozen=True):
+    """The arm of an experiment that a list belongs to: 0 is the control, i the i-th arm of the version of the rules.
+
+    `bucket` is that of the session, and `ndcg` and `unfairness` are the figures of the list in fixed-point units. The
+    session is not stored, and the figures would take a replay to compute again.
+    """
+
+    arm: int
+    bucket: int
+    ndcg: int
+    unfairness: int
+
+
 class Impression(msgspec.Struct, array_like=True):
     """A list as positions among the candidates, 16 bits each; in shadow mode also the list that the policy chose.
 
     `epoch` is that of the engine that ranked it, see `mcfair.service.core.ids.Position`; `policy` is the policy if the
     request named one. `newcomer_exposure` is the starting exposure of the newcomers among the candidates: it depends
     on everything observed until then, so it is recorded and never computed again. `reused` are the rows of deleted
-    items that newcomers took: which rows are free depends on how far the log was compacted.
+    items that newcomers took: which rows are free depends on how far the log was compacted. `assignment` is the arm
+    of the experiment, if any.
     """
 
     shown: bytes
@@ -68,6 +83,7 @@ class Impression(msgspec.Struct, array_like=True):
     policy: str | None = None
     newcomer_exposure: float = 0.0
     reused: list[int] = []
+    assignment: Assignment | None = None
 
     @property
     def ranks(self) -> int:

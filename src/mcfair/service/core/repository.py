@@ -134,14 +134,19 @@ class LedgerRepository:
         if fitted is None and before is not None:
             fitted, visits = before.fitted, before.fitted_visits
         decaying = before is not None and before.half_life and rules.half_life is not None
+        number = 1 + max(self.versions, default=0)
+        experiment = 0 if before is None else before.experiment
+        if rules.experiment is not None and (before is None or not rules.continues(before.rules)):
+            experiment = number
         return Version(
-            number=1 + max(self.versions, default=0),
+            number=number,
             since=now,
             rules=rules,
             examination=self.examinations.number(rules.examination),
             decaying_since=before.decaying_since if before is not None and decaying else now,
             fitted=fitted,
             fitted_visits=visits,
+            experiment=experiment,
         )
 
     def with_policy(self, version: Version, text: str | None) -> Version:

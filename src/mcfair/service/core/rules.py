@@ -14,7 +14,7 @@ from ...estimators import IPS, Estimator, parse_estimator
 from ...policies import MCFair
 from ...policies.base import Policy, parse_policy
 from ...users.examination import examination
-from ..wire import PolicyChange, convert
+from ..wire import CONTROL, OnlineExperiment, PolicyChange, check_label, convert
 from .estimation import CompiledEstimator
 
 __all__ = ["DAY", "Rules", "Version", "check_servable"]
@@ -65,6 +65,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         How long an impression accepts feedback and can be explained. Compaction then adds it to the base snapshot.
     seed
         Seed of randomised policies and of random tie-breaking.
+    experiment
+        The A/B test: arms with policies of their own for shares of the sessions. The control is `policy`.
     """
 
     policy: str = repr(MCFair(beta=3.0, guard=0.93))
@@ -78,6 +80,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     newcomer_exposure: Literal["zero", "fair"] = "zero"
     retention: float = 7 * DAY
     seed: int = 0
+    experiment: OnlineExperiment | None = None
 
     def changed(self, change: PolicyChange) -> Rules:
         """Return a validated copy of these rules with the given changes."""
@@ -93,6 +96,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
                 values["estimator"] = canonical_estimator(values["estimator"])
             except PartError as error:
                 raise RequestError(f"estimator: {error}", "estimator") from error
+        if (experiment := values.get("experiment")) is not None:
+            values["experiment"] = checked_experiment(experiment)
         if isinstance(given := values.get("examination"), list) and not max(given) > 0:
             raise RequestError("examination: at least one rank must be examined", "examination")
         rules = msgspec.structs.replace(self, **values)
@@ -103,6 +108,39 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
                     "maturation",
                 )
         return rules
+
+    def continues(self, before: Rules) -> bool:
+        """Return whether these rules continue the experiment of earlier ones: an arm may have been stopped at most."""
+        new, old = self.experiment, before.experiment
+        return new is not None and old is not None and self.policy == before.policy and running(new) == running(old)
+
+
+def running(experiment: OnlineExperiment) -> OnlineExperiment:
+    """Return an experiment as it was before any arm was stopped."""
+    arms = [msgspec.structs.replace(arm, stopped=None) for arm in experiment.arms]
+    return msgspec.structs.replace(experiment, arms=arms)
+
+
+def checked_experiment(experiment: OnlineExperiment) -> OnlineExperiment:
+    """Return an experiment with canonical policies; raise RequestError if it is not allowed."""
+    check_label("experiment.name", experiment.name)
+    names, arms = [CONTROL], []
+    for i, arm in enumerate(experiment.arms):
+        field = f"experiment.arms[{i}]"
+        check_label(f"{field}.name", arm.name)
+        if arm.name in names:
+            raise RequestError(f"{field}.name = {arm.name!r} is taken: names of arms must be distinct", f"{field}.name")
+        names.append(arm.name)
+        try:
+            arms.append(msgspec.structs.replace(arm, policy=canonical_policy(arm.policy)))
+        except PolicyError as error:
+            raise RequestError(f"{field}.policy: {error}", f"{field}.policy") from error
+    if (total := sum(arm.share for arm in arms)) >= 1.0:
+        raise RequestError(
+            f"experiment.arms have {total:g} of the sessions: expected less than 1, because the control has the rest",
+            "experiment.arms",
+        )
+    return msgspec.structs.replace(experiment, arms=arms)
 
 
 def change_rules(start: Rules, policy: Policy | str | None, settings: dict[str, Any]) -> Rules:
@@ -154,7 +192,8 @@ class Version(msgspec.Struct, kw_only=True, dict=True):
 
     `decaying_since` is when decay was turned on. Counts from before then carry no time and are treated as that old.
     `fitted` is the text of the estimator with its fitted prior, None before the first fit, and `fitted_visits` the
-    number of visits it was fitted to.
+    number of visits it was fitted to. `experiment` is the number of the version with which the present experiment
+    began, or the last one; 0 if there was none.
     """
 
     number: int
@@ -164,6 +203,7 @@ class Version(msgspec.Struct, kw_only=True, dict=True):
     decaying_since: int
     fitted: str | None = None
     fitted_visits: int = 0
+    experiment: int = 0
     served = False  # whether a list was ranked by its policy, which was compiled for it then
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .arms import ArmCounter, StoredArm
 from .errors import StoreConflictError, StoreCorruptError, StoreUnavailableError, StoreUncertainError
 from .files import locate, read_lock_note
 from .registry import describe, exists, is_shared, open_reader, open_store
@@ -28,6 +29,7 @@ __all__ = [
     "KIND_IMPORT",
     "KIND_IMPRESSION",
     "TABLES",
+    "ArmCounter",
     "LogEntry",
     "SQLiteStore",
     "Store",
@@ -35,6 +37,7 @@ __all__ = [
     "StoreCorruptError",
     "StoreUnavailableError",
     "StoreUncertainError",
+    "StoredArm",
     "StoredCounts",
     "StoredDeletion",
     "StoredKey",

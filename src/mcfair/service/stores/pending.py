@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from .arms import ArmCounter, ArmKey
 from .store import LogEntry
 
 __all__ = ["PendingWrites"]
@@ -84,6 +85,7 @@ class PendingWrites:
         self.requests: dict[bytes, tuple[bytes, int, int]] = {}
         self.assumed_new: set[bytes] = set()
         self.exemptions: set[int] = set()
+        self.arms: dict[ArmKey, ArmCounter] = {}
 
     # --- writing -----------------------------------------------------------------------------------------------------
 

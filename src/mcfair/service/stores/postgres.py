@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 from ...errors import StoreError
 from . import pending as statements
+from .arm_totals import ADD_ALL, PostgresArms, summed
 from .errors import UNFINISHED, StoreConflictError, StoreUnavailableError, StoreUncertainError
 from .pending import PendingWrites, Row
 from .postgres_connection import Connection, Watchdog, connect, described, ended_session, translated
@@ -40,7 +41,7 @@ MEASURE_SECONDS = 60.0
 """Interval at which the size of the database is measured."""
 
 
-class PostgresStore(PostgresPages):
+class PostgresStore(PostgresArms, PostgresPages):
     """A `Store` in PostgreSQL 15 or newer, at a URL `postgresql://…`; with `reading` for reports, read-only.
 
     A connection that fails is opened again by the next transaction. One that does not respond for `timeout` seconds has
@@ -288,6 +289,7 @@ class PostgresStore(PostgresPages):
             (statements.DELETE_SNAPSHOTS, [row[:2] for row in snapshots if len(row) == 3]),
             (statements.ADD_SNAPSHOTS, [row for row in snapshots if len(row) == 4]),
             (statements.ADD_EXEMPTIONS, [(deletion, each.number) for each in won for deletion in each.exemptions]),
+            (ADD_ALL, summed(won)),  # last: other instances wait for these rows until the commit
         ]
         with self.connection.pipeline():
             if any(rows for _, rows in writes):

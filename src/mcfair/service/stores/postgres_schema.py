@@ -48,6 +48,9 @@ CREATE TABLE candidates (query bigint NOT NULL, number bigint NOT NULL, n bigint
 CREATE TABLE snapshots (query bigint NOT NULL, seq bigint NOT NULL, time bigint NOT NULL, body bytea NOT NULL,
                         PRIMARY KEY (query, seq));
 ALTER TABLE snapshots ALTER COLUMN body SET STORAGE EXTERNAL;
+CREATE TABLE arms (experiment bigint NOT NULL, arm bigint NOT NULL, bucket bigint NOT NULL, lists bigint NOT NULL,
+                   clicks bigint NOT NULL, ndcg bigint NOT NULL, unfairness bigint NOT NULL,
+                   PRIMARY KEY (experiment, arm, bucket)) WITH (fillfactor = 50);
 CREATE TABLE requests (query bigint NOT NULL, key bytea NOT NULL, digest bytea NOT NULL, seq bigint NOT NULL,
                        time bigint NOT NULL, PRIMARY KEY (query, key));
 CREATE INDEX requests_by_time ON requests (time);

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ...errors import StoreError
+from .arm_totals import SQLiteArms
 from .backups import write_copy
 from .connection import SQLiteConnection, connect
 from .errors import UNFINISHED, StoreCorruptError, StoreUnavailableError
@@ -62,7 +63,7 @@ def open_reader(where: str | Path) -> Iterator[SQLiteStore]:
         store.close()
 
 
-class SQLiteStore(SQLiteRows):
+class SQLiteStore(SQLiteArms, SQLiteRows):
     """A `Store` in an SQLite file, or in memory if there is no path.
 
     With `reading` the file is opened read-only while another process may write. A store in memory can start as a copy

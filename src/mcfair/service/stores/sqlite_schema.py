@@ -35,6 +35,9 @@ CREATE TABLE candidates (query INTEGER NOT NULL, number INTEGER NOT NULL, n INTE
                          PRIMARY KEY (query, number)) WITHOUT ROWID;
 CREATE TABLE snapshots (query INTEGER NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL, body BLOB NOT NULL,
                         PRIMARY KEY (query, seq)) WITHOUT ROWID;
+CREATE TABLE arms (experiment INTEGER NOT NULL, arm INTEGER NOT NULL, bucket INTEGER NOT NULL, lists INTEGER NOT NULL,
+                   clicks INTEGER NOT NULL, ndcg INTEGER NOT NULL, unfairness INTEGER NOT NULL,
+                   PRIMARY KEY (experiment, arm, bucket)) WITHOUT ROWID;
 CREATE TABLE requests (number INTEGER PRIMARY KEY, query INTEGER NOT NULL, key BLOB NOT NULL, digest BLOB NOT NULL,
                        seq INTEGER NOT NULL, time INTEGER NOT NULL, UNIQUE (query, key));
 {HISTORY.strip()}

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from .arms import ArmTotals
+
 __all__ = [
     "KIND_DELETION",
     "KIND_FEEDBACK",
@@ -116,7 +118,7 @@ class StoredPeriod(NamedTuple):
     body: bytes | None
 
 
-class Store(Protocol):
+class Store(ArmTotals, Protocol):
     """Transactional storage, of one process or shared by several instances.
 
     Rows written between `begin` and `commit` become durable together or not at all. In each instance only one thread

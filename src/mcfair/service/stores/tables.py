@@ -49,6 +49,7 @@ TABLES = (
     StoredTable("log", ("query", "seq", "time", "kind", "version", "candidates", "body", "bits"), 2, 1_000),
     StoredTable("candidates", ("query", "number", "n", "body"), 2, 100),
     StoredTable("snapshots", ("query", "seq", "time", "body"), 2, 50),
+    StoredTable("arms", ("experiment", "arm", "bucket", "lists", "clicks", "ndcg", "unfairness"), 3, 2_000),
     StoredTable("requests", ("query", "key", "digest", "seq", "time"), 2, 2_000),
     StoredTable("summaries", ("query", "booked", "seq", "version", "time", "visits", "body"), 1, 500),
     StoredTable("history", ("resolution", "start", "lists", "clicks", "retracted", "body"), 2, 100),

@@ -51,6 +51,7 @@ class Operations:
         self.fairness = SharedResult(ranker.fairness, FRESH_SECONDS)
         self.exposition = SharedResult(metrics.exposition)
         self.exporter = ThreadPoolExecutor(1, "mcfair-export")
+        self.comparing = ThreadPoolExecutor(1, "mcfair-compare")
         self.document = openapi(OPERATIONS, version("mcfair"))
         self.page = page(self.document).encode()
 
@@ -81,6 +82,11 @@ class Operations:
         # Read the first chunk before the response starts: an error until then still gets a proper status.
         first = await asyncio.get_running_loop().run_in_executor(self.exporter, next_chunk, lines)
         return StreamingResponse(encode_headers(NDJSON, **NO_STORE), self.chunks(lines, first))
+
+    async def compare(self, body: wire.CompareRequest) -> wire.PolicyComparisons:
+        """Compare policies, one request at a time: each takes a processor for seconds."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.comparing, operations.compare, self.ranker.executor, body)
 
     async def chunks(self, lines: Generator[bytes, None, None], first: bytes) -> AsyncGenerator[bytes, None]:
         """Iterate over the chunks of an export, all read by one thread: the connection to a store belongs to it."""

@@ -19,6 +19,7 @@ from .requests import (
     MAX_ID,
     MAX_POLICY,
     MAX_QUERY,
+    MAX_SESSION,
     Event,
     ImportedQuery,
     Item,
@@ -123,10 +124,12 @@ def decode_options(kind: type[T], query_string: bytes) -> T:
 
 
 def check_rank_request(request: RawRankRequest) -> None:
-    """Check the lengths of a query and of a policy."""
+    """Check the lengths of a query, of a policy and of a session id."""
     check_text("query", request.query, MAX_QUERY)
     if request.policy is not None:
         check_text("policy", request.policy, MAX_POLICY)
+    if request.session is not None:
+        check_text("session", request.session, MAX_SESSION)
 
 
 def check_cells(n: int, k: int) -> None:

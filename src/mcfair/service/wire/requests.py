@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 __all__ = [
+    "CONTROL",
     "FIELDS_BESIDES_ITEMS",
     "MAX_BODY",
     "MAX_CELLS",
@@ -19,7 +20,10 @@ __all__ = [
     "MAX_KEY",
     "MAX_POLICY",
     "MAX_QUERY",
+    "MAX_SESSION",
     "SCOPES",
+    "Arm",
+    "ArmGuard",
     "Event",
     "Examination",
     "ExposedItemsOptions",
@@ -32,6 +36,7 @@ __all__ = [
     "ItemDeletion",
     "ItemsOnly",
     "KeyRequest",
+    "OnlineExperiment",
     "PolicyChange",
     "QueryLookup",
     "RankRequest",
@@ -68,6 +73,12 @@ MAX_ESTIMATOR = 4_000
 
 MAX_KEY = 256
 """Maximum length of an Idempotency-Key, in characters."""
+
+MAX_SESSION = 256
+"""Maximum length of a session id, in bytes of UTF-8."""
+
+CONTROL = "control"
+"""Name of the arm that has the policy of the rules."""
 
 MAX_CELLS = 1_000_000
 """Maximum number of items times ranks of one request: the service counts impressions per item and rank."""
@@ -117,6 +128,10 @@ class RankRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     explain: Annotated[bool, about("return the terms of each score")] = False
     defer_exposure: Annotated[bool, about("credit no exposure until `shown` is reported")] = False
     shadow: Annotated[bool, about("record the policy's list, but return the order of the request")] = False
+    session: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=MAX_SESSION)] | None,
+        about("id of the user's session, which decides on the arm of an experiment; only a keyed hash of it is used"),
+    ] = None
 
 
 FIELDS_BESIDES_ITEMS = [field for field in RankRequest.__struct_fields__ if field != "items"]
@@ -210,6 +225,44 @@ class ResetRequest(Struct, forbid_unknown_fields=True):
     confirm: Annotated[Literal["reset"], about("the word reset")]
 
 
+class Arm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A policy that an experiment shows to a share of the sessions."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64, description="printable name of the arm, unique")]
+    policy: Annotated[PolicyText, about("its ranking policy, with its parameters")]
+    share: Annotated[float, Meta(gt=0.0, lt=1.0, description="share of the sessions; the control has the rest")]
+    stopped: Annotated[
+        Annotated[str, Meta(max_length=500)] | None,
+        about("why the arm was stopped; null while it runs. Its sessions get the control, and count in no arm"),
+    ] = None
+
+
+class ArmGuard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When an arm is stopped: it is worse than the control by more than a margin, with confidence."""
+
+    unfairness: Annotated[
+        Annotated[float, Meta(ge=0.0, le=1.0)] | None,
+        about("margin of the unfairness that a list adds, on its scale from -1 to 1; null to tolerate any"),
+    ] = 0.02
+    clicks: Annotated[
+        Annotated[float, Meta(ge=0.0, lt=1.0)] | None,
+        about("share of the control's clicks per list that an arm may lose; null to tolerate any"),
+    ] = 0.05
+    level: Annotated[
+        float, Meta(gt=0.0, le=0.5, description="probability of ever stopping an arm that is within the margins")
+    ] = 0.05
+
+
+class OnlineExperiment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An A/B test: arms beside the control, which is the policy of the rules, each for a share of the sessions."""
+
+    name: Annotated[
+        str, Meta(min_length=1, max_length=64, description="printable name; another name assigns sessions anew")
+    ]
+    arms: Annotated[list[Arm], Meta(min_length=1, max_length=8, description="the arms besides the control")]
+    guard: Annotated[ArmGuard | None, about("when an arm is stopped; null for never")] = ArmGuard()
+
+
 POLICY = about("the ranking policy, with its parameters")
 ESTIMATOR = about("the relevance estimator, with its parameters; auto for the policy's own")
 EXAMINATION = about("severity of position bias, or examination probabilities by rank")
@@ -221,6 +274,7 @@ HALF_LIFE = about("time in which counts lose half their weight, in seconds; null
 NEWCOMER_EXPOSURE = about("starting exposure of new items: zero, or the exposure that their relevance merits")
 RETENTION = about("how long impressions accept feedback, in seconds")
 SEED = about("seed of randomised policies")
+EXPERIMENT = about("the A/B test that runs; null for none")
 
 
 class PolicyChange(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -237,6 +291,7 @@ class PolicyChange(Struct, kw_only=True, forbid_unknown_fields=True):
     newcomer_exposure: Annotated[Newcomers | UnsetType, NEWCOMER_EXPOSURE] = UNSET
     retention: Annotated[Annotated[float, Meta(ge=1.0, le=1e9)] | UnsetType, RETENTION] = UNSET
     seed: Annotated[Annotated[int, Meta(ge=0, le=2**62)] | UnsetType, SEED] = UNSET
+    experiment: Annotated[OnlineExperiment | UnsetType | None, EXPERIMENT] = UNSET
 
 
 LIMIT = Meta(ge=1, le=100, description="maximum number of entries to return")

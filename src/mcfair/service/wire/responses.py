@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from .requests import (
     ESTIMATOR,
     EXAMINATION,
+    EXPERIMENT,
     HALF_LIFE,
     MATURATION,
     NEWCOMER_EXPOSURE,
@@ -21,6 +22,7 @@ from .requests import (
     RETENTION,
     SEED,
     Newcomers,
+    OnlineExperiment,
     Scope,
     about,
 )
@@ -104,6 +106,7 @@ class Ranking(ResponseBody, kw_only=True, omit_defaults=True):
     policy: Annotated[str, about("the policy that ranked the list, with its parameters")]
     version: Annotated[int, about("version of the rules that the list was ranked with; 0 in a fallback")]
     expires_at: Annotated[Time | None, about("when the impression stops accepting feedback; null only in a fallback")]
+    arm: Annotated[str | None, about("arm of the running experiment that the session belongs to, if any")] = None
     fallback: Annotated[bool, about("whether a client returned the caller's order; the service never sends it")] = False
 
 
@@ -192,6 +195,7 @@ class Explanation(ResponseBody, kw_only=True):
     candidates: Annotated[int, about("number of candidates")]
     deferred: Annotated[bool, about("whether exposure is credited only when `shown` is reported")]
     shadow: Annotated[bool, about("whether the caller's order was shown instead of this list")]
+    arm: Annotated[str | None, about("arm of the experiment at the time, if any")]
     items: Annotated[list[ExplainedItem], about("the list, from rank 1")]
     omitted: Annotated[list[OmittedItem], about("candidates that are not in the list, the best 100 by rank")]
     summary: Annotated[str, about("what the policy weighs, in plain words")]
@@ -347,6 +351,7 @@ class ActivePolicy(ResponseBody, kw_only=True):
     newcomer_exposure: Annotated[Newcomers, NEWCOMER_EXPOSURE]
     retention: Annotated[float, RETENTION]
     seed: Annotated[int, SEED]
+    experiment: Annotated[OnlineExperiment | None, EXPERIMENT]
 
 
 class KeyInfo(ResponseBody, kw_only=True):

@@ -246,7 +246,7 @@ def traffic_chart(times: Sequence[datetime.datetime], bars: Series, over: Series
 # --- shares ----------------------------------------------------------------------------------------------------------
 
 
-def dumbbell_chart(pairs: Sequence[Pair], label: str) -> Markup:
+def dumbbell_chart(pairs: Sequence[Pair], label: str, words: tuple[str, str] = ("had", "due")) -> Markup:
     """Draw the share that is due (a hollow diamond) and the share that was had (a dot), one row for each name.
 
     Parameters
@@ -255,6 +255,8 @@ def dumbbell_chart(pairs: Sequence[Pair], label: str) -> Markup:
         The rows, from the top.
     label
         The chart in one sentence.
+    words
+        What the dot and the diamond are called under the pointer.
 
     Returns
     -------
@@ -284,7 +286,7 @@ def dumbbell_chart(pairs: Sequence[Pair], label: str) -> Markup:
             gap = element(
                 "text", format_points(each.had - each.due), class_="gap end", x=width - 4, y=y - 14 if narrow else y + 4
             )
-            title = f"{each.name}: {format_share(each.had)} had, {format_share(each.due)} due"
+            title = f"{each.name}: {format_share(each.had)} {words[0]}, {format_share(each.due)} {words[1]}"
             due, had = x(each.due), x(each.had)
             marks.append(
                 element(

@@ -6,6 +6,7 @@ import datetime
 import math
 
 __all__ = [
+    "NOTHING",
     "format_bytes",
     "format_count",
     "format_figure",

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from ....errors import NotFoundError
+from ....errors import NotFoundError, RequestError
 from ... import wire
 from ...operations import OPERATIONS
 from ..auth import Authorizer
@@ -28,6 +28,7 @@ from ..operations import Operations
 from ..requests import HTTPError, Receive, Request, check_body_headers, read_body
 from ..responses import NO_STORE, Response, encode_headers
 from ..sessions import Sessions
+from .compare import CompareOptions, compare_view
 from .formatting import format_time, plural, tie
 from .items import items_view
 from .overview import LENGTHS, complete, overview_view
@@ -61,7 +62,7 @@ class OverviewOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 QUERY_ID = re.compile(r"[0-9a-f]{32}")
-RETURN_TO = re.compile(r"(queries(/[0-9a-f]{1,64})?|items)?")
+RETURN_TO = re.compile(r"(queries(/[0-9a-f]{1,64})?|items|compare)?")
 """Pages to return to after signing in."""
 
 
@@ -80,6 +81,7 @@ PAGES = (
     Page("POST", "/queries", "find_query"),
     Page("GET", "/queries/{query_id}", "query"),
     Page("GET", "/items", "items"),
+    Page("GET", "/compare", "compare"),
     Page("POST", "/sign-in", "sign_in", protected=False),
     Page("POST", "/sign-out", "sign_out", protected=False),
 )
@@ -168,6 +170,20 @@ class Dashboard:
                 reasons[query_id] = await self.ranker.executor.submit_async(read_reasons, query_id)
         build = partial(items_view, fairness, under.items, over.items, reasons)
         return await self.show(request, "items", build, **shared)
+
+    async def compare(self, request: Request, **shared: Any) -> Response:
+        """Render the page that compares policies: lists of shadow mode, one replayed policy, and the experiment."""
+        options = wire.decode_options(CompareOptions, request.query_string)
+        report, message, status = None, "", 200
+        with suppress(NotFoundError):  # there is no experiment
+            report = await self.read("experiment")
+        try:
+            found = await self.operations.compare(options.request())
+        except RequestError as error:
+            message, status = str(error), 400
+            found = await self.operations.compare(CompareOptions().request())
+        view = compare_view(found, report)
+        return self.respond(request, "compare", status, view=view, options=options, message=message, **shared)
 
     def read(self, name: str, *options: Any) -> Awaitable[Any]:
         """Execute an operation that reads the store in a thread of its own."""

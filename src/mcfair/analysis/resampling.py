@@ -1,0 +1,87 @@
+"""Bootstrap over clusters: weights of resamples, and intervals of what is computed from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..arrays import FloatArray
+
+__all__ = ["FEW_CLUSTERS", "cluster_weights", "interval", "ratio_of_sums"]
+
+FEW_CLUSTERS = 20
+"""With fewer clusters than this, resamples of them say little about the spread."""
+
+CELLS = 10_000_000
+"""Weights that are held at a time."""
+
+LEVELS = (2.5, 97.5)
+
+
+def cluster_weights(clusters: int, resamples: int, rng: np.random.Generator) -> Iterator[FloatArray]:
+    """Draw how often each cluster is in each resample, in parts of bounded size.
+
+    Parameters
+    ----------
+    clusters
+        Number of clusters, such as queries with all their sessions.
+    resamples
+        Number of resamples.
+    rng
+        Draws them.
+
+    Yields
+    ------
+    (some resamples, clusters) array
+    """
+    step = max(1, CELLS // clusters)
+    for begin in range(0, resamples, step):
+        size = min(step, resamples - begin)
+        yield rng.multinomial(clusters, np.full(clusters, 1 / clusters), size).astype(np.float64)
+
+
+def ratio_of_sums(
+    above: FloatArray, below: FloatArray, resamples: int = 1_000, seed: int = 0
+) -> tuple[FloatArray, FloatArray]:
+    """Compute ratios of sums over clusters, such as means per list, and the same of resamples of the clusters.
+
+    Parameters
+    ----------
+    above, below : (clusters, figures) arrays
+        The sums of each cluster; `below` may have one column.
+    resamples
+        Number of resamples.
+    seed
+        Seed of the draws. The same seed and number of clusters give the same resamples, so that differences of figures
+        that were computed in two calls are paired.
+
+    Returns
+    -------
+    (figures,) array, (resamples, figures) array
+        nan where a sum below is 0.
+
+    Examples
+    --------
+    >>> ratio, drawn = ratio_of_sums(np.array([[1.0], [2.0]]), np.array([[2.0], [2.0]]))
+    >>> ratio.tolist(), interval(drawn)[:, 0].tolist()
+    ([0.75], [0.5, 1.0])
+    """
+    weights = list(cluster_weights(above.shape[0], resamples, np.random.default_rng(seed)))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        drawn = [(each @ above) / (each @ below) for each in weights]
+        return above.sum(axis=0) / below.sum(axis=0), np.concatenate(drawn)
+
+
+def interval(values: FloatArray) -> FloatArray:
+    """Return the interval that holds 95 % of the resamples, along the first axis; nan where most do not exist.
+
+    Examples
+    --------
+    >>> interval(np.arange(101.0)).tolist()
+    [2.5, 97.5]
+    """
+    known = np.isfinite(values).mean(axis=0) > 0.5
+    with np.errstate(invalid="ignore"):
+        ends = np.nanpercentile(np.where(known, values, 0.0), LEVELS, axis=0)
+    return np.where(known, ends, np.nan)
