@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...errors import NotFoundError
+from ...estimators.base import relevance_intervals
 from ..wire import ExplainedItem, Explanation, Inputs, QueryState
 from .compaction import CompactionOperations
 from .decision import WEIGHTS, counterfactual, sentence
@@ -17,7 +18,7 @@ from .fits import FitOperations
 from .keys import KeyOperations
 from .ranking import RankOperations
 from .records import decode_impression, decode_positions, is_clicked, is_exposed
-from .reports import interval, query_state, to_datetime
+from .reports import query_state, to_datetime
 
 __all__ = ["Engine"]
 
@@ -38,7 +39,7 @@ class Engine(RankOperations, FeedbackOperations, CompactionOperations, KeyOperat
         impressed = decode_impression(entry.body)
         decision, candidates, version = self.repository.repeat_decision(ledger, entry)
         policy, q, rng = version.policy, decision.view, ledger.draws(version.rules.seed)
-        terms = decision.terms(policy)
+        terms, (low, high) = decision.terms(policy), relevance_intervals(q.R, q.uncertainty)
         others = {term: ranks for term in WEIGHTS if (ranks := counterfactual(policy, decision, rng, term)) is not None}
         bits = dict(zip(decode_positions(impressed.shown).tolist(), impressed.bits(entry.bits), strict=True))
         n = candidates.rows.size
@@ -56,7 +57,7 @@ class Engine(RankOperations, FeedbackOperations, CompactionOperations, KeyOperat
                     terms=own,
                     inputs=Inputs(
                         relevance=float(q.R[i]),
-                        interval=interval(float(q.R[i]), float(q.uncertainty[i])),
+                        interval=[float(low[i]), float(high[i])],
                         exposure=float(q.E[i]),
                         clicks=ledger.clicks(row),
                         prior=None if np.isnan(prior) else prior,
