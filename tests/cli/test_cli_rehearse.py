@@ -112,9 +112,9 @@ def test_without_a_prior_the_first_distribution_is_uniform():
 
 
 def test_time_passes_in_a_rehearsal(table):
-    """Clicks that arrive after a day cannot count within the hours that the sessions take."""
+    """Of clicks that arrive after a day on average, few count within the hours that the sessions take."""
     words = ("--data", table, "--sessions", "150", "--k", "3", "--no-priors", "--policy", "TopK(beta=1)")
-    at_once, late = (outcomes(*words, "--delay", delay)["changed rules"] for delay in ("0s", "1d"))
+    at_once, late = (outcomes(*words, "--click-delay", delay)["changed rules"] for delay in ("0s", "1d"))
     assert late["ndcg"] < at_once["ndcg"]
     decayed = outcomes(*words, "--half-life", "10m")["changed rules"]
     assert decayed["ndcg"] != at_once["ndcg"]
@@ -145,10 +145,15 @@ def test_a_prior_column_is_sent_and_stands_in_for_relevance(tmp_path):
         (("--data", "mq2008-like", "--policy", "MMF", "--guard", "0.9"), "MMF: guard = 0.9 is not allowed"),
         (("--data", "mq2008-like", "--policy", "ILP"), "ILP cannot serve"),
         (("--data", "mq2008-like", "--sessions", "0"), "sessions = 0 is not allowed: expected a number from 1 to"),
-        (("--data", "mq2008-like", "--delay", "soon"), "delay = 'soon' is not allowed"),
-        (("--data", "mq2008-like", "--delay", "9" * 400), "is not allowed: expected a duration"),
+        (("--data", "mq2008-like", "--click-delay", "soon"), "click-delay = 'soon' is not allowed"),
+        (("--data", "mq2008-like", "--click-delay", "9" * 400), "is not allowed: expected a duration"),
         (("--data", "mq2008-like", "--interval", "999d"), "interval = 86313600.0 is not allowed: expected a number"),
         (("--data", "mq2008-like", "--newcomers", "nan"), "newcomers = nan is not allowed"),
+        (
+            ("--data", "mq2008-like", "--lost-clicks", "1.5"),
+            "lost_clicks = 1.5 is not allowed: expected a number from 0",
+        ),
+        (("--data", "mq2008-like", "--drift", "-1"), "drift = -1.0 is not allowed"),
         (("--data", "mq2008-like", "--k", "0"), "k = 0 is not allowed"),
         (("--data", "mq2008-like", "--seed", "-1"), "seed = -1 is not allowed"),
         (("--data", "mq2008-like", "--clicks", "Cascad"), "unknown click model 'Cascad'"),

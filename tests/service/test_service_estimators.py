@@ -1,6 +1,7 @@
 """Estimators with a posterior in the service: what they see of a ledger, fits of the prior, repeated decisions."""
 
 import itertools
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -67,6 +68,26 @@ def test_a_ledger_without_decay_is_estimated_as_a_state_is():
     np.testing.assert_allclose(view.R, R, rtol=1e-12)
     np.testing.assert_allclose(view.uncertainty, uncertainty, rtol=1e-12)
     np.testing.assert_allclose(view.posterior, estimator.posteriors(*counts), rtol=1e-12)
+
+
+def normal_interval(mean, variance):
+    normal = NormalDist(mean, variance**0.5)
+    return pytest.approx([max(normal.inv_cdf(0.025), 0.0), min(normal.inv_cdf(0.975), 1.0)], rel=1e-12)
+
+
+def test_queries_and_explanations_show_estimates_with_their_intervals():
+    service = Service()
+    service.play(30, queries=1)
+    nobody = Candidates.of(np.arange(6), np.full(6, np.nan))
+    view = service.ledger().view(nobody, service.engine.version, service.now, 3)
+    state = service.do(Engine.query_state, "q0")
+    for each, R, variance in zip(state.items, view.R.tolist(), view.uncertainty.tolist(), strict=True):
+        assert each.interval == normal_interval(R, variance)
+    service = Service(policy="MCFair")  # by the bound of the variance, 1/E
+    answer = service.play(30, queries=1)[-1]
+    explained = service.do(Engine.explain, answer.impression).items
+    for each in [*service.do(Engine.query_state, "q0").items, *(item.inputs for item in explained)]:
+        assert each.interval == normal_interval(each.relevance, 1 / each.exposure)
 
 
 def test_a_prior_of_an_item_counts_as_views_at_the_first_rank():

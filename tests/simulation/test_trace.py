@@ -1,6 +1,8 @@
 import json
+from statistics import NormalDist
 
 import naive
+import naive_estimators
 import numpy as np
 import polars as pl
 import pytest
@@ -77,6 +79,19 @@ def test_the_table_of_items(trace):
     assert items["clicks"].to_list() == state.C.tolist()
     assert items.select(shown).to_numpy().tolist() == state.F.tolist()
     assert items["group"].to_list()[:3] == ["item 0 of query 0", "shop 1", "shop 2"]
+
+
+def test_items_have_intervals_if_the_estimator_has_a_posterior(trace, tmp_path):
+    run = mf.simulate(trace.data, "BayesFair", "online", steps=300)
+    items, state = run.items(), run.state
+    prior = np.array(state.estimator.theta).reshape(4, -1)[:3].T.tolist()
+    assert items.columns[6:9] == ["uncertainty", "low", "high"]
+    assert "low" not in trace.items().columns
+    for C, F, low, high in zip(state.C.tolist(), state.F.tolist(), items["low"], items["high"], strict=True):
+        mean, variance = naive_estimators.moments(naive_estimators.posterior(C, F, state.p, prior))
+        ends = NormalDist(mean, variance**0.5).inv_cdf(0.025), NormalDist(mean, variance**0.5).inv_cdf(0.975)
+        assert (low, high) == pytest.approx((max(ends[0], 0.0), min(ends[1], 1.0)), rel=1e-6, abs=1e-9)
+    assert mf.Trace.load(run.save(tmp_path / "run")).items().equals(items)
 
 
 def test_provenance_is_enough_to_run_it_again(trace):

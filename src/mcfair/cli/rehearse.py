@@ -54,8 +54,10 @@ class UserOptions:
     sessions: Annotated[int, typer.Option(help="Lists to show, over all queries.")] = 2_000
     k: Annotated[int, typer.Option(help="Length of a list.")] = 10
     interval: Annotated[str, typer.Option(help="Time between sessions: 45s, 5m.")] = "60s"
-    delay: Annotated[str, typer.Option(help="Time from a list to its clicks: 30m.")] = "0s"
+    click_delay: Annotated[str, typer.Option(help="Mean time from a list to each of its clicks: 30m.")] = "0s"
+    lost_clicks: Annotated[float, typer.Option(help="Share of the clicks that are never reported.")] = 0
     newcomers: Annotated[float, typer.Option(help="Share of each query's items that join after half of the time.")] = 0
+    drift: Annotated[float, typer.Option(help="Share of each query's items whose relevance changes gradually.")] = 0
     priors: Annotated[bool, typer.Option(help="Whether the application sends priors.")] = True
     seed: Annotated[int, typer.Option(help="Seed of arrivals and clicks, and of relevance with --store.")] = 0
 
@@ -72,8 +74,10 @@ class UserOptions:
             k=self.k,
             seed=self.seed,
             interval=parse_duration("interval", self.interval),
-            delay=parse_duration("delay", self.delay),
+            click_delay=parse_duration("click-delay", self.click_delay),
+            lost_clicks=self.lost_clicks,
             newcomers=self.newcomers,
+            drift=self.drift,
             priors=self.priors,
         )
 

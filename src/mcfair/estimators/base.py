@@ -13,7 +13,16 @@ from ..errors import PartError
 from ..parsing import as_part, parse_part
 from ..parts import Kind, Part, parameter_types
 
-__all__ = ["ESTIMATE", "ESTIMATE_SIGNATURE", "MEAN", "VARIANCE", "WEIGHT", "Estimator", "parse_estimator"]
+__all__ = [
+    "ESTIMATE",
+    "ESTIMATE_SIGNATURE",
+    "MEAN",
+    "VARIANCE",
+    "WEIGHT",
+    "Estimator",
+    "parse_estimator",
+    "relevance_intervals",
+]
 
 # Whatever the estimator, its kernel is compiled for one signature, so that the loop is compiled once.
 ESTIMATE = (0, 0.0, np.zeros(1, np.int32), np.zeros(1), np.zeros(1), np.zeros(2))
@@ -24,6 +33,9 @@ WEIGHT, MEAN, VARIANCE = range(3)
 
 FIGURES = 2
 """Entries of a kernel's output before the posterior: the estimate and its uncertainty."""
+
+NORMAL_95 = 1.959963984540054
+"""Standard deviations on either side of the mean of a normal distribution that hold 95 % of it."""
 
 
 class Estimator(Part, kind=Kind(name="estimator", plural="estimators", methods=("estimate",), article="an")):
@@ -245,6 +257,29 @@ def fill_estimates(
     """Write the output of an estimator for every item, one row each."""
     for d in range(C.shape[0]):
         estimate(C[d], E[d], F[d], p, theta, out[d])
+
+
+def relevance_intervals(R: FloatArray, uncertainty: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of intervals that hold relevance with about 95 %: the normal ones, within 0 to 1.
+
+    Parameters
+    ----------
+    R, uncertainty : (items,) arrays
+        Estimates and their variances, or bounds of these, as `Estimator.estimates` returns them.
+
+    Returns
+    -------
+    (items,) array, (items,) array
+        The lower and the upper ends.
+
+    Examples
+    --------
+    >>> low, high = relevance_intervals(np.array([0.5, 0.9, 0.0]), np.array([0.01, 0.01, np.inf]))
+    >>> low.round(3).tolist(), high.round(3).tolist()
+    ([0.304, 0.704, 0.0], [0.696, 1.0, 1.0])
+    """
+    width = NORMAL_95 * np.sqrt(uncertainty)
+    return np.clip(R - width, 0.0, 1.0), np.minimum(R + width, 1.0)
 
 
 def parse_estimator(text: str) -> Estimator:

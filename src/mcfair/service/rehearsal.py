@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
+import heapq
+import itertools
+import math
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,7 +18,7 @@ from ..data.dataset import Dataset
 from ..errors import SettingError, StoreError
 from ..estimators.base import Estimator
 from ..metrics.exposure import unfairness
-from ..random import ARRIVALS, CLICKS, DATA, draws, uniforms
+from ..random import ARRIVALS, CLICKS, DATA, draws, uniform, uniforms
 from ..simulation.moments import fit_moments
 from ..users.base import ClickModel
 from .core.engine import Engine
@@ -27,6 +28,7 @@ from .core.repository import LedgerRepository
 from .core.rules import Rules, examination_probabilities
 from .ranker import Ranker
 from .stores import describe, open_reader
+from .wire import Event, Item
 
 __all__ = ["GroupOutcome", "Outcome", "Rehearsal", "read_queries"]
 
@@ -35,8 +37,10 @@ LIMITS = (
     ("k", 1, 10**4),
     ("seed", 0, 2**62),
     ("interval", 0, 10**7),
-    ("delay", 0, 10**9),
+    ("click_delay", 0, 10**9),
+    ("lost_clicks", 0, 1),
     ("newcomers", 0, 1),
+    ("drift", 0, 1),
 )
 """Least and largest values of the settings of a rehearsal."""
 
@@ -57,8 +61,10 @@ class Outcome(msgspec.Struct, kw_only=True):
     """The figures of a rehearsal under one set of rules, by the true relevance of the simulated users.
 
     `worst_list` is the session, from 1, of the list with the lowest NDCG. NDCG is None if no item is relevant, `floor`
-    if the examination probabilities rise somewhere. `shown` is the share of the items that were shown at least once,
-    `shown_after` the session after which all of them had been.
+    if the examination probabilities rise somewhere. The merit of an item, by which unfairness and its floor are
+    measured, is its mean relevance over the visits of its query, 0 while it is not a candidate. `shown` is the share of
+    the items that were shown at least once, `shown_after` the session after which all of them had been. `clicks` counts
+    the clicks that reached the service.
     """
 
     rules: Rules
@@ -91,10 +97,17 @@ class Rehearsal:
         Length of a list.
     seed
         Seed of arrivals and clicks.
-    interval, delay
-        Seconds between sessions, and from a list to its clicks.
+    interval
+        Seconds between sessions.
+    click_delay
+        Mean of the seconds from a list to each of its clicks, which are exponentially distributed; 0 is at once.
+    lost_clicks
+        Share of the clicks that are never reported.
     newcomers
         Share of the items of each query, the last ones, that become candidates after half of the sessions.
+    drift
+        Share of the items of each query whose relevance changes: in the course of the sessions it moves, in a straight
+        line, to the relevance that another one of them began with. Priors stay as they were.
     priors
         Whether the application sends priors.
 
@@ -111,8 +124,10 @@ class Rehearsal:
     k: int = 10
     seed: int = 0
     interval: float = 60.0
-    delay: float = 0.0
+    click_delay: float = 0.0
+    lost_clicks: float = 0.0
     newcomers: float = 0.0
+    drift: float = 0.0
     priors: bool = True
 
     def __post_init__(self) -> None:
@@ -166,27 +181,28 @@ class Stage:
         data = rehearsal.data
         self.p = examination_probabilities(rules.examination, min(rehearsal.k, int(data.sizes.max())))
         self.users_p = np.ascontiguousarray(rehearsal.clicks.examined(self.p), dtype=np.float64)
-        self.E, self.shown = np.zeros(data.items), np.zeros(data.items, np.bool_)
+        self.R_end = drifted(data, rehearsal.drift, rehearsal.seed)
+        self.E, self.merit, self.shown = np.zeros(data.items), np.zeros(data.items), np.zeros(data.items, np.bool_)
         self.visits = np.zeros(data.queries, np.int64)
         self.clicks = self.newest = 0  # newest: the last session in which an item was shown for the first time
-        self.pending: deque[tuple[int, list[dict[str, Any]]]] = deque()
+        self.pending: list[tuple[int, int, Event]] = []  # a heap of clicks, by the time they are due
+        self.numbers = itertools.count()  # clicks that are due at the same time keep their order
         self.requests = [self.candidates(q) for q in range(data.queries)]
         # As the simulator does, and not by the clock of this machine: a rehearsal can be repeated.
         self.fit_moments = fit_moments(data.queries, Estimator.growth)
         self.next_fit = next(self.fit_moments)
 
-    def candidates(self, q: int) -> list[dict[str, Any]]:
+    def candidates(self, q: int) -> list[Item]:
         """Return the items of a query as the application sends them; an id is the position in the query."""
         data, priors = self.rehearsal.data, self.rehearsal.sent_priors
-        items: list[dict[str, Any]] = []
-        for i in range(int(data.offsets[q]), int(data.offsets[q + 1])):
-            item: dict[str, Any] = {"id": str(i - int(data.offsets[q]))}
-            if self.rehearsal.priors:
-                item["prior"] = float(priors[i])
-            if data.groups is not None and (label := data.group_names[int(data.groups[i])]):
-                item["group"] = label
-            items.append(item)
-        return items
+        return [
+            Item(
+                id=str(i - int(data.offsets[q])),
+                prior=float(priors[i]) if self.rehearsal.priors else None,
+                group=None if data.groups is None else data.group_names[int(data.groups[i])] or None,
+            )
+            for i in range(int(data.offsets[q]), int(data.offsets[q + 1]))
+        ]
 
     def play(self, progress: Callable[[int], None] | None) -> Outcome:
         """Play all sessions and return the figures."""
@@ -205,8 +221,12 @@ class Stage:
 
     def deliver(self) -> None:
         """Report the clicks that are due."""
+        due = []
         while self.pending and self.pending[0][0] <= self.now[0]:
-            self.ranker.feedback(self.pending.popleft()[1])
+            due.append(heapq.heappop(self.pending)[-1])
+        if due:
+            self.ranker.feedback(due)
+            self.clicks += len(due)
 
     def session(self, t: int, q: int) -> float:
         """Rank a query and let a user click; return the NDCG of the list, nan if no candidate is relevant."""
@@ -219,16 +239,13 @@ class Stage:
             self.next_fit = next(self.fit_moments)
         answer = self.ranker.rank(data.query_id(q), self.requests[q][:n], k=rehearsal.k)
         pi: IntArray = np.array([int(item.id) for item in answer.items])
-        truth, p = data.R[first : first + n], self.p[: pi.size]
+        rows, p = slice(first, first + n), self.p[: pi.size]
+        truth = data.R[rows] + (self.R_end[rows] - data.R[rows]) * (t / max(rehearsal.sessions - 1, 1))
         user = draws(rehearsal.seed, CLICKS, int(data.places[q]), int(self.visits[q]))
         hits = rehearsal.clicks.clicks(pi, truth, self.users_p, user)
-        events = [{"impression": answer.impression, "item": str(d)} for d in pi[hits].tolist()]
-        if events:
-            self.pending.append((self.now[0] + round(1000 * rehearsal.delay), events))
-            if rehearsal.delay == 0:
-                self.deliver()
-        self.clicks += len(events)
+        self.report(q, answer.impression, pi[hits].tolist())
         self.visits[q] += 1
+        self.merit[rows] += truth
         self.E[first + pi] += p
         if not self.shown[first + pi].all():
             self.newest = t + 1
@@ -236,10 +253,29 @@ class Stage:
         ideal = float(np.sort(truth)[::-1][: pi.size] @ p)
         return float(truth[pi] @ p) / ideal if ideal > 0 else np.nan
 
+    def report(self, q: int, impression: str | None, clicked: list[int]) -> None:
+        """Schedule the clicks on a list, but for those that are lost.
+
+        Whether and when a click arrives depends on the visit and the item, as the click itself does, so that rules are
+        compared with the same users.
+        """
+        rehearsal, n = self.rehearsal, int(self.rehearsal.data.sizes[q])
+        # No visit has number 0 here: those draws are the arrivals of users.
+        rng = draws(rehearsal.seed, ARRIVALS, int(rehearsal.data.places[q]), int(self.visits[q]) + 1)
+        for d in clicked:
+            if uniform(rng, d) >= rehearsal.lost_clicks:
+                late = -rehearsal.click_delay * math.log1p(-uniform(rng, n + d))
+                event = Event(impression=str(impression), item=str(d))
+                heapq.heappush(self.pending, (self.now[0] + round(1000 * late), next(self.numbers), event))
+        if rehearsal.click_delay == 0:
+            self.deliver()
+
     def outcome(self, values: FloatArray) -> Outcome:
         """Compute the figures after the last session."""
         data, visited = self.rehearsal.data, np.flatnonzero(self.visits)
         rows = [slice(int(data.offsets[q]), int(data.offsets[q + 1])) for q in visited]
+        R = np.minimum(self.merit / np.repeat(np.maximum(self.visits, 1), data.sizes), 1.0)
+        merited = Dataset(offsets=data.offsets, y=np.zeros(data.items), R=R)
         judged = np.flatnonzero(~np.isnan(values))
         worst = int(judged[np.argmin(values[judged])]) if judged.size else None
         falling = bool((np.diff(self.p) <= 0).all())
@@ -248,22 +284,22 @@ class Stage:
             ndcg=float(values[judged].mean()) if judged.size else None,
             worst_ndcg=None if worst is None else float(values[worst]),
             worst_list=None if worst is None else worst + 1,
-            unfairness=float(np.mean([unfairness(self.E[each], data.R[each]) for each in rows])),
-            floor=float(fairness_floor(data, self.visits, self.p).unfairness) if falling else None,
+            unfairness=float(np.mean([unfairness(self.E[each], R[each]) for each in rows])),
+            floor=float(fairness_floor(merited, self.visits, self.p).unfairness) if falling else None,
             shown=float(self.shown.mean()),
             shown_after=self.newest if self.shown.all() else None,
             clicks=self.clicks,
-            groups=self.groups(rows),
+            groups=self.groups(rows, R),
         )
 
-    def groups(self, rows: list[slice]) -> list[GroupOutcome]:
+    def groups(self, rows: list[slice], relevance: FloatArray) -> list[GroupOutcome]:
         """Compute received and merited exposure by group, the largest first; none if the items have no groups."""
         data = self.rehearsal.data
         if data.groups is None:
             return []
         exposure, merit, items = (np.zeros(len(data.group_names)) for _ in range(3))
         for each in rows:
-            R, had = data.R[each], float(self.E[each].sum())
+            R, had = relevance[each], float(self.E[each].sum())
             due = R * (had / R.sum()) if R.sum() > 0 else np.zeros(R.size)
             np.add.at(exposure, data.groups[each], self.E[each])
             np.add.at(merit, data.groups[each], due)
@@ -280,6 +316,17 @@ class Stage:
             if name and items[code]
         ]
         return sorted(found, key=lambda each: -each.exposure_share)
+
+
+def drifted(data: Dataset, share: float, seed: int) -> FloatArray:
+    """Return the relevance of each item at the end: a share of the items of each query has that of another of them."""
+    R = data.R.copy()
+    for q in range(data.queries):
+        first, n = int(data.offsets[q]), int(data.sizes[q])
+        order = np.argsort(uniforms(draws(seed, DATA, int(data.places[q]), 1), n), kind="stable")
+        moving = first + order[: round(share * n)]
+        R[moving] = data.R[np.roll(moving, 1)]
+    return R
 
 
 def read_queries(store: str, seed: int = 0) -> tuple[Dataset, FloatArray, Rules]:

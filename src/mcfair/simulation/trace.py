@@ -16,7 +16,7 @@ import numpy as np
 from ..arrays import BoolArray, CountArray, FloatArray, IntArray
 from ..data.dataset import Dataset
 from ..errors import TraceError
-from ..estimators.base import parse_estimator
+from ..estimators.base import parse_estimator, relevance_intervals
 from ..state import State
 
 if TYPE_CHECKING:
@@ -202,8 +202,9 @@ class Trace:
         Returns
         -------
         polars.DataFrame
-            Columns query, item, group (if the data has groups), grade, relevance (true), estimate, uncertainty,
-            exposure, clicks, and shown@1, shown@2, …: how often the item was shown at each rank.
+            Columns query, item, group (if the data has groups), grade, relevance (true), estimate, uncertainty, low
+            and high (the interval that holds relevance with about 95 %, if the estimator has a posterior), exposure,
+            clicks, and shown@1, shown@2, …: how often the item was shown at each rank.
         """
         import polars as pl
 
@@ -214,6 +215,9 @@ class Trace:
             ids = [str(i) for n in sizes.tolist() for i in range(n)]
         estimator = state.fitted(parse_estimator(self.provenance["setting"]["estimator"]))
         estimate, uncertainty = estimator.estimates(state.C, state.E, state.F, state.p)
+        # Without a posterior, the uncertainty may be no more than a bound of the variance.
+        low, high = relevance_intervals(estimate, uncertainty)
+        ends = {"low": low, "high": high} if estimator.posterior_size > 0 else {}
         groups = {} if data.groups is None else {"group": [data.group_name(code) for code in data.groups.tolist()]}
         return pl.DataFrame(
             {
@@ -224,6 +228,7 @@ class Trace:
                 "relevance": data.R,
                 "estimate": estimate,
                 "uncertainty": uncertainty,
+                **ends,
                 "exposure": state.E,
                 "clicks": state.C,
                 **{f"shown@{j + 1}": state.F[:, j].copy() for j in range(state.F.shape[1])},

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...errors import NotFoundError
+from ...estimators.base import relevance_intervals
 from ..stores import LogEntry
 from ..wire import ExplainedItem, Explanation, Inputs, OmittedItem, QueryState
 from .arm_guards import ArmGuardOperations
@@ -23,7 +24,7 @@ from .ledger import Ledger
 from .ranking import RankOperations
 from .reasons import Reasons, reasons_for
 from .records import Candidates, Impression, decode_impression, decode_positions, is_clicked, is_exposed
-from .reports import interval, query_state, to_datetime
+from .reports import query_state, to_datetime
 
 __all__ = ["Engine"]
 
@@ -85,6 +86,7 @@ def explained_items(
     q, terms = decision.view, decision.terms(reasons.policy)
     bits = dict(zip(decode_positions(impressed.shown).tolist(), impressed.bits(entry.bits), strict=True))
     items = []
+    low, high = relevance_intervals(q.R, q.uncertainty)
     for j, i in enumerate(decision.pi.tolist()):
         row, prior = int(candidates.rows[i]), float(candidates.priors[i])
         items.append(
@@ -95,7 +97,7 @@ def explained_items(
                 terms={name: float(values[i]) for name, values in terms.items()},
                 inputs=Inputs(
                     relevance=float(q.R[i]),
-                    interval=interval(float(q.R[i]), float(q.uncertainty[i])),
+                    interval=[float(low[i]), float(high[i])],
                     exposure=float(q.E[i]),
                     clicks=ledger.clicks(row),
                     prior=None if np.isnan(prior) else prior,

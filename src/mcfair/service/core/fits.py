@@ -67,8 +67,11 @@ class FitOperations(EngineState):
         return PooledCounts(version.estimator, C, E, views, found[0][3], visits)
 
     def set_prior(self, fitted: Estimator, visits: int) -> None:
-        """Put a fitted prior in force, unless the rules have another estimator by now."""
-        if fitted.same_but_fitted(self.version.estimator):
+        """Put a fitted prior in force, unless the rules have another estimator, or a prior of as many visits, by now.
+
+        Another instance may have taken over the fits, and finished one, while this prior was fitted.
+        """
+        if visits > self.version.fitted_visits and fitted.same_but_fitted(self.version.estimator):
             self.activate(self.version.rules, repr(fitted), visits)
 
     def fit(self) -> None:

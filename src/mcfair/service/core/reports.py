@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -12,6 +11,7 @@ import msgspec
 import numpy as np
 
 from ...arrays import FloatArray, IntArray
+from ...estimators.base import relevance_intervals
 from ...metrics.exposure import query_unfairness
 from ...metrics.reachable import balance
 from ..stores import KIND_IMPRESSION, LogEntry, Store
@@ -21,10 +21,7 @@ from .records import Candidates, decode_positions
 from .repository import PAGE_SIZE, LedgerRepository
 from .rules import Version
 
-__all__ = ["count_queries", "export", "interval", "observed_state", "query_state", "to_datetime"]
-
-NORMAL_95 = 1.959963984540054
-"""Standard deviations on either side of the mean of a normal distribution that hold 95 % of it."""
+__all__ = ["count_queries", "export", "observed_state", "query_state", "to_datetime"]
 
 
 def to_datetime(time: int) -> datetime.datetime:
@@ -45,12 +42,6 @@ def observed_state(ledger: Ledger, version: Version, now: int) -> tuple[IntArray
         return rows, np.zeros(0), np.zeros(0), np.zeros(0)
     q = ledger.view(Candidates.of(rows, ledger.priors[rows]), version, now, 1)
     return rows, ledger.counts.E[rows] * ledger.counts.scale, q.R, q.uncertainty
-
-
-def interval(R: float, uncertainty: float) -> list[float]:
-    """Return the ends of an interval that holds relevance with about 95 %: the normal one, within 0 to 1."""
-    width = NORMAL_95 * math.sqrt(uncertainty)
-    return [min(max(R - width, 0.0), 1.0), min(R + width, 1.0)]
 
 
 def least_unfairness(ledger: Ledger, rows: IntArray, E: FloatArray, R: FloatArray) -> float:
@@ -82,6 +73,7 @@ def least_unfairness(ledger: Ledger, rows: IntArray, E: FloatArray, R: FloatArra
 def query_state(ledger: Ledger, version: Version, now: int) -> QueryState:
     """Summarise the observations of a query over all its items."""
     rows, E, R, uncertainty = observed_state(ledger, version, now)
+    low, high = relevance_intervals(R, uncertainty)
     due = float(R.sum())
     had = float(E.sum())
     return QueryState(
@@ -96,7 +88,7 @@ def query_state(ledger: Ledger, version: Version, now: int) -> QueryState:
                 exposure=float(E[i]),
                 clicks=ledger.clicks(row),
                 relevance=float(R[i]),
-                interval=interval(float(R[i]), float(uncertainty[i])),
+                interval=[float(low[i]), float(high[i])],
                 exposure_share=float(E[i]) / had if had else 0.0,
                 merit_share=float(R[i]) / due if due else 0.0,
             )
