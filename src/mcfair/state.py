@@ -240,23 +240,27 @@ def write_belief(d: int, out: FloatArray, R: FloatArray, uncertainty: FloatArray
 
 @kernel(driver=True)
 def fill_view(
-    estimate: Callable[..., None],
+    estimate: Callable[..., None] | None,
+    batch: Callable[..., None] | None,
     theta: FloatArray,
     online: bool,
     given: FloatArray,
     C: CountArray,
     q: Query,
+    items: IntArray,
     out: FloatArray,
 ) -> None:
-    """Write the exposure and the relevance, given or estimated, of every item of one query to its view."""
+    """Write the exposure and the relevance, given or estimated, of every item of one query to its view.
+
+    `items` are their positions, `out` is scratch with a row for each. Of the two forms of an estimator one is given.
+    """
     for d in range(q.E.shape[0]):
         q.E[d] = exposure(q.F, q.p, d)
-        if online:
-            estimate(C[d], q.E[d], q.F[d], q.p, theta, out)
-            write_belief(d, out, q.R, q.uncertainty, q.posterior)
-        else:
+        if not online:
             q.R[d] = given[d]
             q.uncertainty[d] = 0.0
+    if online:
+        update_beliefs(estimate, batch, theta, items, C, q, out)
 
 
 @kernel
@@ -270,7 +274,8 @@ def observe_list(pi: IntArray, F: CountArray, p: FloatArray, E: FloatArray) -> N
 
 @kernel(driver=True)
 def observe_clicks(
-    estimate: Callable[..., None],
+    estimate: Callable[..., None] | None,
+    batch: Callable[..., None] | None,
     theta: FloatArray,
     pi: IntArray,
     hits: BoolArray,
@@ -278,9 +283,27 @@ def observe_clicks(
     q: Query,
     out: FloatArray,
 ) -> None:
-    """Count the clicks on a list in C and update the estimates of the items shown."""
+    """Count the clicks on a list in C and update the estimates of the items shown; see `fill_view`."""
     for j in range(pi.shape[0]):
-        d = pi[j]
-        C[d] += hits[j]
-        estimate(C[d], q.E[d], q.F[d], q.p, theta, out)
-        write_belief(d, out, q.R, q.uncertainty, q.posterior)
+        C[pi[j]] += hits[j]
+    update_beliefs(estimate, batch, theta, pi, C, q, out)
+
+
+@kernel(driver=True)
+def update_beliefs(
+    estimate: Callable[..., None] | None,
+    batch: Callable[..., None] | None,
+    theta: FloatArray,
+    items: IntArray,
+    C: CountArray,
+    q: Query,
+    out: FloatArray,
+) -> None:
+    """Write what an estimator computes for some items to the view."""
+    if batch is not None:
+        batch(items, C, q.E, q.F, q.p, theta, out[: items.shape[0]])
+    for i in range(items.shape[0]):
+        d = items[i]
+        if estimate is not None:
+            estimate(C[d], q.E[d], q.F[d], q.p, theta, out[i])
+        write_belief(d, out[i], q.R, q.uncertainty, q.posterior)

@@ -7,13 +7,15 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from .._jit import INTERPRET, Signature, kernel
+from .._jit import INTERPRET, AnyKernel, Signature, kernel
 from ..arrays import CountArray, FloatArray, read_only
 from ..errors import PartError
 from ..parsing import as_part, parse_part
 from ..parts import Kind, Part, parameter_types
 
 __all__ = [
+    "BATCH",
+    "BATCH_SIGNATURE",
     "ESTIMATE",
     "ESTIMATE_SIGNATURE",
     "MEAN",
@@ -27,6 +29,9 @@ __all__ = [
 # Whatever the estimator, its kernel is compiled for one signature, so that the loop is compiled once.
 ESTIMATE = (0, 0.0, np.zeros(1, np.int32), np.zeros(1), np.zeros(1), np.zeros(2))
 ESTIMATE_SIGNATURE = Signature(*ESTIMATE)
+
+BATCH = np.zeros(1, np.int64), np.zeros(1, np.int32), np.zeros(1), np.zeros((1, 1), np.int32), *ESTIMATE[3:5], np.zeros((1, 2))
+BATCH_SIGNATURE = Signature(*BATCH)
 
 WEIGHT, MEAN, VARIANCE = range(3)
 """Columns of a posterior, shape (components, 3)."""
@@ -55,6 +60,10 @@ class Estimator(Part, kind=Kind(name="estimator", plural="estimators", methods=(
         The share by which the sessions grow between two fits of a pooled estimator.
     fitted
         Names of the parameters that `fit` sets.
+    batch
+        An optional second kernel, which does the same for several items at once where that is faster. It is a function
+        of `(items, C, E, F, p, theta, out)`: positions of items, shape (m,), and the arrays of their query; row i of
+        `out` is for `items[i]`, in the same bits as the first kernel writes.
 
     Examples
     --------
@@ -67,6 +76,7 @@ class Estimator(Part, kind=Kind(name="estimator", plural="estimators", methods=(
 
     growth: ClassVar[float] = 0.3
     fitted: ClassVar[tuple[str, ...]] = ()
+    batch: ClassVar[AnyKernel | None] = None
 
     def estimate(self, C: int, E: float, F: CountArray, p: FloatArray) -> tuple[float, float]:
         """Return the estimated relevance of one item and its uncertainty; by default what the kernel writes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..estimators.base import ESTIMATE_SIGNATURE
+from ..estimators.base import BATCH_SIGNATURE, ESTIMATE_SIGNATURE
 from ..policies.selection import RANK_SIGNATURE, SCORE_SIGNATURE
 from ..users.base import CLICK_SIGNATURE
 from .loop import play
@@ -15,7 +15,7 @@ __all__ = ["NO_ANSWER", "compiled_play"]
 NO_ANSWER = (-1, -1)
 """The argument of a call of the loop that begins at the beginning."""
 
-SIGNATURES = CLICK_SIGNATURE, ESTIMATE_SIGNATURE, SCORE_SIGNATURE, RANK_SIGNATURE
+SIGNATURES = CLICK_SIGNATURE, ESTIMATE_SIGNATURE, BATCH_SIGNATURE, SCORE_SIGNATURE, RANK_SIGNATURE
 
 COMPILED: dict[tuple[bool, ...], Callable[..., tuple[int, int]]] = {}
 """The compiled loops, by which functions are given; the types of the other arguments are the same in every run."""

@@ -126,7 +126,8 @@ class Scratch(NamedTuple):
     pi: IntArray
     hits: BoolArray
     visits: IntArray
-    estimate: FloatArray
+    items: IntArray
+    estimates: FloatArray
     ndcg: FloatArray
     cndcg: FloatArray
 
@@ -204,6 +205,7 @@ def group_sessions(queries: CountArray, starts: IntArray, when: CountArray) -> N
 def play(
     click: Callable[..., None] | None,
     estimate: Callable[..., None] | None,
+    batch: Callable[..., None] | None,
     score: Callable[..., None] | None,
     rank: Callable[..., None] | None,
     inline_users: bool | None,
@@ -229,12 +231,13 @@ def play(
     Returns the verdict on the policy, and for which query; everything before is counted. If the list of that
     session is then written to `scratch.pi`, `answer`, the query and the time, makes the call continue from there.
 
-    A policy has a score or ranks by itself. With `inline_score`, and with `inline_users` in place of a click model and
+    A policy has a score or ranks by itself; an estimator has one form for an item, or one for several. With `inline_score`, and with `inline_users` in place of a click model and
     an estimator, the kernels of the paper's are inlined: calls through pointers would make an online session a third
     slower. What is not given is None: Numba then compiles nothing of its branch.
     """
     p, ties, theta, ends, when, room = config.p, config.ties, config.theta, stream.ends, stream.when, scratch.top_k
     clock, ndcg, cndcg, hits = scratch.visits, scratch.ndcg, scratch.cndcg, scratch.hits
+    beliefs, estimates = config.estimate_theta, scratch.estimates
     answered, answer_time = answer
     for block in range(blocks[0], blocks[1]):
         for q in range(max(answered, bounds[block]), bounds[block + 1]):
@@ -249,9 +252,9 @@ def play(
             view = Query(R, uncertainty, E, F, p, clock, groups, config.prior_strength, posterior, memory[q])
             given = table.seen[low:high]
             if inline_users is not None:
-                fill_view(ips_estimate, config.estimate_theta, config.online, given, C, view, scratch.estimate)
-            elif estimate is not None:
-                fill_view(estimate, config.estimate_theta, config.online, given, C, view, scratch.estimate)
+                fill_view(ips_estimate, None, beliefs, config.online, given, C, view, scratch.items[:n], estimates)
+            else:
+                fill_view(estimate, batch, beliefs, config.online, given, C, view, scratch.items[:n], estimates)
             place, visits = np.uint64(table.places[q]), counts.visits[q]
             since = answer_time if q == answered else span[0]
             m = 0
@@ -296,9 +299,9 @@ def play(
                     elif click is not None:
                         click(pi, truth, config.users_p, config.click_theta, user, hits[:k])
                     if inline_users is not None:
-                        observe_clicks(ips_estimate, config.estimate_theta, pi, hits, C, view, scratch.estimate)
-                    elif estimate is not None:
-                        observe_clicks(estimate, config.estimate_theta, pi, hits, C, view, scratch.estimate)
+                        observe_clicks(ips_estimate, None, beliefs, pi, hits, C, view, estimates)
+                    else:
+                        observe_clicks(estimate, batch, beliefs, pi, hits, C, view, estimates)
                 if log.lists.shape[0] > 0:
                     for j in range(k):
                         log.lists[t, j] = pi[j]

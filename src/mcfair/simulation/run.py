@@ -22,7 +22,7 @@ from .._jit import INTERPRET, compile_seconds
 from ..arrays import BoolArray, CountArray, FloatArray, IntArray
 from ..data.dataset import Dataset
 from ..errors import PolicyError
-from ..estimators.base import ESTIMATE, FIGURES
+from ..estimators.base import BATCH, ESTIMATE, FIGURES
 from ..estimators.ips import ips_estimate
 from ..metrics.base import Effectiveness
 from ..metrics.effectiveness import ideal_dcg
@@ -149,7 +149,8 @@ class Run:
             pi=np.zeros(k, np.int64),
             hits=np.zeros(k, np.bool_),
             visits=np.zeros((), np.int64),
-            estimate=np.zeros(FIGURES + 3 * components),
+            items=np.arange(n),
+            estimates=np.zeros((n, FIGURES + 3 * components)),
             ndcg=np.zeros(k),
             cndcg=np.zeros(k),
         )
@@ -239,17 +240,21 @@ class Run:
         group, guard = group_term_of(self.policy), guard_of(self.policy, self.config.p)
         parts = [self.policy, *((clicks, estimator) if self.config.online else ())]
         if INTERPRET or any(each.kernel is None for each in parts):
-            plain = clicks.write_clicks, estimator.write_estimate, *self._by_kind(policy_call(self.policy))
+            plain = clicks.write_clicks, estimator.write_estimate, None, *self._by_kind(policy_call(self.policy))
             return partial(play.interpreted, *plain, None, None, group, guard), False
         examples = self._arguments(np.zeros((1, 1)), self._snapshots((0, 1), (0, 1)), self._scratch())
-        click = estimate = score = rank = None
+        click = estimate = batch = score = rank = None
         if self.config.online and not (clicks.kernel is position_based_clicks and estimator.kernel is ips_estimate):
-            click, estimate = clicks.compiled(*CLICK)[0], estimator.compiled(*ESTIMATE)[0]
+            click = clicks.compiled(*CLICK)[0]
+            if estimator.batch is None:
+                estimate = estimator.compiled(*ESTIMATE)[0]
+            else:
+                batch = estimator.batch.compile(*BATCH)[0]
         if self.policy.kernel is not gradient_score:
             score, rank = self._by_kind(policy_function(self.policy))
         inline_users = True if click is None else None
         inline_score = True if score is None and rank is None else None
-        functions = click, estimate, score, rank, inline_users, inline_score, group, guard
+        functions = click, estimate, batch, score, rank, inline_users, inline_score, group, guard
         return partial(compiled_play(functions, examples), *functions), True
 
     def _by_kind(self, function: Any) -> tuple[Any, Any]:
