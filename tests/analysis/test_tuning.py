@@ -290,8 +290,8 @@ def test_a_target_may_bound_any_registered_metric_in_its_own_direction(data):
         ("ndcg@0 >= 0.9", "ndcg: k = 0 is not allowed: expected a whole number of at least 1"),
         ("unfairness >= 25", "bounds unfairness from the wrong side: less unfairness is better, use <="),
         ("cndcg@3 <= 25", "bounds cndcg@3 from the wrong side: more cndcg@3 is better, use >="),
-        ("ndcg@3 >= 0.9 * floor", "the floor bounds unfairness and not ndcg@3; use a number"),
-        ("relative_unfairness <= 2 * floor", "the floor bounds unfairness and not relative_unfairness"),
+        ("ndcg@3 >= 0.9 * floor", "no floor of ndcg@3 is known, only of unfairness and group_unfairness; use a number"),
+        ("relative_unfairness <= 2 * floor", "no floor of relative_unfairness is known"),
         ("unfairness <= 1e999", "expected a finite number, got 1e999"),
     ],
 )  # fmt: skip
