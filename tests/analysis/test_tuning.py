@@ -349,7 +349,7 @@ def test_halving_comes_to_an_end_where_values_have_so_many_digits(a, b, digits, 
     ("policy", "options", "error", "message"),
     [
         ("MCFair", {"parameter": "alhpa"}, PolicyError, "unknown parameter of MCFair 'alhpa'; did you mean 'alpha'\\?"),
-        ("TopK", {}, PolicyError, "unknown parameter of TopK 'alpha'; available: beta, mc_floor, guard$"),
+        ("TopK", {}, PolicyError, "unknown parameter of TopK 'alpha'; did you mean 'alpha_group'\\? available: beta"),
         ("RandomK", {}, PolicyError, "unknown parameter of RandomK 'alpha'; available: none"),
         ("MCFair", {"parameter": "ties"}, PolicyError, "MCFair: ties is not a number and cannot be tuned; numbers: al"),
         ("Nobody", {}, PolicyError, "unknown policy 'Nobody'"),

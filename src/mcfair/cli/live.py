@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 import time
-import webbrowser
 
 from ..errors import UnavailableError
 from .render import status
@@ -25,6 +24,8 @@ RETRY_SECONDS = 1.0
 
 def live_demo(seconds: float | None, browser: bool) -> None:
     """Serve a simulated shop until Ctrl-C, or for some seconds; open its dashboard if there is a display."""
+    import webbrowser
+
     from ..service.ranker import Ranker
     from ..service.shop import FIRST
     from ..service.web.server import serve
