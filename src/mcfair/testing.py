@@ -168,7 +168,7 @@ def check_view(policy: Policy, q: Query, visit: int) -> None:
         return
     assert scores is not None
     assert scores_again is not None
-    if policy.kernel is None:  # a score of one's own is without the group term
+    if type(policy).score is not Policy.score:  # a score of one's own is without the group term
         scores_again = scores_again + group_term(policy, q)
     ideal = np.argsort(-q.R, kind="stable")[: len(pi)]
     assert dcg(pi, q.R, q.p) >= policy.guard * dcg(ideal, q.R, q.p), f"{where}: the guard does not keep its share"

@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 import time
-import webbrowser
 
 from ..errors import UnavailableError
 from .render import status
@@ -25,6 +24,8 @@ RETRY_SECONDS = 1.0
 
 def live_demo(seconds: float | None, browser: bool) -> None:
     """Serve a simulated shop until Ctrl-C, or for some seconds; open its dashboard if there is a display."""
+    import webbrowser
+
     from ..service.ranker import Ranker
     from ..service.shop import FIRST
     from ..service.web.server import serve
@@ -33,7 +34,7 @@ def live_demo(seconds: float | None, browser: bool) -> None:
     threads: list[threading.Thread] = []
 
     def open_shop(url: str) -> None:
-        say(f"the shop is open: {url}/ (Ctrl-C closes it)")
+        print_line(f"the shop is open: {url}/ (Ctrl-C closes it)")
         threads.append(threading.Thread(target=send_shoppers, args=(url, stopped, seconds), daemon=True))
         if browser and has_display():
             threads.append(threading.Thread(target=webbrowser.open, args=(f"{url}/",), daemon=True))
@@ -50,7 +51,7 @@ def live_demo(seconds: float | None, browser: bool) -> None:
         stopped.set()
         if threads:
             threads[0].join(CALL_SECONDS)
-    say("the shop is closed")
+    print_line("the shop is closed")
 
 
 def send_shoppers(url: str, stopped: threading.Event, seconds: float | None) -> None:
@@ -60,7 +61,7 @@ def send_shoppers(url: str, stopped: threading.Event, seconds: float | None) -> 
 
     end = float("inf") if seconds is None else time.monotonic() + seconds
     with Client(url, timeout=CALL_SECONDS, rank_deadline=CALL_SECONDS, retry_timeout=RETRY_SECONDS) as client:
-        shop = Shop(client, report=say)
+        shop = Shop(client, report=print_line)
         while not stopped.wait(PAUSE_SECONDS):
             if time.monotonic() >= end:
                 os.kill(os.getpid(), signal.SIGINT)
@@ -70,7 +71,7 @@ def send_shoppers(url: str, stopped: threading.Event, seconds: float | None) -> 
             except UnavailableError as error:
                 if stopped.wait(RETRY_SECONDS):  # the server is shutting down
                     return
-                say(f"a shopper was not served: {error}")
+                print_line(f"a shopper was not served: {error}")
 
 
 def has_display() -> bool:
@@ -80,7 +81,7 @@ def has_display() -> bool:
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 
-def say(sentence: str) -> None:
+def print_line(sentence: str) -> None:
     """Print a line on stderr at once."""
     sys.stderr.write(f"mcfair: {sentence}\n")
     sys.stderr.flush()

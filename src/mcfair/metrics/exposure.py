@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Literal
+
 import numpy as np
 import numpy.typing as npt
 
@@ -167,7 +169,7 @@ class Unfairness(Metric):
     """
 
     kernel = unfairness_value
-    floor_among = "items"
+    floor_among: ClassVar[Literal["items", "groups"] | None] = "items"
 
 
 @kernel

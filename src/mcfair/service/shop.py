@@ -17,9 +17,19 @@ from .methods import Methods
 __all__ = ["FAIR", "FIRST", "Shelf", "Shop"]
 
 QUERIES = (
-    "rain jacket", "trail shoes", "headlamp", "tent for two", "camping stove", "sleeping bag", "water bottle",
-    "climbing rope", "bike light", "wool socks", "sun hat", "daypack",
-)  # fmt: skip
+    "rain jacket",
+    "trail shoes",
+    "headlamp",
+    "tent for two",
+    "camping stove",
+    "sleeping bag",
+    "water bottle",
+    "climbing rope",
+    "bike light",
+    "wool socks",
+    "sun hat",
+    "daypack",
+)
 SELLERS = {"established": "Alder Outdoor", "newcomer": "Birch & Sons"}
 """The sellers whose goods are of the same merit, by the providers of the profile "marketplace"."""
 
