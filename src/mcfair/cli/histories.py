@@ -21,7 +21,7 @@ TABLES = ("flat", "lists", "open-bandit")
 """Formats of which each file is a log of its own."""
 
 UNGROUPED = "unknown"
-"""What an audit calls the group of items that have none."""
+"""The group of items without one, as an audit names it."""
 
 BATCH_QUERIES, BATCH_BYTES = 100, MAX_BODY // 4
 """Maximum number of queries of a request, and about how large it may be."""
