@@ -33,6 +33,7 @@ CALLS = [
     Recorder().usage(),
     Recorder().policy(),
     Recorder().change_policy(seed=1),
+    Recorder().import_history("source", [{"query": "q", "visits": 1, "items": [{"id": "a", "counts": [[1, 1, 0]]}]}]),
     Recorder().delete_query("q"),
     Recorder().delete_query(query_id="id"),
     Recorder().delete_item("a"),
