@@ -54,7 +54,7 @@ class Nothing(mf.Policy):
 
 
 class Facts:
-    """What is true of a decision, computed without the code that writes the reasons."""
+    """The facts of a decision, computed without the code that writes the reasons."""
 
     def __init__(self, policy, q, p, rng):
         self.policy, self.q, self.k, self.n = policy, q, p.size, q.R.size

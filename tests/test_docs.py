@@ -291,6 +291,6 @@ def test_the_service_page_runs(tmp_path, monkeypatch, capsys):
         there = f"127.0.0.1:{server.ready().port}"
         exec(first.replace("127.0.0.1:8000", there), {})
         exec(page.replace("127.0.0.1:8000", there), space)
-    assert "Rank 1 of 3" in capsys.readouterr().out
+    assert "Ranked 1st" in capsys.readouterr().out
     shown = space["search"]("red shoes", ["sku2", "sku1"])  # the server has ended
     assert (shown["fallback"], [item["id"] for item in shown["items"]]) == (True, ["sku2", "sku1"])

@@ -238,7 +238,7 @@ class Machine(RuleBasedStateMachine):
             for rank, (item, clicked) in enumerate(shown, start=1):
                 cell = counts.setdefault(item, {}).setdefault(rank, [rank, 0, 0])
                 cell[1], cell[2] = cell[1] + 1, cell[2] + clicked
-        items = [ImportedItem(id=item, counts=list(map(tuple, cells.values()))) for item, cells in counts.items()]
+        items = [ImportedItem(id=item, counts=list(cells.values())) for item, cells in counts.items()]
         history = ImportedQuery(query=query, visits=len(lists), items=items)
         status = self.do(Engine.import_history, source, [history]).results[0].status
         expected = self.model.import_lists(query, source, lists, self.p[:4].tolist(), self.number, self.clock)

@@ -38,6 +38,7 @@ CALLS = [
     Recorder().experiment(),
     Recorder().policy(),
     Recorder().change_policy(seed=1),
+    Recorder().import_history("source", [{"query": "q", "visits": 1, "items": [{"id": "a", "counts": [[1, 1, 0]]}]}]),
     Recorder().delete_query("q"),
     Recorder().delete_query(query_id="id"),
     Recorder().delete_item("a"),

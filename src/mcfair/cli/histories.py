@@ -11,6 +11,7 @@ import numpy as np
 from ..auditing.click_log import ClickLog
 from ..auditing.log_counts import LogCounts
 from ..auditing.opening import open_log
+from ..auditing.readers.service_store import is_store
 from ..errors import DataError
 from ..service.wire import MAX_BODY, MAX_CELLS, MAX_ID, MAX_ITEMS, MAX_QUERY, ImportedItem, ImportedQuery
 
@@ -20,7 +21,7 @@ TABLES = ("flat", "lists", "open-bandit")
 """Formats of which each file is a log of its own."""
 
 UNGROUPED = "unknown"
-"""What an audit calls the group of items that have none."""
+"""The group of items without one, as an audit names it."""
 
 BATCH_QUERIES, BATCH_BYTES = 100, MAX_BODY // 4
 """Maximum number of queries of a request, and about how large it may be."""
@@ -37,9 +38,9 @@ def open_sources(source: str, format: str | None, columns: Mapping[str, str]) ->
     DataError
         If the log cannot be read, or is the store of a service.
     """
+    if format == "store" or (format is None and is_store(source)):
+        raise DataError("a store knows queries by their hashes only, and is no log to import: use mcfair migrate")
     opened = open_log(source, format=format, columns=columns)
-    if opened.format == "store":
-        raise DataError(f"{opened.name}: a store knows queries by their hashes only; move it with mcfair migrate")
     if opened.format in TABLES and len(opened.files) > 1:
         return [open_log(str(each), format=opened.format, columns=columns) for each in opened.files]
     return [opened]
@@ -123,12 +124,12 @@ class Histories:
                 visits = 0 if part else int(self.counts.visits[q])
                 yield ImportedQuery(query=names[q], visits=visits, items=items[start : start + most], part=part)
 
-    def items_of(self, q: int) -> Iterator[tuple[int, str, list[tuple[int, int, int]]]]:
+    def items_of(self, q: int) -> Iterator[tuple[int, str, list[list[int]]]]:
         """Yield the items of a query that were shown: place, id, and rank, impressions and clicks of each cell."""
         first, last = self.ends[q], self.ends[q + 1]
         item = self.item[first:last]
         columns = (self.rank[first:last].tolist(), self.shown[first:last].tolist(), self.clicks[first:last].tolist())
-        cells = list(zip(*columns, strict=True))
+        cells = [list(each) for each in zip(*columns, strict=True)]
         starts = np.flatnonzero(np.diff(item, prepend=-1)).tolist()
         for start, end in zip(starts, [*starts[1:], len(cells)], strict=True):
             i = int(item[start])

@@ -76,7 +76,7 @@ def target(store: str, url: str | None, key: str | None) -> Iterator[Any]:
 
 @dataclasses.dataclass
 class Imported:
-    """What was read of a source, and what became of it."""
+    """The counts of a source, and the results of importing them."""
 
     name: str
     format: str

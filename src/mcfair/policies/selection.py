@@ -10,11 +10,11 @@ import numpy as np
 from .._jit import INTERPRET, Signature, kernel
 from ..arrays import FloatArray, IntArray
 from ..errors import PolicyError
-from ..random import POLICY, TIES, Draws, draws
+from ..random import POLICY, TIES, Draws, draws, uniform
 from ..state import Query
 from .fairness import GroupTerm, add_group_term, group_term, group_term_of
 from .guard import Guard, keep_share
-from .ordering import OK, TopKScratch, top_k, top_k_scratch
+from .ordering import BY_CHANCE, BY_INDEX, OK, TopKScratch, top_k, top_k_scratch
 
 if TYPE_CHECKING:
     from .base import Policy
@@ -182,11 +182,16 @@ def choose(
 
 
 def order_by(policy: Policy, scores: FloatArray, E: FloatArray, rng: Draws) -> IntArray:
-    """Return all positions in the order of some scores, by the policy's rule for equal ones."""
-    pi = np.empty(scores.size, np.int64)
+    """Return all positions in the order of some scores, by the policy's rule for equal ones.
+
+    Its beginning is what `top_k` writes, which is slow for long lists.
+    """
+    if policy.tie_rule == BY_INDEX:
+        return np.argsort(-scores, kind="stable")
     tie_rng = Draws(rng.seed, FOR_TIES, rng.query, rng.visit)
-    top_k(scores, E, policy.tie_rule, tie_rng, top_k_scratch(scores.size), pi)
-    return pi
+    chance = policy.tie_rule == BY_CHANCE
+    keys = np.array([uniform(tie_rng, d) for d in range(scores.size)]) if chance else E
+    return np.lexsort((keys, -scores))
 
 
 def score_terms(policy: Policy, q: Query, weight: float) -> dict[str, FloatArray]:

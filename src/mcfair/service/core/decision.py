@@ -73,28 +73,29 @@ def standings(policy: Policy, decision: Decision, rng: Draws) -> Standings:
     Every other part stays as it is, the draws of the session and the guard included.
     """
     q, p = decision.view, decision.p
-    n = q.R.size
-    if not policy.ranks:  # the order below the list is that of the scores
-        beyond = np.zeros(n - q.p.size)
-        counts = np.hstack([q.F, np.zeros((n, beyond.size), np.int32)])
-        q, p = q._replace(p=np.append(q.p, beyond), F=counts), np.append(p, beyond)
     present = choose(policy, q, rng, p=p)
     terms = {name: term for name, term in policy.terms(q).items() if name != GROUP}  # which `choose` adds by itself
+
+    def ranks(choice: Choice) -> IntArray:
+        """Return the rank of each candidate; below the list the order is that of the scores."""
+        pi = choice.pi if choice.scores is None else order_by(policy, choice.scores, q.E, rng)
+        return ranks_in(pi, q.R.size)
+
     without, even = {}, set()
     for part, choice in choices_without(policy, q, rng, p, terms):
-        without[part] = ranks_in(choice.pi, n)
+        without[part] = ranks(choice)
         if is_even(part, terms, present, choice):
             even.add(part)
     if policy.alpha_group != 0.0:
         choice = choose(dataclasses.replace(policy, alpha_group=0.0), q, rng, p=p)
-        without[GROUP] = ranks_in(choice.pi, n)
+        without[GROUP] = ranks(choice)
         if is_even(GROUP, terms, present, choice):
             even.add(GROUP)
     if present.weight != 0.0:
-        without[GUARD] = ranks_in(choose(dataclasses.replace(policy, guard=0.0), q, rng, p=p).pi, n)
+        without[GUARD] = ranks(choose(dataclasses.replace(policy, guard=0.0), q, rng, p=p))
     return Standings(
-        ranks=ranks_in(present.pi, n),
-        by_relevance=ranks_in(order_by(policy, q.R, q.E, rng), n),
+        ranks=ranks(present),
+        by_relevance=ranks_in(order_by(policy, q.R, q.E, rng), q.R.size),
         without=without,
         even=frozenset(even),
     )

@@ -43,7 +43,7 @@ class Measured:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PartImportance:
-    """What a part of the policy changed; relevance is one of them.
+    """The changes that a part of the policy made; relevance is one of the parts.
 
     Attributes
     ----------

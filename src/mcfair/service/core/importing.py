@@ -1,4 +1,4 @@
-"""Import: counts from a log that the service did not write, each part of it at most once."""
+"""Importing: counts from a log that the service did not write, each part of it at most once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..stores import KIND_IMPORT, LogEntry
 from ..wire import ImportedQuery, ImportResult, ImportResults, check_imports
 from .engine_state import EngineState
 from .ledger import Ledger
-from .records import Candidates, Import, encode
+from .records import Candidates, ImportedCounts, encode
 
 __all__ = ["ImportOperations"]
 
@@ -53,7 +53,7 @@ class ImportOperations(EngineState):
         cells = [
             (i, rank - 1, shown, clicks) for i, item in enumerate(given.items) for rank, shown, clicks in item.counts
         ]
-        counted = Import.of(part, given.visits, rows, reused, np.array(cells, np.int64).T)
+        counted = ImportedCounts.of(part, given.visits, rows, reused, np.array(cells, np.int64).T)
         seq, version = ledger.seq + 1, self.version
         entry = LogEntry(seq, now, KIND_IMPORT, version.number, None, encode(counted), None)
         self.store.append(ledger.number, entry, ledger.revision)

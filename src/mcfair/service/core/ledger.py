@@ -25,7 +25,7 @@ from .newcomers import Newcomers
 from .records import (
     BitChanges,
     Candidates,
-    Import,
+    ImportedCounts,
     RecordedImpression,
     Snapshot,
     compress,
@@ -304,7 +304,7 @@ class Ledger(ItemRows):
             if not pending:
                 self.maturation.recount(rows)
 
-    def record_import(self, seq: int, time: int, counted: Import, version: Version) -> None:
+    def record_import(self, seq: int, time: int, counted: ImportedCounts, version: Version) -> None:
         """Record counts from another log, under the present examination and as of now. Call `admit` first.
 
         Nothing of them is pending: their clicks have arrived.

@@ -29,10 +29,10 @@ TIES = {
     "random": "the order of equal scores is drawn",
     "least-exposed": "of equal scores the one with the fewest views comes first",
 }
-"""What each rule for ties does."""
+"""The effect of each rule for ties, in words."""
 
 NAMES = {GROUP: "fairness between groups", GUARD: "the guard"}
-"""What sentences call parts whose name is not a word for them."""
+"""Words for parts whose name is not one."""
 
 DIGITS = 3
 """Most digits after the decimal point of a percentage."""
@@ -268,7 +268,7 @@ class Reasons:
 
     @property
     def tie_rule(self) -> str:
-        """What the policy does with equal scores."""
+        """The effect of the policy's rule for equal scores, in words."""
         return TIES[getattr(self.policy, "ties", "index")]
 
 

@@ -21,7 +21,7 @@ __all__ = [
     "Assignment",
     "BitChanges",
     "Candidates",
-    "Import",
+    "ImportedCounts",
     "Impression",
     "RecordedImpression",
     "Snapshot",
@@ -122,7 +122,7 @@ class BitChanges(msgspec.Struct, array_like=True):
         return [(seq, rank, after) for rank, _, _, after in self.changes]
 
 
-class Import(msgspec.Struct, array_like=True):
+class ImportedCounts(msgspec.Struct, array_like=True):
     """Counts from a log that the service did not write: how often items were shown and clicked at each rank.
 
     `source` identifies the part of the log, so that it is counted once. `rows` are the rows of the items, `reused`
@@ -137,7 +137,7 @@ class Import(msgspec.Struct, array_like=True):
     cells: tuple[bytes, bytes, bytes, bytes]
 
     @classmethod
-    def of(cls, source: bytes, visits: int, rows: IntArray, reused: list[int], cells: IntArray) -> Import:
+    def of(cls, source: bytes, visits: int, rows: IntArray, reused: list[int], cells: IntArray) -> ImportedCounts:
         """Build it from rows and cells, shape (4, cells)."""
         item, rank, shown, clicks = (compress(each.astype(np.uint32)) for each in cells)
         return cls(source, visits, compress(rows.astype(np.uint32)), reused, (item, rank, shown, clicks))
@@ -248,7 +248,7 @@ decode_impression: Callable[[bytes], Impression] = decoder(Impression, "an impre
 decode_flips: Callable[[bytes], BitChanges] = decoder(BitChanges, "feedback")
 decode_snapshot: Callable[[bytes], Snapshot] = decoder(Snapshot, "a snapshot")
 decode_feedback: Callable[[bytes], FeedbackHistory] = decoder(FeedbackHistory, "the feedback state of an impression")
-decode_import: Callable[[bytes], Import] = decoder(Import, "an import")
+decode_import: Callable[[bytes], ImportedCounts] = decoder(ImportedCounts, "an import")
 decode_rows: Callable[[bytes], list[int]] = decoder(list[int], "a deletion")
 
 

@@ -19,6 +19,7 @@ from .requests import (
     MAX_ID,
     MAX_POLICY,
     MAX_QUERY,
+    MAX_RANK,
     MAX_SESSION,
     Event,
     ImportedQuery,
@@ -181,6 +182,8 @@ def check_imports(queries: list[ImportedQuery]) -> None:
             if len({rank for rank, _, _ in item.counts}) < len(item.counts):
                 raise RequestError(f"{field}.counts has a rank twice: ranks must be distinct", f"{field}.counts")
             for rank, shown, clicks in item.counts:
+                if not 1 <= rank <= MAX_RANK:
+                    raise RequestError(f"{field}.counts has rank {rank}: expected 1 to {MAX_RANK:,}", f"{field}.counts")
                 if clicks > shown:
                     raise RequestError(
                         f"{field}.counts has {clicks:,} clicks at rank {rank}, where it was shown {shown:,} times: "

@@ -20,6 +20,7 @@ __all__ = [
     "MAX_KEY",
     "MAX_POLICY",
     "MAX_QUERY",
+    "MAX_RANK",
     "MAX_SESSION",
     "SCOPES",
     "Arm",
@@ -170,8 +171,9 @@ class Feedback(Struct, kw_only=True, forbid_unknown_fields=True):
     events: Annotated[list[Event], Meta(min_length=1, max_length=MAX_EVENTS, description="the events, in any order")]
 
 
-Rank = Annotated[int, Meta(ge=1, le=MAX_RANK)]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+RankCounts = Annotated[list[Count], Meta(min_length=3, max_length=3)]
+"""A rank, and how often an item was shown and clicked there."""
 
 
 class ImportedItem(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -180,7 +182,7 @@ class ImportedItem(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fiel
     id: Annotated[Id, about("id of the item, unique within the query")]
     group: Annotated[Id | None, about("provider of the item, such as a seller")] = None
     counts: Annotated[
-        Annotated[list[tuple[Rank, Count, Count]], Meta(min_length=1, max_length=MAX_RANK)],
+        Annotated[list[RankCounts], Meta(min_length=1, max_length=MAX_RANK)],
         about("rank, from 1, how often the item was shown there, and how often it was clicked there"),
     ]
 
