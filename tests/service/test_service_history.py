@@ -1,5 +1,6 @@
 """Summaries of queries and hourly history: right, counted once, bounded, and erased with what they are about."""
 
+import asyncio
 import datetime
 import os
 import signal
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from serving import serving
 
+import mcfair as mf
 from mcfair.errors import RequestError
 from mcfair.service import summarizing
 from mcfair.service.core import history as history_module
@@ -530,6 +532,27 @@ def test_backup_and_export_have_the_history(tmp_path, clock):
 
 
 # --- HTTP ------------------------------------------------------------------------------------------------------------
+
+
+def test_clients_have_the_methods_of_the_ranker(clock):
+    async def asked(url):
+        async with mf.AsyncClient(url) as client:
+            return [
+                await client.history("day", groups=1),
+                await client.unfair_queries("visits"),
+                await client.exposed_items(),
+            ]
+
+    with opened(clock=clock) as ranker, serving(ranker) as http:
+        visit(ranker, "q", lists=4, clicks=1)
+        expected = [ranker.history("day", groups=1), ranker.unfair_queries("visits"), ranker.exposed_items()]
+        with mf.Client(str(http.base_url)) as client:
+            assert [
+                client.history("day", groups=1),
+                client.unfair_queries("visits"),
+                client.exposed_items(),
+            ] == expected
+        assert asyncio.run(asked(str(http.base_url))) == expected
 
 
 def test_history_over_http(clock):

@@ -42,7 +42,7 @@ SUMMARY_INTERVAL = 5.0
 SMALL_STORE = 1_000
 """Number of queries up to which figures are brought up to date when they are asked for."""
 
-PAGE, STEP, BOOKED_STEP = 128, 16, 1_000
+PAGE, STEP, BOOKED_STEP = 32, 16, 1_000
 """Queries that are read at a time, those that are written in one step, and log entries that are booked in one step."""
 
 REST = 4.0
