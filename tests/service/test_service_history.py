@@ -353,7 +353,7 @@ def test_an_update_that_is_written_twice_counts_once(clock):
     with opened(clock=clock) as ranker:
         visit(ranker, "q", lists=5, clicks=2)
         with ranker.executor.store.reader() as store:
-            walk = summarizing.Walk(store, clock.time, 0, print)
+            walk = summarizing.SummaryWalk(store, clock.time, 0, print)
             updates = [update for step in walk.steps() for update in step]
         visit(ranker, "q", lists=1)
         for _ in range(2):  # such as after a commit whose end was unknown, or by another instance
@@ -375,7 +375,7 @@ def test_a_rolled_back_step_leaves_no_counts(clock):
             raise RuntimeError("a fault after the write")
 
         with ranker.executor.store.reader() as store:
-            walk = summarizing.Walk(store, clock.time, 0, print)
+            walk = summarizing.SummaryWalk(store, clock.time, 0, print)
             updates = [update for step in walk.steps() for update in step]
         with pytest.raises(RuntimeError, match="a fault after"):
             ranker.executor.submit(fail, updates).result()
