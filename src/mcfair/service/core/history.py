@@ -1,7 +1,7 @@
 """History: what is written of summaries, counts by hour, and figures by hour and day.
 
 Lists and clicks are counted from the log, never twice: in one transaction with the counts, the entry is written up to
-which a query is booked, and only if nobody has moved it since it was read. Compaction books what it deletes.
+which a query is booked, and only if nobody has moved it since it was read. Compaction counts what it deletes.
 """
 
 from __future__ import annotations
