@@ -358,6 +358,26 @@ def test_refusals_under_overload_and_while_stopping_are_pages(filled):
     assert titles(page) == ["Service Unavailable"]
 
 
+def test_strangers_use_up_no_places(keyed):
+    """Whoever signs in has no key yet: neither overload nor a slow form must keep the others from being served."""
+    lifecycle = keyed.server.app.lifecycle
+    before, lifecycle.max_in_flight = lifecycle.max_in_flight, 0
+    try:
+        assert sign_in(keyed, keyed.keys["read"]).status_code == 303
+        assert keyed.get("/").status_code == 503
+        keyed.cookies.clear()
+        assert keyed.get("/").status_code == 401
+    finally:
+        lifecycle.max_in_flight = before
+
+
+def test_forms_are_small(filled, keyed):
+    for client, path in ((filled, "/queries"), (keyed, "/sign-in")):
+        assert client.post(path, data={"query": "é" * 2048, "key": "x"}).status_code in (404, 401)
+        for content in (b"key=" + b"a" * (1 << 14), iter([b"key=", b"a" * (1 << 14)])):
+            assert client.post(path, content=content, headers=FORM).status_code == 413
+
+
 def test_times_start_where_the_data_does(filled):
     assert filled.ranker.history(limit=168).points[0].start.timestamp() * 1000 == START
     for hours, rows in ((24, 24), (168, 30), (672, 2), (8760, 2)):
