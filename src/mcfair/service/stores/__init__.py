@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .errors import StoreConflictError, StoreCorruptError, StoreUnavailableError, StoreUncertainError
 from .files import locate, read_lock_note
+from .history_store import StoredPeriod, StoredSummary
 from .registry import describe, exists, is_shared, open_reader, open_store
 from .restoring import restore
 from .sqlite import SQLiteStore
@@ -16,8 +17,6 @@ from .store import (
     StoredCounts,
     StoredDeletion,
     StoredKey,
-    StoredPeriod,
-    StoredSummary,
 )
 from .tables import TABLES, StoredTable
 
