@@ -169,6 +169,29 @@ def test_pages_fetch_nothing_and_allow_no_script(filled):
         assert re.findall(r"<link [^>]*?href=\"(\w+):", page.text) == ["data"]
 
 
+def test_lists_of_many_queries_have_pages():
+    """A store with more queries than are summarised when they are asked for."""
+    with Ranker("memory:", summary_interval=0, warm=False) as ranker, serving(ranker) as client:
+        worse_first = [{"id": "a", "prior": 0.1}, {"id": "b", "prior": 0.9}]
+        for i in range(1_010):
+            ranker.rank(f"query {i}", worse_first, k=1, shadow=True)
+        before = ranker.fairness()
+        ranker.rank("one more", worse_first, k=1)
+        assert ranker.fairness() == before  # the last summary
+        page = client.get("/queries")
+        assert titles(page)[0] == "20 queries of 1,010 make up 2.0 % of the unfairness above the floor"
+        assert len(re.findall(r'href="\./queries/\w+"', page.text)) == 20
+        ids = set()
+        for offset in range(0, 1_000, 100):
+            page = client.get(f"/queries?offset={offset}&limit=100")
+            ids.update(re.findall(r'href="\./queries/(\w+)"', page.text))
+            assert ("← Previous" in page.text) == (offset > 0)
+            assert ("Next →" in page.text) == (offset < 900)
+        assert len(ids) == 1_000
+        for path in VISIBLE:
+            assert client.get(path).status_code == 200
+
+
 # --- searching -------------------------------------------------------------------------------------------------------
 
 

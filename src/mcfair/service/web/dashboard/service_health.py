@@ -9,7 +9,7 @@ from prometheus_client import Histogram
 
 from ...wire import Usage
 from ..operations import Operations
-from .formatting import format_bytes, format_count, format_seconds, plural
+from .formatting import format_bytes, format_count, format_seconds
 
 __all__ = ["ServiceHealth", "quantile", "service_health"]
 
@@ -47,7 +47,8 @@ def service_health(operations: Operations, usage: Usage) -> ServiceHealth:
         ("Requests in flight", format_count(lifecycle.in_flight)),
         ("Operations waiting", format_count(executor.queue_depth)),
         ("Store", "cannot be written" if error else "can be written"),
-        ("Stored", f"{plural(usage.queries, 'query')}, {plural(usage.items, 'item')}"),
+        ("Queries", format_count(usage.queries)),
+        ("Items of queries", format_count(usage.items)),
         ("Lists that accept clicks", format_count(usage.impressions)),
         ("Size of the store", format_bytes(usage.bytes)),
     ]
