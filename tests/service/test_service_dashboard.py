@@ -192,6 +192,19 @@ def test_lists_of_many_queries_have_pages():
             assert client.get(path).status_code == 200
 
 
+def test_deleted_items_and_queries_are_gone_from_all_pages():
+    with filled_ranker(hours=2, lists=12) as ranker, serving(ranker) as client:
+        query_id = ranker.query_state(QUERIES[0]).query_id
+        paths = [*VISIBLE, f"/queries/{query_id}"]
+        item = next(each.id for each in ranker.exposed_items("over").items if each.id.startswith("item"))
+        assert sum(item in client.get(path).text for path in paths) == 2
+        ranker.delete_item(item)
+        assert sum(item in client.get(path).text for path in paths) == 0
+        ranker.delete_query(QUERIES[0])
+        assert query_id not in "".join(client.get(path).text for path in VISIBLE)
+        assert client.get(f"/queries/{query_id}").status_code == 404
+
+
 # --- searching -------------------------------------------------------------------------------------------------------
 
 
