@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import httpx
 
 from mcfair.service import create_app
-from mcfair.service.summarizing import Walk
+from mcfair.service.summarizing import SummaryWalk
 from mcfair.service.web.connections import DEFAULT_LIMITS
 from mcfair.service.web.server import RankingServer, bind, url_of
 
@@ -45,7 +45,7 @@ def figures(store, now):
     def refuse(error):
         raise error
 
-    walk = Walk(store, now, 0, refuse)
+    walk = SummaryWalk(store, now, 0, refuse)
     for _ in walk.steps():
         pass
     return walk.present().figures

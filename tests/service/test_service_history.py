@@ -1,5 +1,6 @@
 """Summaries of queries and hourly history: right, counted once, bounded, and erased with what they are about."""
 
+import asyncio
 import datetime
 import os
 import signal
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from serving import serving
 
+import mcfair as mf
 from mcfair.errors import RequestError
 from mcfair.service import summarizing
 from mcfair.service.core import history as history_module
@@ -351,7 +353,7 @@ def test_an_update_that_is_written_twice_counts_once(clock):
     with opened(clock=clock) as ranker:
         visit(ranker, "q", lists=5, clicks=2)
         with ranker.executor.store.reader() as store:
-            walk = summarizing.Walk(store, clock.time, 0, print)
+            walk = summarizing.SummaryWalk(store, clock.time, 0, print)
             updates = [update for step in walk.steps() for update in step]
         visit(ranker, "q", lists=1)
         for _ in range(2):  # such as after a commit whose end was unknown, or by another instance
@@ -373,7 +375,7 @@ def test_a_rolled_back_step_leaves_no_counts(clock):
             raise RuntimeError("a fault after the write")
 
         with ranker.executor.store.reader() as store:
-            walk = summarizing.Walk(store, clock.time, 0, print)
+            walk = summarizing.SummaryWalk(store, clock.time, 0, print)
             updates = [update for step in walk.steps() for update in step]
         with pytest.raises(RuntimeError, match="a fault after"):
             ranker.executor.submit(fail, updates).result()
@@ -530,6 +532,27 @@ def test_backup_and_export_have_the_history(tmp_path, clock):
 
 
 # --- HTTP ------------------------------------------------------------------------------------------------------------
+
+
+def test_clients_have_the_methods_of_the_ranker(clock):
+    async def asked(url):
+        async with mf.AsyncClient(url) as client:
+            return [
+                await client.history("day", groups=1),
+                await client.unfair_queries("visits"),
+                await client.exposed_items(),
+            ]
+
+    with opened(clock=clock) as ranker, serving(ranker) as http:
+        visit(ranker, "q", lists=4, clicks=1)
+        expected = [ranker.history("day", groups=1), ranker.unfair_queries("visits"), ranker.exposed_items()]
+        with mf.Client(str(http.base_url)) as client:
+            assert [
+                client.history("day", groups=1),
+                client.unfair_queries("visits"),
+                client.exposed_items(),
+            ] == expected
+        assert asyncio.run(asked(str(http.base_url))) == expected
 
 
 def test_history_over_http(clock):

@@ -81,7 +81,7 @@ def test_a_step_that_two_instances_computed_counts_once(url):
         steps = []
         for ranker in (first, second):
             with ranker.executor.store.reader() as store:
-                walk = summarizing.Walk(store, ranker.executor.engine.now(), 0, print)
+                walk = summarizing.SummaryWalk(store, ranker.executor.engine.now(), 0, print)
                 steps.append([update for step in walk.steps() for update in step])
         with ThreadPoolExecutor(2) as threads:
             for future in [

@@ -1,4 +1,4 @@
-"""Summaries of all queries: a walk that computes those of changed queries, adds all of them up, and books the log.
+"""Summaries of all queries: a walk that computes those of changed queries, adds all of them up, and counts the log.
 
 The walk reads committed rows page by page, beside the engine, and submits what is to be written in small steps. A
 thread repeats it in the background. Figures of a small store are brought up to date by whoever asks for them.
@@ -24,9 +24,9 @@ from .core.records import encode
 from .core.repository import UNREADABLE, LedgerRepository
 from .core.summaries import (
     HOUR,
-    Figures,
     FigureSums,
     Present,
+    StoreFigures,
     booked_counts,
     decode_figures,
     decode_query_figures,
@@ -42,7 +42,7 @@ SUMMARY_INTERVAL = 5.0
 SMALL_STORE = 1_000
 """Number of queries up to which figures are brought up to date when they are asked for."""
 
-PAGE, STEP, BOOKED_STEP = 128, 16, 1_000
+PAGE, STEP, BOOKED_STEP = 32, 16, 1_000
 """Queries that are read at a time, those that are written in one step, and log entries that are booked in one step."""
 
 REST = 4.0
@@ -58,7 +58,7 @@ logger = logging.getLogger("mcfair.service")
 
 
 class Executor(Protocol):
-    """What executes the operations of an engine: see `mcfair.service.group_commit.GroupCommit`."""
+    """Executes the operations of an engine: see `mcfair.service.group_commit.GroupCommit`."""
 
     store: Store
 
@@ -80,7 +80,7 @@ class Summarizer:
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
-        self.latest: Figures | None = None
+        self.latest: StoreFigures | None = None
         self.lock = threading.Lock()  # one walk for those who ask at a time; the thread does not keep them waiting
         self.stopped = threading.Event()
         self.thread: threading.Thread | None = None
@@ -147,7 +147,7 @@ class Summarizer:
 
         If the store cannot be written, the figures are computed all the same.
         """
-        walk = Walk(store, now, MAX_AGE if resting else 0, self.executor.log_unreadable)
+        walk = SummaryWalk(store, now, MAX_AGE if resting else 0, self.executor.log_unreadable)
         writable = True
         begun = time.perf_counter()
         for updates in walk.steps():
@@ -198,7 +198,7 @@ class Summarizer:
         return True
 
 
-class Walk:
+class SummaryWalk:
     """One walk over all queries of a reader.
 
     Parameters

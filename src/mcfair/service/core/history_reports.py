@@ -24,12 +24,12 @@ from ..wire import (
 from .history import DAY_MS, HOURS_KEPT, days_of
 from .reports import to_datetime
 from .repository import PAGE_SIZE
-from .summaries import HISTORY_GROUPS, HOUR, Figures, GroupSums, Present, decode_figures
+from .summaries import HISTORY_GROUPS, HOUR, GroupSums, Present, StoreFigures, decode_figures
 
 __all__ = ["export_history", "exposed_items", "fairness", "group_fairness", "history", "unfair_queries"]
 
 
-def fairness(figures: Figures) -> Fairness:
+def fairness(figures: StoreFigures) -> Fairness:
     """Return fairness over all queries: means over queries, and received and merited exposure by group."""
     groups, others = group_fairness(figures, len(figures.groups))
     return Fairness(
@@ -43,7 +43,7 @@ def fairness(figures: Figures) -> Fairness:
     )
 
 
-def group_fairness(figures: Figures, number: int) -> tuple[list[GroupFairness], GroupFairness | None]:
+def group_fairness(figures: StoreFigures, number: int) -> tuple[list[GroupFairness], GroupFairness | None]:
     """Return the exposure of the groups that have most, and that of all others together, if there are any."""
     groups, others = figures.largest_groups(number)
     total = sum(each.exposure for each in groups) + others.exposure
@@ -61,7 +61,7 @@ def group_fairness(figures: Figures, number: int) -> tuple[list[GroupFairness], 
     return [shares(each) for each in groups], shares(others) if others.items else None
 
 
-def history(store: Store, figures: Figures, options: HistoryOptions) -> History:
+def history(store: Store, figures: StoreFigures, options: HistoryOptions) -> History:
     """Return the last periods of the history, given the present figures."""
     with store.read_transaction():
         if options.resolution == "hour":

@@ -24,10 +24,10 @@ __all__ = [
     "HOUR",
     "Counts",
     "FigureSums",
-    "Figures",
     "GroupSums",
     "Present",
     "QueryFigures",
+    "StoreFigures",
     "booked_counts",
     "decode_figures",
     "decode_query_figures",
@@ -93,7 +93,7 @@ class QueryFigures(msgspec.Struct, array_like=True):
     over: list[Standing]
 
 
-class Figures(msgspec.Struct, array_like=True):
+class StoreFigures(msgspec.Struct, array_like=True):
     """The figures of all queries: means over queries, sums by group, and the version of the rules in force.
 
     They include every log entry from before `time`, in ms.
@@ -108,7 +108,7 @@ class Figures(msgspec.Struct, array_like=True):
     groups: list[GroupSums]
     others: GroupSums
 
-    def with_groups(self, names: Collection[str | None]) -> Figures | None:
+    def with_groups(self, names: Collection[str | None]) -> StoreFigures | None:
         """Return the figures with all groups but these added to the others; None if there is no other one."""
         kept, others = [], msgspec.structs.replace(self.others)
         for each in self.groups:
@@ -126,7 +126,7 @@ class Figures(msgspec.Struct, array_like=True):
 class Present(NamedTuple):
     """The present figures, and the extreme queries and items, the most extreme ones first."""
 
-    figures: Figures
+    figures: StoreFigures
     unfair: list[ExtremeQuery]
     visited: list[ExtremeQuery]
     under: list[ExtremeItem]
@@ -134,7 +134,7 @@ class Present(NamedTuple):
 
 
 decode_query_figures: Callable[[bytes], QueryFigures] = decoder(QueryFigures, "a summary")
-decode_figures: Callable[[bytes], Figures] = decoder(Figures, "the figures of a period")
+decode_figures: Callable[[bytes], StoreFigures] = decoder(StoreFigures, "the figures of a period")
 decode_queries: Callable[[bytes], list[ExtremeQuery]] = decoder(list[ExtremeQuery], "a list of queries")
 decode_items: Callable[[bytes], list[ExtremeItem]] = decoder(list[ExtremeItem], "a list of items")
 
@@ -233,7 +233,7 @@ class FigureSums:
     def present(self, time: int, version: int) -> Present:
         """Return the figures of all queries that were added."""
         groups, others = largest_groups(self.groups.values(), self.others, MAX_GROUPS)
-        figures = Figures(
+        figures = StoreFigures(
             time=time,
             version=version,
             queries=self.queries,
