@@ -76,13 +76,13 @@ def test_the_command_of_an_empty_store_works():
 
 
 def test_figures_are_those_of_the_operations(filled):
-    fairness, usage = filled.ranker.fairness(), filled.ranker.usage()
+    fairness = filled.ranker.fairness()
     page = filled.get("/")
     moved = sum(abs(each.exposure_share - each.merit_share) for each in fairness.groups) / 2
     assert titles(page)[0] == f"{100 * moved:.1f} % of all exposure goes to other groups than relevance merits"
     tiles = dict(re.findall(r"<dt>(\w+)</dt><dd><strong>([^<]*)</strong>", page.text))
     assert tiles["Lists"] == "120"
-    assert tiles["Queries"] == str(usage.queries) == "3"
+    assert tiles["Queries"] == str(filled.ranker.usage().queries) == "3"
     points = filled.ranker.history(limit=168).points
     assert tiles["Clicks"] == str(sum(point.clicks for point in points))
     assert float(tiles["Unfairness"]) == pytest.approx(fairness.unfairness, rel=5e-3)
@@ -167,6 +167,42 @@ def test_pages_fetch_nothing_and_allow_no_script(filled):
         assert "unsafe" not in policy
         assert not re.search(r"<script|@import|url\(|<[^<>]*\s(style|src|on\w+)=", page.text)
         assert re.findall(r"<link [^>]*?href=\"(\w+):", page.text) == ["data"]
+
+
+def test_lists_of_many_queries_have_pages():
+    """A store with more queries than are summarised when they are asked for."""
+    with Ranker("memory:", summary_interval=0, warm=False) as ranker, serving(ranker) as client:
+        worse_first = [{"id": "a", "prior": 0.1}, {"id": "b", "prior": 0.9}]
+        for i in range(1_010):
+            ranker.rank(f"query {i}", worse_first, k=1, shadow=True)
+        before = ranker.fairness()
+        ranker.rank("one more", worse_first, k=1)
+        assert ranker.fairness() == before  # the last summary
+        page = client.get("/queries")
+        assert titles(page)[0] == "20 queries of 1,010 make up 2.0 % of the unfairness above the floor"
+        assert len(re.findall(r'href="\./queries/\w+"', page.text)) == 20
+        ids = set()
+        for offset in range(0, 1_000, 100):
+            page = client.get(f"/queries?offset={offset}&limit=100")
+            ids.update(re.findall(r'href="\./queries/(\w+)"', page.text))
+            assert ("← Previous" in page.text) == (offset > 0)
+            assert ("Next →" in page.text) == (offset < 900)
+        assert len(ids) == 1_000
+        for path in VISIBLE:
+            assert client.get(path).status_code == 200
+
+
+def test_deleted_items_and_queries_are_gone_from_all_pages():
+    with filled_ranker(hours=2, lists=12) as ranker, serving(ranker) as client:
+        query_id = ranker.query_state(QUERIES[0]).query_id
+        paths = [*VISIBLE, f"/queries/{query_id}"]
+        item = next(each.id for each in ranker.exposed_items("over").items if each.id.startswith("item"))
+        assert sum(item in client.get(path).text for path in paths) == 2
+        ranker.delete_item(item)
+        assert sum(item in client.get(path).text for path in paths) == 0
+        ranker.delete_query(QUERIES[0])
+        assert query_id not in "".join(client.get(path).text for path in VISIBLE)
+        assert client.get(f"/queries/{query_id}").status_code == 404
 
 
 # --- searching -------------------------------------------------------------------------------------------------------
@@ -356,6 +392,26 @@ def test_refusals_under_overload_and_while_stopping_are_pages(filled):
         filled.server.app.lifecycle.max_in_flight = before
     assert (page.status_code, page.headers["retry-after"]) == (503, "1")
     assert titles(page) == ["Service Unavailable"]
+
+
+def test_strangers_use_up_no_places(keyed):
+    """Whoever signs in has no key yet: neither overload nor a slow form must keep the others from being served."""
+    lifecycle = keyed.server.app.lifecycle
+    before, lifecycle.max_in_flight = lifecycle.max_in_flight, 0
+    try:
+        assert sign_in(keyed, keyed.keys["read"]).status_code == 303
+        assert keyed.get("/").status_code == 503
+        keyed.cookies.clear()
+        assert keyed.get("/").status_code == 401
+    finally:
+        lifecycle.max_in_flight = before
+
+
+def test_forms_are_small(filled, keyed):
+    for client, path in ((filled, "/queries"), (keyed, "/sign-in")):
+        assert client.post(path, data={"query": "é" * 2048, "key": "x"}).status_code in (404, 401)
+        for content in (b"key=" + b"a" * (1 << 14), iter([b"key=", b"a" * (1 << 14)])):
+            assert client.post(path, content=content, headers=FORM).status_code == 413
 
 
 def test_times_start_where_the_data_does(filled):
