@@ -6,6 +6,7 @@ import json
 import os
 import select
 import subprocess
+import sys
 import tempfile
 import time
 from contextlib import contextmanager
@@ -13,6 +14,17 @@ from contextlib import contextmanager
 from browser import BROWSER
 
 KEYS = {"Tab": 9, "Enter": 13, " ": 32}
+
+
+LAUNCHER = """
+import os, sys
+ends = [os.dup(int(each)) for each in sys.argv[1:3]]
+for end, place in zip(ends, (3, 4)):
+    os.dup2(end, place)
+    os.set_inheritable(place, True)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""The browser speaks the protocol over the descriptors 3 and 4."""
 
 
 class BrowserError(Exception):
@@ -23,23 +35,22 @@ class Browser:
     """A headless Chromium with one page."""
 
     def __init__(self, folder):
-        self.to_browser, self.from_test = os.pipe()
+        to_browser, self.from_test = os.pipe()
         self.from_browser, to_test = os.pipe()
         command = [
             "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={folder}",
             "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run",
             "--disable-dev-shm-usage", "--hide-scrollbars", "about:blank",
         ]  # fmt: skip
-        # The protocol is spoken over the descriptors 3 and 4 of the browser.
-        script = f'exec "$0" "$@" 3<&{self.to_browser} 4>&{to_test}'
+        ends = (to_browser, to_test)
         self.process = subprocess.Popen(
-            ["sh", "-c", script, BROWSER, *command],
-            pass_fds=(self.to_browser, to_test),
+            [sys.executable, "-c", LAUNCHER, *map(str, ends), BROWSER, *command],
+            pass_fds=ends,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        os.close(self.to_browser)
-        os.close(to_test)
+        for each in ends:
+            os.close(each)
         self.numbers, self.buffer, self.session = itertools.count(1), b"", None
         self.events = []
         targets = self.send("Target.getTargets")["targetInfos"]
@@ -126,6 +137,14 @@ class Browser:
         if "exceptionDetails" in found:
             raise BrowserError(f"{script}: {found['exceptionDetails']}")
         return found["result"].get("value")
+
+    def until(self, script):
+        """Wait until an expression in the page is true."""
+        end = time.monotonic() + 20
+        while not self.evaluate(script):
+            if time.monotonic() > end:
+                raise BrowserError(f"{script}: still not true")
+            time.sleep(0.02)
 
     def press(self, key):
         """Press and release a key."""

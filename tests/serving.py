@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import httpx
 
 from mcfair.service import create_app
+from mcfair.service.summarizing import Walk
 from mcfair.service.web.connections import DEFAULT_LIMITS
 from mcfair.service.web.server import RankingServer, bind, url_of
 
@@ -36,3 +37,15 @@ def serving(ranker, *, limits=DEFAULT_LIMITS, drain_seconds=0.0, trusted_proxies
         server.drain()
         thread.join(20)
         assert not thread.is_alive()
+
+
+def figures(store, now):
+    """Return the figures of all queries of a store, computed now; write nothing."""
+
+    def refuse(error):
+        raise error
+
+    walk = Walk(store, now, 0, refuse)
+    for _ in walk.steps():
+        pass
+    return walk.present().figures

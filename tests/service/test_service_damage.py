@@ -8,12 +8,13 @@ import msgspec
 import psycopg
 import pytest
 from postgres_server import missing, shared_server
+from serving import figures
 
 import mcfair as mf
 from mcfair.errors import ConflictError, StoreError, UnavailableError
 from mcfair.service.core.engine import Engine
 from mcfair.service.core.records import Candidates, decode_impression, decode_positions
-from mcfair.service.core.reports import export, fairness
+from mcfair.service.core.reports import export
 from mcfair.service.core.verification import replay, verify
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import SQLiteStore, StoreCorruptError, open_reader
@@ -231,7 +232,7 @@ def test_export_and_fairness_leave_items_out_whose_deletion_is_under_way():
     lines = [json.loads(line) for line in export(engine.store)]
     having = [line["query"] for line in lines if "secret" in json.dumps(line)]
     assert having == [engine.ids.query("new").hex()] * 2
-    assert [(group.group, group.items) for group in fairness(engine.store, START).groups] == [("kept", 41), ("gone", 1)]
+    assert [(group.group, group.items) for group in figures(engine.store, START).groups] == [("kept", 41), ("gone", 1)]
     engine.store.close()
 
 

@@ -35,6 +35,7 @@ def fill(where):
             for i in range(150)
         ]
         ranker.feedback([{"impression": each.impression, "item": each.items[0].id} for each in answers[::3]])
+        ranker.history()
         ranker.change_policy(policy="TopK")
         ranker.delete_item("b")
         ranker.delete_query("query 3")

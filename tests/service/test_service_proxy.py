@@ -59,6 +59,11 @@ def test_tls_is_on_once_its_lines_are_uncommented(keyed, tmp_path):
             assert client.rank("red shoes", ["a", "b"]).items
         with mf.Client(address, keyed.key, retry_timeout=0) as client, pytest.raises(UnavailableError, match="VERIFY"):
             client.policy()
+        with httpx.Client(base_url=address, verify=trusted, timeout=20) as client:
+            assert client.get("/").status_code == 401
+            signed_in = client.post("/sign-in", data={"key": keyed.key, "page": "queries"})
+            assert "; Secure" in signed_in.headers["set-cookie"]  # the proxy says that the connection is encrypted
+            assert client.get(signed_in.headers["location"]).status_code == 200
 
 
 @pytest.fixture

@@ -4,12 +4,13 @@ import json
 
 import msgspec
 import pytest
+from serving import figures
 
 from mcfair.errors import NotFoundError
 from mcfair.service.core.deletions import PURGE_STEP
 from mcfair.service.core.engine import Engine
 from mcfair.service.core.records import encode
-from mcfair.service.core.reports import export, fairness
+from mcfair.service.core.reports import export
 from mcfair.service.core.verification import replay, verify
 from mcfair.service.group_commit import GroupCommit
 from mcfair.service.ranker import Ranker
@@ -140,7 +141,7 @@ def test_a_store_in_the_middle_of_a_purge_is_sound(tmp_path, whole):
             assert replay(store)[::2] == (1 if whole else 2, [])
             queries = [line for line in map(json.loads, export(store)) if "visits" in line]
             assert sorted(each["visits"] for each in queries) == ([1] if whole else [1, PURGE_STEP + 50])
-            assert fairness(store, engine.now()).queries == len(queries)
+            assert figures(store, engine.now()).queries == len(queries)
             if store is not engine.store:
                 again = Engine(store)
                 again.compact_expired()

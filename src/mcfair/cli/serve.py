@@ -101,7 +101,7 @@ def greeting(url: str, rules: ActivePolicy, store: Store, has_keys: bool) -> str
     """Return the start-up message: address, store, rules, and whether keys are required."""
     decay = "none" if rules.half_life is None else f"{rules.half_life:g} s"
     return (
-        f"mcfair: serving on {url} (see {url}/docs), store {store}\n"
+        f"mcfair: serving on {url} (a dashboard; the API is described at {url}/docs), store {store}\n"
         f"mcfair: {rules.policy}, version {rules.version}; examination {rules.examination}, prior strength "
         f"{rules.prior_strength:g}, half-life {decay}, retention {rules.retention / 86_400:g} d\n"
         + ("" if has_keys else "mcfair: there are no API keys: only requests from this machine are accepted\n")

@@ -242,7 +242,7 @@ class Methods(ComparisonMethods, HistoryMethods):
         Yields
         ------
         dict
-            One entry: a version of the rules, a query with its counts, or an impression.
+            One entry: a version of the rules, a query with its counts, an impression, or a period of the history.
         """
 
     # --- rules, deletion, keys ---------------------------------------------------------------------------------------

@@ -323,10 +323,12 @@ def change_policy(engine: "Engine", body: wire.PolicyChange) -> wire.ActivePolic
 @operation("GET", "/v1/export", "Data", "admin", threaded=True, media_type=NDJSON)
 def export(executor: "GroupCommit") -> Generator[bytes, None, None]:
     """Export everything that is stored, as JSON lines."""
+    from .core.history_reports import export_history
     from .core.reports import export
 
     with reading(executor) as store:
         yield from export(store)
+        yield from export_history(store)
 
 
 @operation("DELETE", "/v1/queries/{query_id}", "Data", "admin", status=204)

@@ -29,6 +29,7 @@ CONCURRENT = {
     Engine.take_turn,
     Engine.write_summaries,
     Engine.write_present,
+    Engine.erase_groups,
 }
 """Operations that are executed in batches, and those that keep no other instance waiting, besides those that are
 declared to read."""

@@ -9,18 +9,27 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from concurrent.futures import Future
 from itertools import islice
 from typing import Any, Protocol
 
-from ..errors import MCFairError, StoreError, UnavailableError
+from ..errors import StoreError, UnavailableError
 from .core.engine import Engine
-from .core.history import SummaryUpdate, read_present
+from .core.history import DAY_MS, SummaryUpdate, read_present
 from .core.ledger import Ledger
 from .core.records import encode
 from .core.repository import UNREADABLE, LedgerRepository
-from .core.summaries import Figures, FigureSums, Present, booked_counts, decode_query_figures, summarize
+from .core.summaries import (
+    HOUR,
+    Figures,
+    FigureSums,
+    Present,
+    booked_counts,
+    decode_figures,
+    decode_query_figures,
+    summarize,
+)
 from .stores import Store, StoreCorruptError, StoredSummary
 
 __all__ = ["SUMMARY_INTERVAL", "Summarizer"]
@@ -73,6 +82,7 @@ class Summarizer:
         self.lock = threading.Lock()  # one walk at a time
         self.stopped = threading.Event()
         self.thread: threading.Thread | None = None
+        self.names: set[str | None] | None = None  # the groups of the last walk
         self.written = -1, 0.0  # rows changed when the figures were last written, and when that was
 
     # --- when asked --------------------------------------------------------------------------------------------------
@@ -107,8 +117,8 @@ class Summarizer:
                 continue  # stopping, or the store cannot be written: that is logged where it was found
             except (StoreError, OSError) as error:
                 self.executor.log_unreadable(error)
-            except MCFairError as error:
-                logger.error("queries cannot be summarised: %s", error)
+            except Exception as error:  # its message may quote stored data
+                logger.error("queries cannot be summarised: %s", type(error).__name__)
 
     def repeat(self) -> None:
         """Walk over all queries if anything has changed; if another instance does that, read its figures."""
@@ -139,11 +149,26 @@ class Summarizer:
             if resting and self.stopped.wait(REST * (time.perf_counter() - begun)):
                 raise UnavailableError("the service is stopping")
             begun = time.perf_counter()
-        present = walk.sums.present(now, walk.version.number)
+        present = walk.present()
         if writable:
             self.write(Engine.write_present, present, walk.last)
+            self.erase_groups(store, walk.sums.groups.keys())
         self.latest = present.figures
         return present
+
+    def erase_groups(self, store: Store, names: Set[str | None]) -> None:
+        """Erase the names of groups that do not exist any more from the history, if there are any since the last walk.
+
+        A group that is not told apart, because there are too many, counts as one that does not exist.
+        """
+        gone = self.names is None or not self.names <= names
+        self.names = set(names)
+        for resolution in (HOUR, DAY_MS) if gone else ():
+            until = 2**62
+            while page := store.periods(resolution, 0, until, STEP):
+                until = page[0].start
+                if any(each.body and decode_figures(each.body).with_groups(names) for each in page):
+                    self.write(Engine.erase_groups, page, self.names)
 
     def write(self, work: Callable[..., None], *args: Any) -> bool:
         """Execute an operation that writes; return whether the store could be written."""
@@ -182,8 +207,13 @@ class Walk:
         """Iterate over what is to be written, in small steps; a step is empty where the caller may rest."""
         while page := self.store.summaries(self.last, PAGE):
             pending: list[SummaryUpdate] = []
+            affected = {
+                number
+                for deletion in self.store.deletions()
+                for number, _ in self.store.rows_of_item(deletion.item, self.last, PAGE, deletion.number)
+            }
             for number, head, stored in page:
-                if stored is not None and self.is_current(stored, head):
+                if stored is not None and self.is_current(stored, head) and number not in affected:
                     self.sums.add(number, stored.visits, decode_query_figures(stored.body))
                 else:
                     for update in self.updates(number, stored):
@@ -192,6 +222,10 @@ class Walk:
                         pending = [] if len(pending) >= STEP else pending
                 self.last = number
             yield pending
+
+    def present(self) -> Present:
+        """Return the figures of all queries, after the last step."""
+        return self.sums.present(self.now, self.version.number)
 
     def is_current(self, stored: StoredSummary, head: int) -> bool:
         """Return whether the summary of a query, whose log ends with the entry `head`, is not to be computed again."""

@@ -6,7 +6,7 @@ which a query is booked, and only if nobody has moved it since it was read. Comp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -113,7 +113,7 @@ class HistoryOperations(EngineState):
         figures = present.figures
         stored = self.store.periods(PRESENT, 0, 1, 1)
         if (seen and self.store.key_of(seen) is None) or (
-            stored and stored[0].body and decode_figures(stored[0].body).time >= figures.time
+            stored and stored[0].body and decode_figures(stored[0].body).time > figures.time
         ):
             return
         for place, part in enumerate(present):
@@ -122,6 +122,16 @@ class HistoryOperations(EngineState):
         kept = msgspec.structs.replace(figures, groups=groups, others=others)
         self.store.set_figures(HOUR, figures.time - figures.time % HOUR, encode(kept))
         self.fold_hours()
+
+    def erase_groups(self, periods: Sequence[StoredPeriod], names: Collection[str | None]) -> None:
+        """Add groups that no query has any more to the others, in periods that have not changed since they were read.
+
+        `names` are the groups that exist.
+        """
+        for each in periods:
+            figures = None if each.body is None else decode_figures(each.body).with_groups(names)
+            if figures is not None and self.store.periods(each.resolution, each.start, each.start + 1, 1) == [each]:
+                self.store.erase_figures(each.resolution, each.start, encode(figures))
 
     def fold_hours(self) -> None:
         """Fold hours that are too old into days, and delete days that are too old."""

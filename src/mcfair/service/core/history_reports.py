@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
 from ..stores import Store, StoredPeriod
 from ..wire import (
     ExposedItem,
@@ -18,9 +23,10 @@ from ..wire import (
 )
 from .history import DAY_MS, HOURS_KEPT, days_of, read_present
 from .reports import to_datetime
-from .summaries import HOUR, Figures, GroupSums, Present, decode_figures
+from .repository import PAGE_SIZE
+from .summaries import HISTORY_GROUPS, HOUR, Figures, GroupSums, Present, decode_figures
 
-__all__ = ["exposed_items", "fairness", "history", "unfair_queries"]
+__all__ = ["export_history", "exposed_items", "fairness", "group_fairness", "history", "unfair_queries"]
 
 
 def fairness(figures: Figures) -> Fairness:
@@ -71,6 +77,18 @@ def history(store: Store, options: HistoryOptions) -> History:
         points=[point(each, options) for each in periods],
         as_of=None if present is None else to_datetime(present.figures.time),
     )
+
+
+def export_history(store: Store) -> Iterator[bytes]:
+    """Export the history as JSON lines, the last periods first."""
+    line = msgspec.json.Encoder().encode
+    resolutions: tuple[tuple[int, Literal["hour", "day"]], ...] = ((HOUR, "hour"), (DAY_MS, "day"))
+    for resolution, name in resolutions:
+        options = HistoryOptions(resolution=name, groups=HISTORY_GROUPS)
+        until = 2**62
+        while page := store.periods(resolution, 0, until, PAGE_SIZE):
+            until = page[0].start
+            yield from (line(point(each, options)) + b"\n" for each in reversed(page))
 
 
 def point(period: StoredPeriod, options: HistoryOptions) -> HistoryPoint:

@@ -6,7 +6,7 @@ stored ones. What is kept is bounded: the groups, the items of a query, and the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from heapq import heappush, heapreplace
 from typing import Any, NamedTuple
 
@@ -75,10 +75,10 @@ Standing = tuple[int, float, float, float]
 """An item of a query: its row, its exposure, its share of the exposure of the query, and its share of the merit."""
 
 ExtremeQuery = tuple[float, int, int, float, float, int]
-"""What a query is ordered by, its number, its visits, unfairness and floor, and the number of its items."""
+"""The value that a query is ordered by, its number, its visits, unfairness and floor, and the number of its items."""
 
 ExtremeItem = tuple[float, int, int, float, float, float]
-"""How far exposure and merited exposure differ, the number of the query, and the standing of the item."""
+"""The distance between exposure and merited exposure, the number of the query, and the standing of the item."""
 
 
 class QueryFigures(msgspec.Struct, array_like=True):
@@ -107,6 +107,16 @@ class Figures(msgspec.Struct, array_like=True):
     floor: float
     groups: list[GroupSums]
     others: GroupSums
+
+    def with_groups(self, names: Collection[str | None]) -> Figures | None:
+        """Return the figures with all groups but these added to the others; None if there is no other one."""
+        kept, others = [], msgspec.structs.replace(self.others)
+        for each in self.groups:
+            if each.group in names:
+                kept.append(each)
+            else:
+                others.add(each)
+        return None if len(kept) == len(self.groups) else msgspec.structs.replace(self, groups=kept, others=others)
 
     def largest_groups(self, number: int) -> tuple[list[GroupSums], GroupSums]:
         """Return the groups with most exposure, and the sums over all others."""

@@ -123,6 +123,13 @@ class QueryVerification:
         outside += [seq for seq, _ in self.store.snapshots(self.number, -1, base - 1)]
         if outside:
             self.found.append(f"the snapshot at entry {outside[0]} is outside the log")
+        for number, _, summary in self.store.summaries(self.number - 1, 1):
+            if summary is None or number != self.number:
+                continue
+            if max(summary.booked, summary.seq) > ledger.seq:
+                self.found.append(f"history has counted entry {summary.booked}, but the log ends with {ledger.seq}")
+            elif summary.seq == ledger.seq and summary.visits != ledger.visits:
+                self.found.append(f"the summary has {summary.visits} visits, but there were {ledger.visits}")
         if any((block.F < 0).any() or (block.C < 0).any() for block in ledger.counts.blocks.values()):
             self.found.append("a counter is negative")
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .arm_contract import check_arms
+from .contract_history import check_history, check_summaries
 from .errors import StoreConflictError, StoreCorruptError
 from .store import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoredKey
 
@@ -21,7 +22,7 @@ def check_store(factory: Callable[[], Store]) -> None:
     readers only committed ones, and inside a read transaction those of one state. The log of a query is in order and
     refuses a sequence number that exists, at once or by losing the query. Numbers of queries are never reused. Long
     results are complete, whatever the store reads at a time. Compaction, idempotency keys, API keys, versions of the
-    rules and the totals of arms behave as documented.
+    rules, summaries, history and the totals of arms behave as documented.
 
     Parameters
     ----------
@@ -373,5 +374,7 @@ CHECKS = (
     check_settings,
     check_usage,
     check_purge,
+    check_summaries,
+    check_history,
     check_arms,
 )

@@ -103,6 +103,10 @@ class PostgresHistory(ABC):
                  SET body = EXCLUDED.body"""
         self.write(sql, resolution, start, body)
 
+    def erase_figures(self, resolution: int, start: int, body: bytes) -> None:
+        """See `Store`."""
+        self.set_figures(resolution, start, body)
+
     def delete_periods(self, resolution: int, before: int) -> None:
         """See `Store`."""
         self.write("DELETE FROM history WHERE resolution = %s AND start < %s", resolution, before)

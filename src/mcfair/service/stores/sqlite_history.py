@@ -18,6 +18,7 @@ class SQLiteHistory:
     """Reads and writes of summaries and history; the subclass has the connection and the transactions."""
 
     db: SQLiteConnection
+    erased: bool
 
     def summaries(self, after: int, limit: int) -> list[tuple[int, int, StoredSummary | None]]:
         """See `Store`."""
@@ -77,6 +78,11 @@ class SQLiteHistory:
         """See `Store`."""
         sql = "INSERT INTO history VALUES (?, ?, 0, 0, 0, ?) ON CONFLICT DO UPDATE SET body = excluded.body"
         self.db.execute(sql, (resolution, start, body))
+
+    def erase_figures(self, resolution: int, start: int, body: bytes) -> None:
+        """See `Store`."""
+        self.erased = True
+        self.set_figures(resolution, start, body)
 
     def delete_periods(self, resolution: int, before: int) -> None:
         """See `Store`."""

@@ -35,7 +35,6 @@ class SQLiteRows(SQLiteHistory):
     """Reads and writes; the subclass has the connection, the transactions and the file."""
 
     path: Path | None
-    erased: bool
 
     def one(self, sql: str, *values: object) -> object:
         """Return the first value of the first row, None if there is no row."""

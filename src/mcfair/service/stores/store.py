@@ -414,5 +414,8 @@ class Store(ArmTotals, Protocol):
     def set_figures(self, resolution: int, start: int, body: bytes) -> None:
         """Set the figures of a period."""
 
+    def erase_figures(self, resolution: int, start: int, body: bytes) -> None:
+        """Replace the figures of a period by ones without names that must not be stored any more."""
+
     def delete_periods(self, resolution: int, before: int) -> None:
         """Delete the periods with `start < before`."""

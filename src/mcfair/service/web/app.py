@@ -253,7 +253,7 @@ async def wait_for_disconnect(receive: Receive) -> None:
 
 
 class RequestHandler(Protocol):
-    """What handles the requests of one method and path; a `probe` is always admitted."""
+    """A handler of the requests for one method and path; a `probe` is always admitted."""
 
     probe: bool
 

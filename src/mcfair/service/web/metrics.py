@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from ...errors import SettingError
+from ..core.history_reports import group_fairness
 from ..group_commit import GroupCommit
 from ..ranker import Ranker
 from ..wire import FeedbackResults
@@ -13,6 +14,8 @@ from .lifecycle import Lifecycle
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.registry import Collector
 except ImportError:
     raise SettingError("the service needs prometheus-client: pip install 'mcfair[service]'") from None
 
@@ -21,6 +24,9 @@ __all__ = ["Metrics"]
 METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "OPTIONS"})
 LATENCY_BUCKETS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 BATCH_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+GROUP_SERIES = 50
+"""Maximum number of groups that have series of their own: those with most exposure."""
 
 
 GAUGES: dict[str, tuple[str, Callable[[GroupCommit, Lifecycle], float]]] = {
@@ -53,8 +59,37 @@ GAUGES: dict[str, tuple[str, Callable[[GroupCommit, Lifecycle], float]]] = {
 """Gauges by name, without the prefix: what they mean, and how they are read."""
 
 
+class FairnessGauges(Collector):
+    """Gauges of the last summary of all queries; there are none before the first one."""
+
+    def __init__(self, executor: GroupCommit) -> None:
+        self.executor = executor
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Iterate over the gauges."""
+        figures = self.executor.summarizer.latest
+        if figures is None:
+            return
+        age = max(0, self.executor.engine.latest - figures.time) / 1000
+        yield GaugeMetricFamily("mcfair_unfairness", "Mean unfairness of the queries.", figures.unfairness)
+        yield GaugeMetricFamily("mcfair_fairness_floor", "Mean fairness floor of the queries.", figures.floor)
+        yield GaugeMetricFamily("mcfair_summary_age_seconds", "Age of the figures over all queries.", age)
+        about = "Share of all exposure that a group has received."
+        exposure = GaugeMetricFamily("mcfair_group_exposure_share", about, labels=["group"])
+        about = "Share of all exposure that the relevance of a group merits."
+        merit = GaugeMetricFamily("mcfair_group_merit_share", about, labels=["group"])
+        for each in group_fairness(figures, GROUP_SERIES)[0]:
+            exposure.add_metric([each.group or ""], each.exposure_share)
+            merit.add_metric([each.group or ""], each.merit_share)
+        yield exposure
+        yield merit
+
+
 class Metrics:
-    """Prometheus metrics in a registry of their own. Label values come from fixed sets, never from a request."""
+    """Prometheus metrics in a registry of their own.
+
+    Label values come from fixed sets, except the names of a bounded number of groups.
+    """
 
     def __init__(self, ranker: Ranker, lifecycle: Lifecycle) -> None:
         self.registry = registry = CollectorRegistry()
@@ -94,6 +129,7 @@ class Metrics:
         )
         ranker.executor.conflict_listeners.append(conflicts.inc)
         ProcessCollector(registry=registry)
+        registry.register(FairnessGauges(ranker.executor))
         self.series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
         def observe_batch(operations: int, seconds: float) -> None:

@@ -8,14 +8,13 @@ stylesheet, so that one drawing serves light and dark.
 from __future__ import annotations
 
 import datetime
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
 
 from .formatting import format_count, format_figure, format_points, format_share, shorten
-from .ticks import format_tick, log_ticks, nice_ticks, time_ticks
+from .ticks import format_tick, nice_ticks, time_ticks
 
 __all__ = ["Event", "Pair", "Series", "bar_mark", "dumbbell_chart", "interval_mark", "line_chart", "traffic_chart"]
 
@@ -26,18 +25,15 @@ HEIGHT = 220
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 14, 26
 """Margins around the marks of a chart over time, for the labels of its axes."""
 
-DRAWN_RANGE = 1e4
-"""Ratio of the largest value to the smallest one that a log scale shows."""
-
 ROW, PAD = 30, 30
 """Height of a row of a dumbbell chart, and of its axis."""
 
 
 class Series(NamedTuple):
-    """A quantity over time: its name, its values (None where there is none), and the class of its marks."""
+    """A quantity over time: its name, its values, and the class of its marks."""
 
     name: str
-    values: Sequence[float | None]
+    values: Sequence[float]
     kind: str
 
 
@@ -79,7 +75,7 @@ def picture(width: int, height: float, label: str, *children: Markup) -> Markup:
 
 
 class Plane:
-    """The coordinates of a chart over time: seconds to the right, a quantity upwards, from 0 or on a log scale."""
+    """The coordinates of a chart over time: seconds to the right, a quantity from 0 upwards."""
 
     def __init__(self, width: int, first: float, last: float, ticks: list[float]) -> None:
         self.width, self.first, self.last = width, first, max(last, first + 1.0)
@@ -90,10 +86,8 @@ class Plane:
         return LEFT + (self.width - LEFT - RIGHT) * (time - self.first) / (self.last - self.first)
 
     def y(self, value: float) -> float:
-        """Return the vertical place of a value; values below the scale stand at its lower end."""
-        bottom, top = self.ticks[0], self.ticks[-1]
-        height = math.log(max(value, bottom) / bottom) / math.log(top / bottom) if bottom > 0.0 else value / top
-        return TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - height)
+        """Return the vertical place of a value."""
+        return TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - value / self.ticks[-1])
 
     def axes(self, label: Callable[[float], str]) -> Markup:
         """Draw the grid and the labels of both axes."""
@@ -113,9 +107,7 @@ class Plane:
 def line_chart(
     times: Sequence[datetime.datetime], series: Sequence[Series], label: str, events: Sequence[Event] = ()
 ) -> Markup:
-    """Draw quantities over time as lines on a log scale; the space between the first two is tinted.
-
-    Equal distances are equal ratios. Values that are not positive have no place there and are left out.
+    """Draw quantities over time as lines; the space between the first two is tinted.
 
     Parameters
     ----------
@@ -133,9 +125,7 @@ def line_chart(
     Markup
     """
     at = [time.timestamp() for time in times]
-    positive = [value for each in series for value in each.values if value is not None and value > 0.0]
-    top = max(positive, default=1.0)
-    ticks = log_ticks(max(min(positive, default=top), top / DRAWN_RANGE), top)
+    ticks = nice_ticks(max(value for each in series for value in each.values))
 
     def draw(width: int) -> Markup:
         plane = Plane(width, at[0], at[-1], ticks)
@@ -151,33 +141,22 @@ def line_chart(
 
 
 def line(plane: Plane, at: Sequence[float], series: Series) -> Markup:
-    """Draw a line through the values that exist, interrupted where there is none, and a dot at the last one."""
-    commands, drawing, last = [], False, None
-    for time, value in zip(at, series.values, strict=True):
-        if value is None or value <= 0.0 < plane.ticks[0]:
-            drawing = False
-            continue
-        last = plane.x(time), plane.y(value)
-        commands.append(f"{'L' if drawing else 'M'}{last[0]:.1f} {last[1]:.1f}")
-        drawing = True
-    if last is None:
-        return Markup("")
-    dot = element("circle", class_=f"dot {series.kind}", cx=last[0], cy=last[1], r=3.5)
-    return element("path", class_=f"line {series.kind}", d=" ".join(commands)) + dot
+    """Draw a line through values, and a dot at the last one."""
+    points = [(plane.x(time), plane.y(value)) for time, value in zip(at, series.values, strict=True)]
+    dot = element("circle", class_=f"dot {series.kind}", cx=points[-1][0], cy=points[-1][1], r=3.5)
+    return element("path", class_=f"line {series.kind}", d=path_through(points)) + dot
 
 
-def band(plane: Plane, at: Sequence[float], upper: Sequence[float | None], lower: Sequence[float | None]) -> Markup:
-    """Tint the space between two lines where both exist."""
-    points = [
-        (plane.x(time), plane.y(a), plane.y(b))
-        for time, a, b in zip(at, upper, lower, strict=True)
-        if a is not None and b is not None and a > 0.0
-    ]
-    if len(points) < 2:
-        return Markup("")
-    there = [f"{x:.1f} {y:.1f}" for x, y, _ in points]
-    back = [f"{x:.1f} {y:.1f}" for x, _, y in reversed(points)]
-    return element("path", class_="band", d="M" + " L".join(there + back) + " Z")
+def band(plane: Plane, at: Sequence[float], upper: Sequence[float], lower: Sequence[float]) -> Markup:
+    """Tint the space between two lines."""
+    there = [(plane.x(time), plane.y(value)) for time, value in zip(at, upper, strict=True)]
+    back = [(plane.x(time), plane.y(value)) for time, value in zip(at, lower, strict=True)]
+    return element("path", class_="band", d=path_through([*there, *reversed(back)]) + "Z")
+
+
+def path_through(points: Sequence[tuple[float, float]]) -> str:
+    """Return the description of a path through points."""
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
 
 
 def event_mark(plane: Plane, event: Event) -> Markup:
@@ -196,8 +175,8 @@ def hover_columns(
     width = (plane.width - LEFT - RIGHT) / max(1, len(times) - 1)
     columns = []
     for i, time in enumerate(times):
-        values = [f"{each.name} {form(value)}" for each in series if (value := each.values[i]) is not None]
-        title = element("title", f"{time.day} {time:%b, %H:%M}: " + (", ".join(values) or "no data"))
+        values = ", ".join(f"{each.name} {form(each.values[i])}" for each in series)
+        title = element("title", f"{time.day} {time:%b, %H:%M}: {values}")
         x = plane.x(time.timestamp()) - width / 2
         columns.append(
             element("rect", title, class_="hover", x=x, y=TOP, width=max(width, 1.0), height=HEIGHT - TOP - BOTTOM)
@@ -225,14 +204,14 @@ def traffic_chart(times: Sequence[datetime.datetime], bars: Series, over: Series
     """
     begin = [time.timestamp() for time in times]
     middle = [time + seconds / 2 for time in begin]
-    ticks = nice_ticks(max(value or 0.0 for value in (*bars.values, *over.values)))
+    ticks = nice_ticks(max(*bars.values, *over.values))
 
     def draw(width: int) -> Markup:
         plane = Plane(width, begin[0], begin[-1] + seconds, ticks)
         step = plane.x(begin[0] + seconds) - plane.x(begin[0])
         marks = [plane.axes(format_tick)]
         for time, value in zip(begin, bars.values, strict=True):
-            y = plane.y(value or 0.0)
+            y = plane.y(value)
             size = {"width": 0.84 * step, "height": HEIGHT - BOTTOM - y}
             marks.append(element("rect", class_=f"bar {bars.kind}", x=plane.x(time) + 0.08 * step, y=y, **size))
         marks.append(line(plane, middle, over))
@@ -268,7 +247,7 @@ def dumbbell_chart(pairs: Sequence[Pair], label: str, words: tuple[str, str] = (
         narrow = width == NARROW
         row = ROW + 14 if narrow else ROW
         left, right = (12, 12) if narrow else (190, 64)
-        ticks = nice_ticks(top, 3 if narrow else 8)
+        ticks = nice_ticks(top, 3 if narrow else 5)
         height = row * len(pairs) + PAD
 
         def x(share: float) -> float:

@@ -140,7 +140,7 @@ def fairness_card(points: Sequence[Point], changes: list[RuleChange], span: str)
     if len(points) < 2:
         title = "The curve begins with the second hour of traffic"
         return Card(title, "", [], None, [], [])
-    events = [Event(each.since, f"version {each.number}: {each.policy}") for each in changes]
+    events = [Event(each.since, f"version {each.number}: {each.policy}") for each in changes if each.changes]
     series = [
         Series("unfairness", [point.unfairness for point in points], "main"),
         Series("floor", [point.floor for point in points], "reference"),
@@ -155,9 +155,8 @@ def fairness_card(points: Sequence[Point], changes: list[RuleChange], span: str)
         f"{format_figure(first.floor)} to {format_figure(last.unfairness)} over a floor of {format_figure(last.floor)}."
     )
     return Card(
-        trend_title(first, last),
-        "Mean over queries, on a logarithmic scale. Both grow with the number of visits; what is between them could "
-        "have been avoided.",
+        trend_title(points),
+        "Mean over queries. Both grow with the number of visits; what is between them could have been avoided.",
         [("line main", "unfairness"), ("line reference", "floor (lowest possible)"), ("flag", "change of the rules")],
         line_chart([point.time for point in points], series, label, events),
         ["until", "unfairness", "floor"],
@@ -165,9 +164,12 @@ def fairness_card(points: Sequence[Point], changes: list[RuleChange], span: str)
     )
 
 
-def trend_title(first: Point, last: Point) -> str:
-    """Return how the ratio of unfairness to its floor has changed."""
+def trend_title(points: Sequence[Point]) -> str:
+    """Return how unfairness has changed: as a ratio to its floor, or by itself where that says little."""
+    first, last, most = points[0], points[-1], max(point.unfairness for point in points)
     before, now = (each.unfairness / each.floor if each.floor else math.inf for each in (first, last))
+    if max(before, now) > MUCH and last.unfairness < 0.95 * most:
+        return f"Unfairness has fallen from {format_figure(most)} to {format_figure(last.unfairness)}"
     if max(before, now) > MUCH:
         return f"Unfairness is now {format_figure(last.unfairness)}, its floor {format_figure(last.floor)}"
     if abs(now - before) < 0.02 * before:

@@ -12,6 +12,7 @@ import datetime
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import parse_qs
@@ -105,6 +106,12 @@ class Dashboard:
         self.headers = encode_headers(HTML, **CONFINED, **NO_STORE)
         environment().filters.update(time=format_time, plural=plural, tie=tie)
 
+    async def show(
+        self, request: Request, name: str, build: Callable[[], Any], status: int = 200, **values: Any
+    ) -> Response:
+        """Build the content of a page and render it, in a thread: charts take too long for the event loop."""
+        return await asyncio.to_thread(lambda: self.respond(request, name, status, view=build(), **values))
+
     def respond(self, request: Request, name: str, status: int = 200, **values: Any) -> Response:
         """Render a template. Links are relative, because the application may be mounted anywhere."""
         base = "../" if request.path.count("/") > 1 else "./"
@@ -123,17 +130,17 @@ class Dashboard:
         )
         changes = await self.ranker.executor.submit_async(rule_changes, SHOWN_CHANGES)
         health = service_health(self.operations, usage)
-        view = overview_view(fairness, health, changes, complete(history, span), label)
+        build = partial(overview_view, fairness, health, changes, complete(history, span), label)
         host = request.headers.get(b"host", b"127.0.0.1:8000").decode("latin-1")
         url = f"{request.scheme}://{host}{request.root_path}"
-        return self.respond(request, "overview", view=view, url=url, spans=SPANS, options=options, **shared)
+        return await self.show(request, "overview", build, url=url, spans=SPANS, options=options, **shared)
 
     async def queries(self, request: Request, status: int = 200, message: str = "", **shared: Any) -> Response:
         """Render the list of the most unfair queries."""
         options = wire.decode_options(wire.UnfairQueriesOptions, request.query_string)
         found, fairness = await asyncio.gather(self.read("unfair_queries", options), self.read("fairness"))
-        view = queries_view(found, fairness, options)
-        return self.respond(request, "queries", status, view=view, message=message, **shared)
+        build = partial(queries_view, found, fairness, options)
+        return await self.show(request, "queries", build, status, message=message, **shared)
 
     async def find_query(self, request: Request, form: dict[str, str], **shared: Any) -> Response:
         """Find a query by its text or its id, and redirect to its page, whose address has the id alone."""
@@ -150,7 +157,7 @@ class Dashboard:
     async def query(self, request: Request, **shared: Any) -> Response:
         """Render the page of a query."""
         reading = await self.ranker.executor.submit_async(read_query, request.parameters["query_id"])
-        return self.respond(request, "query", view=query_view(reading), **shared)
+        return await self.show(request, "query", partial(query_view, reading), **shared)
 
     async def items(self, request: Request, **shared: Any) -> Response:
         """Render the page of items and groups."""
@@ -161,8 +168,8 @@ class Dashboard:
         for query_id in dict.fromkeys(item.query_id for item in (*under.items, *over.items)):
             with suppress(NotFoundError):  # deleted meanwhile
                 reasons[query_id] = await self.ranker.executor.submit_async(read_reasons, query_id)
-        view = items_view(fairness, under.items, over.items, reasons)
-        return self.respond(request, "items", view=view, **shared)
+        build = partial(items_view, fairness, under.items, over.items, reasons)
+        return await self.show(request, "items", build, **shared)
 
     async def compare(self, request: Request, **shared: Any) -> Response:
         """Render the page that compares policies: lists of shadow mode, one replayed policy, and the experiment."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 
-__all__ = ["format_tick", "log_ticks", "nice_ticks", "time_ticks"]
+__all__ = ["format_tick", "nice_ticks", "time_ticks"]
 
 
 def nice_ticks(top: float, count: int = 4) -> list[float]:
@@ -22,22 +22,6 @@ def nice_ticks(top: float, count: int = 4) -> list[float]:
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(each * power for each in (1.0, 2.0, 2.5, 5.0, 10.0) if each * power >= raw * (1 - 1e-9))
     return [i * step for i in range(math.ceil(top / step - 1e-9) + 1)]
-
-
-def log_ticks(bottom: float, top: float) -> list[float]:
-    """Return round numbers from below one positive number to above another: powers of ten, or 1, 2, 5 if few fit.
-
-    Examples
-    --------
-    >>> log_ticks(0.02, 300.0), log_ticks(3.0, 8.0)
-    ([0.01, 0.1, 1.0, 10.0, 100.0, 1000.0], [2.0, 5.0, 10.0])
-    """
-    low, high = math.floor(math.log10(bottom)), math.ceil(math.log10(top))
-    factors = (1.0,) if high - low > 2 else (1.0, 2.0, 5.0)
-    every = [float(f"{factor}e{power}") for power in range(low, high + 1) for factor in factors]
-    first = max((i for i, tick in enumerate(every) if tick <= bottom), default=0)
-    last = min((i for i, tick in enumerate(every) if tick >= top), default=len(every) - 1)
-    return every[first : max(last, first + 1) + 1]
 
 
 def format_tick(value: float) -> str:
