@@ -172,7 +172,7 @@ class Browser:
 
     @property
     def complaints(self):
-        """Whatever was written to the console, violations of the Content-Security-Policy among it."""
+        """Entries of the console, violations of the Content-Security-Policy among it."""
         return [
             each["params"]
             for each in self.events

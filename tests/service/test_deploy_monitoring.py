@@ -40,11 +40,12 @@ needs_prometheus = pytest.mark.skipif(shutil.which("prometheus") is None, reason
 def service():
     """A service with some traffic; its read key is in `key`."""
     with Ranker("memory:") as ranker, serving(ranker) as client:
-        rank = {"query": "q", "items": [{"id": "a"}, {"id": "b"}]}
+        rank = {"query": "q", "items": [{"id": "a", "group": "seller"}, {"id": "b"}]}
         for _ in range(3):
             impression = client.post("/v1/rank", json=rank).json()["impression"]
             for path in ("/v1/feedback", "/v1/retract"):
                 client.post(path, json={"events": [{"impression": impression, "item": "a"}]})
+        client.get("/v1/fairness")  # summarises the queries
         client.key = ranker.add_key("prometheus", ["read"]).key
         yield client
 

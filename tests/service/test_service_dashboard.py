@@ -16,7 +16,7 @@ from mcfair.service.web.dashboard.formatting import format_share
 from mcfair.service.web.dashboard.pages import PAGES
 from mcfair.service.web.sessions import SESSION_SECONDS
 
-VISIBLE = ["/", "/queries", "/items"]
+VISIBLE = ["/", "/queries", "/items", "/compare"]
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
@@ -340,7 +340,13 @@ def test_cookies_of_encrypted_connections_are_secure_and_belong_to_the_mount(key
             assert "; Path=/ranking;" in found.headers["set-cookie"]
             page = await client.get("/ranking/")
             assert page.status_code == 200
-            assert set(re.findall(r'href="([^"#:]*)"', page.text)) == {"./", "./queries", "./items", "./docs"}
+            assert set(re.findall(r'href="([^"#:]*)"', page.text)) == {
+                "./",
+                "./queries",
+                "./items",
+                "./compare",
+                "./docs",
+            }
             missing = await client.get("/ranking/queries/0f")
             assert missing.status_code == 404
             assert 'href="../queries"' in missing.text
@@ -356,6 +362,26 @@ def test_refusals_under_overload_and_while_stopping_are_pages(filled):
         filled.server.app.lifecycle.max_in_flight = before
     assert (page.status_code, page.headers["retry-after"]) == (503, "1")
     assert titles(page) == ["Service Unavailable"]
+
+
+def test_strangers_use_up_no_places(keyed):
+    """Whoever signs in has no key yet: neither overload nor a slow form must keep the others from being served."""
+    lifecycle = keyed.server.app.lifecycle
+    before, lifecycle.max_in_flight = lifecycle.max_in_flight, 0
+    try:
+        assert sign_in(keyed, keyed.keys["read"]).status_code == 303
+        assert keyed.get("/").status_code == 503
+        keyed.cookies.clear()
+        assert keyed.get("/").status_code == 401
+    finally:
+        lifecycle.max_in_flight = before
+
+
+def test_forms_are_small(filled, keyed):
+    for client, path in ((filled, "/queries"), (keyed, "/sign-in")):
+        assert client.post(path, data={"query": "é" * 2048, "key": "x"}).status_code in (404, 401)
+        for content in (b"key=" + b"a" * (1 << 14), iter([b"key=", b"a" * (1 << 14)])):
+            assert client.post(path, content=content, headers=FORM).status_code == 413
 
 
 def test_times_start_where_the_data_does(filled):

@@ -27,7 +27,7 @@ def service():
         client.url = str(client.base_url).rstrip("/")
         client.ranker = ranker
         query_id = ranker.query_state(QUERIES[0]).query_id
-        client.paths = ["/", "/queries", "/items", f"/queries/{query_id}", "/docs"]
+        client.paths = ["/", "/queries", "/items", "/compare?policy=TopK", f"/queries/{query_id}", "/docs"]
         yield client
 
 

@@ -217,7 +217,29 @@ def test_nothing_is_written_while_nothing_changes(clock):
         clock.time += 10_000
         summarizer.repeat()
         assert store.changes == changes
+        ranker.fairness()
+        assert store.changes == changes
         visit(ranker, "q")
+        summarizer.repeat()
+        assert summarizer.latest.visits == 4
+
+
+def test_what_is_ranked_during_a_walk_is_found_by_the_next_one(clock, monkeypatch):
+    with opened(clock=clock) as ranker:
+        for query in "abc":
+            visit(ranker, query)
+        summarizer = ranker.executor.summarizer
+        write = summarizer.write
+
+        def write_late(work, *args):
+            if work is Engine.write_present:
+                visit(ranker, "a")
+            return write(work, *args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(summarizer, "write", write_late)
+            summarizer.repeat()
+        assert summarizer.latest.visits == 3
         summarizer.repeat()
         assert summarizer.latest.visits == 4
 
@@ -399,7 +421,7 @@ def test_reset_erases_the_history(clock):
     with opened(clock=clock) as ranker:
         visit(ranker, "q", lists=5)
         with ranker.executor.store.reader() as store:
-            present = ranker.executor.summarizer.current(store)
+            present = ranker.executor.summarizer.current(store, clock.time)
         ranker.reset()
         ranker.executor.submit(Engine.write_present, present, 1).result()  # of a walk that began before
         assert ranker.fairness().queries == 0
@@ -435,7 +457,7 @@ def test_items_whose_deletion_is_under_way_are_left_out(clock, monkeypatch):
             ranker.rank(query, [{"id": "gone", "group": "secret"}, {"id": "kept", "group": "G"}], k=1)
         ranker.fairness()
         with ranker.executor.store.reader() as store:
-            present = ranker.executor.summarizer.current(store)
+            present = ranker.executor.summarizer.current(store, clock.time)
 
         def delete(engine):
             engine.delete_item("gone")

@@ -17,6 +17,7 @@ from . import wire
 
 if TYPE_CHECKING:
     from .core.engine import Engine
+    from .core.summaries import Present
     from .group_commit import GroupCommit
     from .stores import Store
 
@@ -139,6 +140,14 @@ def reading(executor: "GroupCommit") -> Iterator["Store"]:
         raise UnavailableError("the store cannot be read") from error
 
 
+@contextmanager
+def summarized(executor: "GroupCommit") -> Iterator[tuple["Store", "Present"]]:
+    """Open a reader of the store, and return it with the figures of all queries."""
+    now = executor.submit(engine_class().now).result()
+    with reading(executor) as store:
+        yield store, executor.summarizer.current(store, now)
+
+
 ImpressionPart = Annotated[str, wire.about("id of the impression, from the ranking")]
 QueryPart = Annotated[str, wire.about("id of the query, from a ranking or a lookup")]
 KeyPart = Annotated[str, wire.about("id of the key, as listed")]
@@ -227,8 +236,8 @@ def fairness(executor: "GroupCommit") -> wire.Fairness:
     """
     from .core.history_reports import fairness
 
-    with reading(executor) as store:
-        return fairness(executor.summarizer.current(store).figures)
+    with summarized(executor) as (_, present):
+        return fairness(present.figures)
 
 
 @operation("GET", "/v1/history", "Reading", "read", threaded=True)
@@ -239,10 +248,10 @@ def history(executor: "GroupCommit", options: wire.HistoryOptions) -> wire.Histo
     """
     from .core.history_reports import history
 
-    with reading(executor) as store:
-        executor.summarizer.current(store)
-    with reading(executor) as store:
-        return history(store, options)
+    with summarized(executor) as (_, present):
+        pass
+    with reading(executor) as store:  # which sees what was written for it
+        return history(store, present.figures, options)
 
 
 @operation("GET", "/v1/queries", "Reading", "read", threaded=True)
@@ -253,8 +262,8 @@ def unfair_queries(executor: "GroupCommit", options: wire.UnfairQueriesOptions) 
     """
     from .core.history_reports import unfair_queries
 
-    with reading(executor) as store:
-        return unfair_queries(store, executor.summarizer.current(store), options)
+    with summarized(executor) as (store, present):
+        return unfair_queries(store, present, options)
 
 
 @operation("GET", "/v1/items", "Reading", "read", threaded=True)
@@ -262,8 +271,8 @@ def exposed_items(executor: "GroupCommit", options: wire.ExposedItemsOptions) ->
     """Return the items that have had the most exposure too little, or too much, for their relevance in a query."""
     from .core.history_reports import exposed_items
 
-    with reading(executor) as store:
-        return exposed_items(store, executor.summarizer.current(store), options)
+    with summarized(executor) as (store, present):
+        return exposed_items(store, present, options)
 
 
 @operation("POST", "/v1/compare", "Reading", "read", threaded=True, example=COMPARE_EXAMPLE)

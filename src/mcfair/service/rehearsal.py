@@ -154,7 +154,7 @@ class Rehearsal:
         """
         now = [START]
         settings = msgspec.structs.asdict(rules)
-        with Ranker("memory:", clock=lambda: now[0], fit_interval=0.0, **settings) as ranker:
+        with Ranker("memory:", clock=lambda: now[0], fit_interval=0.0, summary_interval=0.0, **settings) as ranker:
             return Stage(self, rules, ranker, now).play(progress)
 
 

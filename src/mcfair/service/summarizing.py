@@ -14,6 +14,8 @@ from concurrent.futures import Future
 from itertools import islice
 from typing import Any, Protocol
 
+import msgspec
+
 from ..errors import StoreError, UnavailableError
 from .core.engine import Engine
 from .core.history import DAY_MS, SummaryUpdate, read_present
@@ -79,20 +81,23 @@ class Summarizer:
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
         self.latest: Figures | None = None
-        self.lock = threading.Lock()  # one walk at a time
+        self.lock = threading.Lock()  # one walk for those who ask at a time; the thread does not keep them waiting
         self.stopped = threading.Event()
         self.thread: threading.Thread | None = None
         self.names: set[str | None] | None = None  # the groups of the last walk
-        self.written = -1, 0.0  # rows changed when the figures were last written, and when that was
+        self.published: tuple[Present, float] | None = None  # the figures that were written last, and when that was
+        self.unchanged = -1  # the number of changed rows at which a walk has found nothing to write
 
     # --- when asked --------------------------------------------------------------------------------------------------
 
-    def current(self, store: Store) -> Present:
-        """Return the figures of all queries, given a reader: those of now if there are few queries, else the last."""
+    def current(self, store: Store, now: int) -> Present:
+        """Return the figures of all queries: if there are few, those of a time in ms, else those of the last walk.
+
+        `store` is a reader that was opened after that time.
+        """
         if len(store.numbers(0, SMALL_STORE + 1)) > SMALL_STORE and (found := read_present(store)) is not None:
             return found
         with self.lock:
-            now = self.executor.submit(Engine.now).result()
             return self.walk(store, now, resting=False)
 
     # --- in the background -------------------------------------------------------------------------------------------
@@ -123,16 +128,17 @@ class Summarizer:
     def repeat(self) -> None:
         """Walk over all queries if anything has changed; if another instance does that, read its figures."""
         leads, now, changes = self.executor.submit(Engine.take_turn).result()
-        fresh = time.monotonic() - self.written[1] < IDLE_SECONDS
-        if leads and not self.executor.store.shared and changes == self.written[0] and fresh:
+        shared = self.executor.store.shared
+        if leads and not shared and changes == self.unchanged and not self.is_overdue():
             return
-        with self.executor.store.reader() as store, self.lock:
+        with self.executor.store.reader() as store:
             if leads:
                 self.walk(store, now, resting=True)
             elif (found := read_present(store)) is not None:
                 self.latest = found.figures
-        _, _, changes = self.executor.submit(Engine.take_turn).result()
-        self.written = changes, time.monotonic()
+        # Entries that were appended during the walk must not be taken for rows that it has written itself.
+        wrote = self.executor.submit(Engine.take_turn).result().changes != changes
+        self.unchanged = -1 if wrote else changes
 
     # --- the walk ----------------------------------------------------------------------------------------------------
 
@@ -150,11 +156,24 @@ class Summarizer:
                 raise UnavailableError("the service is stopping")
             begun = time.perf_counter()
         present = walk.present()
-        if writable:
-            self.write(Engine.write_present, present, walk.last)
+        if writable and not self.is_published(present):
+            if self.write(Engine.write_present, present, walk.last):
+                self.published = present, time.monotonic()
             self.erase_groups(store, walk.sums.groups.keys())
         self.latest = present.figures
         return present
+
+    def is_published(self, present: Present) -> bool:
+        """Return whether the same figures were written a short time ago, in the same hour."""
+        if self.published is None or self.is_overdue():
+            return False
+        before, now = self.published[0].figures.time, present.figures.time
+        figures = msgspec.structs.replace(present.figures, time=before)
+        return before // HOUR == now // HOUR and present._replace(figures=figures) == self.published[0]
+
+    def is_overdue(self) -> bool:
+        """Return whether the time of the figures is to be written although they have not changed."""
+        return self.published is None or time.monotonic() - self.published[1] >= IDLE_SECONDS
 
     def erase_groups(self, store: Store, names: Set[str | None]) -> None:
         """Erase the names of groups that do not exist any more from the history, if there are any since the last walk.

@@ -21,7 +21,7 @@ from ..wire import (
     UnfairQueriesOptions,
     UnfairQuery,
 )
-from .history import DAY_MS, HOURS_KEPT, days_of, read_present
+from .history import DAY_MS, HOURS_KEPT, days_of
 from .reports import to_datetime
 from .repository import PAGE_SIZE
 from .summaries import HISTORY_GROUPS, HOUR, Figures, GroupSums, Present, decode_figures
@@ -61,10 +61,9 @@ def group_fairness(figures: Figures, number: int) -> tuple[list[GroupFairness], 
     return [shares(each) for each in groups], shares(others) if others.items else None
 
 
-def history(store: Store, options: HistoryOptions) -> History:
-    """Return the last periods of the history."""
+def history(store: Store, figures: Figures, options: HistoryOptions) -> History:
+    """Return the last periods of the history, given the present figures."""
     with store.read_transaction():
-        present = read_present(store)
         if options.resolution == "hour":
             periods = store.periods(HOUR, 0, 2**62, options.limit)
         else:
@@ -75,7 +74,7 @@ def history(store: Store, options: HistoryOptions) -> History:
             periods = [days[start] for start in sorted(days)][-options.limit :]
     return History(
         points=[point(each, options) for each in periods],
-        as_of=None if present is None else to_datetime(present.figures.time),
+        as_of=to_datetime(figures.time),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .arms import ArmCounter, StoredArm
 from .errors import StoreConflictError, StoreCorruptError, StoreUnavailableError, StoreUncertainError
 from .files import locate, read_lock_note
+from .history_store import StoredPeriod, StoredSummary
 from .registry import describe, exists, is_shared, open_reader, open_store
 from .restoring import restore
 from .sqlite import SQLiteStore
@@ -17,8 +18,6 @@ from .store import (
     StoredCounts,
     StoredDeletion,
     StoredKey,
-    StoredPeriod,
-    StoredSummary,
 )
 from .tables import TABLES, StoredTable
 

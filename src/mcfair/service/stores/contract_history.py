@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .store import KIND_IMPRESSION, LogEntry, Store, StoredPeriod, StoredSummary
+from .history_store import StoredPeriod, StoredSummary
+from .store import KIND_IMPRESSION, LogEntry, Store
 
 __all__ = ["check_history", "check_summaries"]
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from .store import StoredPeriod, StoredSummary
+from .history_store import StoredPeriod, StoredSummary
 
 __all__ = ["PostgresHistory"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .connection import SQLiteConnection
+from .history_store import StoredPeriod, StoredSummary
 from .sqlite_schema import NEWEST_DELETED
-from .store import StoredPeriod, StoredSummary
 
 __all__ = ["SQLiteHistory"]
 

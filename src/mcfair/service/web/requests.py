@@ -35,7 +35,6 @@ KEY_PATTERN = rf"^[!-~]{{1,{MAX_KEY}}}$"
 """Pattern of an Idempotency-Key: visible ASCII characters."""
 
 KEY = re.compile(KEY_PATTERN)
-TOO_LARGE = f"the body is larger than {MAX_BODY:,} bytes"
 
 SINGLE = frozenset(
     {
@@ -129,7 +128,7 @@ class Request:
         return b"expect" in self.headers or b"upgrade" in self.headers
 
 
-def check_body_headers(headers: dict[bytes, bytes], expected: bytes = JSON.encode()) -> None:
+def check_body_headers(headers: dict[bytes, bytes], expected: bytes = JSON.encode(), limit: int = MAX_BODY) -> None:
     """Check the media type, encoding and declared length of a request body."""
     media = headers.get(b"content-type", b"")
     if media != expected and media.partition(b";")[0].strip().lower() != expected:
@@ -139,8 +138,13 @@ def check_body_headers(headers: dict[bytes, bytes], expected: bytes = JSON.encod
     declared = headers.get(b"content-length", b"0")
     if not declared.isdigit():
         raise HTTPError(400, "the Content-Length header must be a number", connection="close")
-    if len(declared) > 12 or int(declared) > MAX_BODY:
-        raise HTTPError(413, TOO_LARGE)
+    if len(declared) > 12 or int(declared) > limit:
+        raise too_large(limit)
+
+
+def too_large(limit: int) -> HTTPError:
+    """Return the error for a body that is too large."""
+    return HTTPError(413, f"the body is larger than {limit:,} bytes")
 
 
 def idempotency_key(headers: dict[bytes, bytes]) -> str | None:
@@ -187,22 +191,22 @@ class Started(Generic[T]):
         return self.result
 
 
-async def read_body(receive: Receive, seconds: float) -> tuple[bytes, bool]:
+async def read_body(receive: Receive, seconds: float, limit: int = MAX_BODY) -> tuple[bytes, bool]:
     """Read the body of a request, of limited size and within a limited time; return it, and whether that took waiting.
 
     Most bodies arrive with their heads. They need no timeout, which would cost as much as all other checks together.
     """
     first = Started(receive())
     if first.done and not first.result.get("more_body", False):
-        return await join_parts(first, receive), False
+        return await join_parts(first, receive, limit), False
     try:
         async with asyncio.timeout(seconds):
-            return await join_parts(first, receive), True
+            return await join_parts(first, receive, limit), True
     except TimeoutError:
         raise HTTPError(408, f"the body did not arrive within {seconds:g} s", connection="close") from None
 
 
-async def join_parts(first: Started[Message], receive: Receive) -> bytes:
+async def join_parts(first: Started[Message], receive: Receive, limit: int) -> bytes:
     """Receive a body of limited size."""
     message = await first
     parts: list[bytes] = []
@@ -212,8 +216,8 @@ async def join_parts(first: Started[Message], receive: Receive) -> bytes:
             raise ClientDisconnectedError
         part = message.get("body", b"")
         size += len(part)
-        if size > MAX_BODY:
-            raise HTTPError(413, TOO_LARGE)
+        if size > limit:
+            raise too_large(limit)
         parts.append(part)
         if not message.get("more_body", False):
             return part if len(parts) == 1 else b"".join(parts)

@@ -251,7 +251,7 @@ class History(ResponseBody, kw_only=True):
     """The history of all queries; periods without any record are left out."""
 
     points: Annotated[list[HistoryPoint], about("the periods, oldest first; the last one may not have ended")]
-    as_of: Annotated[Time | None, AS_OF]
+    as_of: Annotated[Time, AS_OF]
 
 
 class UnfairQuery(ResponseBody, kw_only=True):

@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 from .formatting import format_count, format_figure, format_points, format_share, shorten
 from .ticks import format_tick, nice_ticks, time_ticks
 
-__all__ = ["Event", "Pair", "Series", "bar_mark", "dumbbell_chart", "interval_mark", "line_chart", "traffic_chart"]
+__all__ = ["Moment", "Pair", "Quantity", "bar_mark", "dumbbell_chart", "interval_mark", "line_chart", "traffic_chart"]
 
 FULL, WIDE, NARROW = 1120, 560, 320
 """Widths of drawings: for the whole page, for half of it, and for a phone. Text is readable at about this size."""
@@ -29,7 +29,7 @@ ROW, PAD = 30, 30
 """Height of a row of a dumbbell chart, and of its axis."""
 
 
-class Series(NamedTuple):
+class Quantity(NamedTuple):
     """A quantity over time: its name, its values, and the class of its marks."""
 
     name: str
@@ -37,7 +37,7 @@ class Series(NamedTuple):
     kind: str
 
 
-class Event(NamedTuple):
+class Moment(NamedTuple):
     """A moment that a chart over time marks, such as a change of the policy."""
 
     time: datetime.datetime
@@ -105,7 +105,7 @@ class Plane:
 
 
 def line_chart(
-    times: Sequence[datetime.datetime], series: Sequence[Series], label: str, events: Sequence[Event] = ()
+    times: Sequence[datetime.datetime], series: Sequence[Quantity], label: str, events: Sequence[Moment] = ()
 ) -> Markup:
     """Draw quantities over time as lines; the space between the first two is tinted.
 
@@ -140,7 +140,7 @@ def line_chart(
     return both_widths(draw)
 
 
-def line(plane: Plane, at: Sequence[float], series: Series) -> Markup:
+def line(plane: Plane, at: Sequence[float], series: Quantity) -> Markup:
     """Draw a line through values, and a dot at the last one."""
     points = [(plane.x(time), plane.y(value)) for time, value in zip(at, series.values, strict=True)]
     dot = element("circle", class_=f"dot {series.kind}", cx=points[-1][0], cy=points[-1][1], r=3.5)
@@ -159,7 +159,7 @@ def path_through(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
 
 
-def event_mark(plane: Plane, event: Event) -> Markup:
+def event_mark(plane: Plane, event: Moment) -> Markup:
     """Mark a moment by a vertical line with a title."""
     x = plane.x(event.time.timestamp())
     mark = element("line", class_="event", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM)
@@ -169,7 +169,7 @@ def event_mark(plane: Plane, event: Event) -> Markup:
 
 
 def hover_columns(
-    plane: Plane, times: Sequence[datetime.datetime], series: Sequence[Series], form: Callable[[float], str]
+    plane: Plane, times: Sequence[datetime.datetime], series: Sequence[Quantity], form: Callable[[float], str]
 ) -> Markup:
     """Draw a column for every time, with the values as its title; the stylesheet shows it under a pointer only."""
     width = (plane.width - LEFT - RIGHT) / max(1, len(times) - 1)
@@ -184,7 +184,9 @@ def hover_columns(
     return Markup("").join(columns)
 
 
-def traffic_chart(times: Sequence[datetime.datetime], bars: Series, over: Series, seconds: float, label: str) -> Markup:
+def traffic_chart(
+    times: Sequence[datetime.datetime], bars: Quantity, over: Quantity, seconds: float, label: str
+) -> Markup:
     """Draw two counts of periods: one as bars, the other as a line in front of them.
 
     Parameters

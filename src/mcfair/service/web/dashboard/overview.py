@@ -10,13 +10,13 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from ...wire import Fairness, GroupFairness, History
-from .charts import Event, Pair, Series, dumbbell_chart, line_chart, traffic_chart
+from .charts import Moment, Pair, Quantity, dumbbell_chart, line_chart, traffic_chart
 from .formatting import format_count, format_figure, format_points, format_ratio, format_share, format_time, plural
 from .queries import CLOSE, chart_label, format_floor, without_noise
 from .reads import RuleChange
 from .service_health import ServiceHealth
 
-__all__ = ["LENGTHS", "Card", "OverviewView", "Point", "complete", "group_card", "overview_view"]
+__all__ = ["LENGTHS", "Card", "OverviewView", "Period", "complete", "group_card", "overview_view"]
 
 DRAWN_GROUPS = 12
 """Groups in the chart: those with the most exposure and merit. The page of items and groups has all."""
@@ -29,7 +29,7 @@ MUCH = 100
 LENGTHS = {"hour": datetime.timedelta(hours=1), "day": datetime.timedelta(days=1)}
 
 
-class Point(NamedTuple):
+class Period(NamedTuple):
     """A period of the history: its length, what was counted in it, and unfairness and floor at its end."""
 
     time: datetime.datetime
@@ -68,7 +68,7 @@ class OverviewView(NamedTuple):
 
 
 def overview_view(
-    fairness: Fairness, health: ServiceHealth, changes: list[RuleChange], points: Sequence[Point], span: str
+    fairness: Fairness, health: ServiceHealth, changes: list[RuleChange], points: Sequence[Period], span: str
 ) -> OverviewView:
     """Build the content of the overview; `span` names the period of the points, such as "24 hours"."""
     floor = format_floor(fairness.floor, fairness.unfairness)
@@ -95,7 +95,7 @@ def overview_view(
     )
 
 
-def complete(history: History, span: datetime.timedelta) -> list[Point]:
+def complete(history: History, span: datetime.timedelta) -> list[Period]:
     """Return every period of a span from the first one on record; those without a record repeat the figures before.
 
     Nothing was ranked then, so nothing has changed.
@@ -112,7 +112,7 @@ def complete(history: History, span: datetime.timedelta) -> list[Point]:
         if found is not None and found.unfairness is not None:
             unfairness, floor = found.unfairness, without_noise(found.floor or 0.0, found.unfairness)
         lists, clicks = (0, 0) if found is None else (found.lists, found.clicks)
-        points.append(Point(time, step.total_seconds(), lists, clicks, unfairness, floor))
+        points.append(Period(time, step.total_seconds(), lists, clicks, unfairness, floor))
         time += step
     return points
 
@@ -135,15 +135,15 @@ def headline(fairness: Fairness) -> str:
     return f"Exposure is {format_ratio(unfairness / floor)} times as unfair as it had to be"
 
 
-def fairness_card(points: Sequence[Point], changes: list[RuleChange], span: str) -> Card:
+def fairness_card(points: Sequence[Period], changes: list[RuleChange], span: str) -> Card:
     """Build the chart of unfairness against its floor."""
     if len(points) < 2:
         title = "The curve begins with the second hour of traffic"
         return Card(title, "", [], None, [], [])
-    events = [Event(each.since, f"version {each.number}: {each.policy}") for each in changes if each.changes]
+    events = [Moment(each.since, f"version {each.number}: {each.policy}") for each in changes if each.changes]
     series = [
-        Series("unfairness", [point.unfairness for point in points], "main"),
-        Series("floor", [point.floor for point in points], "reference"),
+        Quantity("unfairness", [point.unfairness for point in points], "main"),
+        Quantity("floor", [point.floor for point in points], "reference"),
     ]
     rows = [
         [format_time(point.time), format_figure(point.unfairness), format_figure(point.floor)]
@@ -164,7 +164,7 @@ def fairness_card(points: Sequence[Point], changes: list[RuleChange], span: str)
     )
 
 
-def trend_title(points: Sequence[Point]) -> str:
+def trend_title(points: Sequence[Period]) -> str:
     """Return how unfairness has changed: as a ratio to its floor, or by itself where that says little."""
     first, last, most = points[0], points[-1], max(point.unfairness for point in points)
     before, now = (each.unfairness / each.floor if each.floor else math.inf for each in (first, last))
@@ -178,15 +178,15 @@ def trend_title(points: Sequence[Point]) -> str:
     return f"Unfairness {way} from {format_ratio(before)} to {format_ratio(now)} times its floor"
 
 
-def traffic_card(points: Sequence[Point], lists: float, clicks: float, span: str) -> Card:
+def traffic_card(points: Sequence[Period], lists: float, clicks: float, span: str) -> Card:
     """Build the chart of lists and clicks."""
     title = f"{plural(lists, 'list')} and {plural(clicks, 'click')} in the last {span}"
     if not lists:
         return Card(title, "", [], None, [], [])
     unit = "day" if points[-1].seconds > 3600 else "hour"
     bars, over = (
-        Series("lists", [float(point.lists) for point in points], "light"),
-        Series("clicks", [float(point.clicks) for point in points], "main"),
+        Quantity("lists", [float(point.lists) for point in points], "light"),
+        Quantity("clicks", [float(point.clicks) for point in points], "main"),
     )
     rows = [[format_time(each.time), format_count(each.lists), format_count(each.clicks)] for each in reversed(points)]
     chart = traffic_chart([each.time for each in points], bars, over, points[0].seconds, f"{title}.")

@@ -39,6 +39,9 @@ from .service_health import service_health
 __all__ = ["Dashboard", "PageHandler"]
 
 FORM = b"application/x-www-form-urlencoded"
+MAX_FORM = 1 << 14
+"""Maximum size of a form, in bytes: the longest query, every byte of it written as three."""
+
 SHOWN_CHANGES = 8
 """Versions of the rules on the overview."""
 
@@ -225,11 +228,10 @@ class Dashboard:
 
 
 class PageHandler:
-    """Handle requests for one page."""
-
-    probe = False
+    """Handle requests for one page. Those that anybody may send take no place of others, as probes do."""
 
     def __init__(self, dashboard: Dashboard, page: Page) -> None:
+        self.probe = not page.protected
         self.dashboard, self.page, self.method, self.path = dashboard, page, page.method, page.path
         self.render: Callable[..., Awaitable[Response]] = getattr(dashboard, page.render)
 
@@ -237,7 +239,7 @@ class PageHandler:
         """Validate the head of a request: where it comes from, and that it belongs to a session if one is required."""
         if self.method == "POST":
             check_same_site(request)
-            check_body_headers(request.headers, FORM)
+            check_body_headers(request.headers, FORM, MAX_FORM)
         if self.page.protected:
             self.dashboard.sessions.authorize(request)
 
@@ -245,7 +247,7 @@ class PageHandler:
         """Read the form, if any, and render the page."""
         arguments: dict[str, Any] = {}
         if self.method == "POST":
-            body, _ = await read_body(receive, io_timeout)
+            body, _ = await read_body(receive, io_timeout, MAX_FORM)
             arguments["form"] = parse_form(body)
         if self.page.protected:
             arguments["signed_in"] = self.dashboard.sessions.authorize(request)
