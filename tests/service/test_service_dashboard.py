@@ -76,13 +76,13 @@ def test_the_command_of_an_empty_store_works():
 
 
 def test_figures_are_those_of_the_operations(filled):
-    fairness, usage = filled.ranker.fairness(), filled.ranker.usage()
+    fairness = filled.ranker.fairness()
     page = filled.get("/")
     moved = sum(abs(each.exposure_share - each.merit_share) for each in fairness.groups) / 2
     assert titles(page)[0] == f"{100 * moved:.1f} % of all exposure goes to other groups than relevance merits"
     tiles = dict(re.findall(r"<dt>(\w+)</dt><dd><strong>([^<]*)</strong>", page.text))
     assert tiles["Lists"] == "120"
-    assert tiles["Queries"] == str(usage.queries) == "3"
+    assert tiles["Queries"] == str(filled.ranker.usage().queries) == "3"
     points = filled.ranker.history(limit=168).points
     assert tiles["Clicks"] == str(sum(point.clicks for point in points))
     assert float(tiles["Unfairness"]) == pytest.approx(fairness.unfairness, rel=5e-3)
@@ -167,6 +167,29 @@ def test_pages_fetch_nothing_and_allow_no_script(filled):
         assert "unsafe" not in policy
         assert not re.search(r"<script|@import|url\(|<[^<>]*\s(style|src|on\w+)=", page.text)
         assert re.findall(r"<link [^>]*?href=\"(\w+):", page.text) == ["data"]
+
+
+def test_lists_of_many_queries_have_pages():
+    """A store with more queries than are summarised when they are asked for."""
+    with Ranker("memory:", summary_interval=0, warm=False) as ranker, serving(ranker) as client:
+        worse_first = [{"id": "a", "prior": 0.1}, {"id": "b", "prior": 0.9}]
+        for i in range(1_010):
+            ranker.rank(f"query {i}", worse_first, k=1, shadow=True)
+        before = ranker.fairness()
+        ranker.rank("one more", worse_first, k=1)
+        assert ranker.fairness() == before  # the last summary
+        page = client.get("/queries")
+        assert titles(page)[0] == "20 queries of 1,010 make up 2.0 % of the unfairness above the floor"
+        assert len(re.findall(r'href="\./queries/\w+"', page.text)) == 20
+        ids = set()
+        for offset in range(0, 1_000, 100):
+            page = client.get(f"/queries?offset={offset}&limit=100")
+            ids.update(re.findall(r'href="\./queries/(\w+)"', page.text))
+            assert ("← Previous" in page.text) == (offset > 0)
+            assert ("Next →" in page.text) == (offset < 900)
+        assert len(ids) == 1_000
+        for path in VISIBLE:
+            assert client.get(path).status_code == 200
 
 
 # --- searching -------------------------------------------------------------------------------------------------------

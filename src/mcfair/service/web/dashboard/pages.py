@@ -128,11 +128,9 @@ class Dashboard:
         options = wire.decode_options(OverviewOptions, request.query_string)
         label, resolution, span = SPANS[options.hours]
         periods = wire.HistoryOptions(resolution=resolution, limit=span // LENGTHS[resolution], groups=0)
-        fairness, history, usage = await asyncio.gather(
-            self.read("fairness"), self.read("history", periods), self.read("usage")
-        )
+        fairness, history = await asyncio.gather(self.read("fairness"), self.read("history", periods))
         changes = await self.ranker.executor.submit_async(rule_changes, SHOWN_CHANGES)
-        health = service_health(self.operations, usage)
+        health = service_health(self.operations)
         build = partial(overview_view, fairness, health, changes, complete(history, span), label)
         host = request.headers.get(b"host", b"127.0.0.1:8000").decode("latin-1")
         url = f"{request.scheme}://{host}{request.root_path}"

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from prometheus_client import Histogram
 
-from ...wire import Usage
 from ..operations import Operations
-from .formatting import format_bytes, format_count, format_seconds, plural
+from .formatting import format_bytes, format_count, format_seconds
 
 __all__ = ["ServiceHealth", "quantile", "service_health"]
 
@@ -27,8 +26,8 @@ class ServiceHealth(NamedTuple):
     """Names and values, as texts."""
 
 
-def service_health(operations: Operations, usage: Usage) -> ServiceHealth:
-    """Summarise the state of this instance."""
+def service_health(operations: Operations) -> ServiceHealth:
+    """Summarise the state of this instance, from what it knows without a look at the store."""
     executor, lifecycle = operations.ranker.executor, operations.lifecycle
     buckets, lists = latency_buckets(operations.metrics.latency, RANK)
     median, slow = quantile(buckets, 0.5), quantile(buckets, 0.99)
@@ -47,10 +46,9 @@ def service_health(operations: Operations, usage: Usage) -> ServiceHealth:
         ("Requests in flight", format_count(lifecycle.in_flight)),
         ("Operations waiting", format_count(executor.queue_depth)),
         ("Store", "cannot be written" if error else "can be written"),
-        ("Stored", f"{plural(usage.queries, 'query')}, {plural(usage.items, 'item')}"),
-        ("Lists that accept clicks", format_count(usage.impressions)),
-        ("Size of the store", format_bytes(usage.bytes)),
     ]
+    if executor.store.size:  # known after the first maintenance
+        facts.append(("Size of the store", format_bytes(executor.store.size)))
     if damaged:
         facts.append(("Damaged queries", format_count(damaged)))
     return ServiceHealth(ready, title, lists, facts)
