@@ -21,6 +21,8 @@ from pathlib import Path
 from service_process import CRASH_SERVER, ServerProcess, free_port, mcfair
 from shoppers import ExpectedCounts, LoadRun, Shopper, difference
 
+from mcfair.service.ranker import Ranker
+
 POINTS = ("after-commit", "between-rows", "in-commit")
 MORE_POINTS = (
     *POINTS,
@@ -74,6 +76,13 @@ class CrashLoop:
         self.shoppers = [Shopper(self.run_state, number, seed) for number in range(clients)]
         self.report = Report(faults=self.run_state.faults)
         self.log = log
+        self.begin_experiment()
+
+    def begin_experiment(self):
+        """Create the store, with an experiment in its rules; its guard stops nothing."""
+        arms = [{"name": "b", "policy": "TopK", "share": 0.5}]
+        with Ranker(self.store, warm=False, experiment={"name": "e", "arms": arms, "guard": None}):
+            pass
 
     def start(self, crash=None):
         environment = self.environment | ({"MCFAIR_CRASH": crash} if crash else {})
@@ -153,6 +162,8 @@ class CrashLoop:
             faults += [f"{query}: {fault}" for fault in expected.faults(state, query)]
         exported, _ = counter.send_until_answered("GET", "/v1/export")
         faults += expected.export_faults(exported.content.splitlines())
+        results, _ = counter.send_until_answered("GET", "/v1/experiment")
+        faults += expected.arm_faults(results.json)
         share = min(1.0, EXPLAINED / max(1, total))
         with ThreadPoolExecutor(len(self.shoppers)) as pool:
             self.report.explained = sum(pool.map(lambda each: self.repeat_requests(each, share), self.shoppers))

@@ -72,6 +72,7 @@ class PostgresLoop(CrashLoop):
         self.report = PostgresReport(self.run_state.faults)
         self.servers = [None, None]
         self.log = log
+        self.begin_experiment()
 
     def run(self, points):
         """Kill something at each of the points, then check everything."""

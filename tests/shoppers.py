@@ -19,7 +19,7 @@ BITS = {("click", False): CLICKED, ("click", True): UNCLICKED, ("shown", False):
 class Impression:
     """An acknowledged list, its request, and the acknowledged feedback state of its ranks."""
 
-    __slots__ = ("bits", "body", "candidates", "items", "key", "name", "query", "query_id")
+    __slots__ = ("arm", "bits", "body", "candidates", "items", "key", "name", "query", "query_id")
 
     def __init__(self, key, body, answer):
         request = json.loads(body)
@@ -27,6 +27,7 @@ class Impression:
         self.query, self.candidates = request["query"], [item["id"] for item in request["items"]]
         self.name, self.query_id = answer["impression"], answer["query_id"]
         self.items = [item["id"] for item in answer["items"]]
+        self.arm = answer.get("arm")
         self.bits = [0 if request["defer_exposure"] else SHOWN] * len(self.items)
 
     def exposed(self, rank):
@@ -57,6 +58,7 @@ class ExpectedCounts:
         self.known = defaultdict(set)
         self.F = Counter()  # by query, item and rank
         self.C = Counter()  # by query and item
+        self.arms = Counter()  # by arm and figure
 
     def add(self, impression):
         query = impression.query
@@ -66,6 +68,10 @@ class ExpectedCounts:
         for rank, item in enumerate(impression.items):
             self.F[query, item, rank] += impression.exposed(rank)
             self.C[query, item] += impression.clicked(rank)
+        if impression.arm is not None:
+            ranks = range(len(impression.items))
+            self.arms[impression.arm, "lists"] += any(map(impression.exposed, ranks))
+            self.arms[impression.arm, "clicks"] += sum(map(impression.clicked, ranks))
 
     def exposure(self, query, item):
         """Return E = Σ_j F_j / log2(j + 1)."""
@@ -83,6 +89,12 @@ class ExpectedCounts:
             exposure = self.exposure(query, item)
             if not math.isclose(found[item]["exposure"], exposure, rel_tol=1e-9):
                 yield from difference(f"exposure of {item}", found[item]["exposure"], exposure)
+
+    def arm_faults(self, report):
+        """Compare with the results of an experiment; yield the differences."""
+        for arm in report["arms"]:
+            for figure in ("lists", "clicks"):
+                yield from difference(f"{figure} of arm {arm['name']}", arm[figure], self.arms[arm["name"], figure])
 
     def export_faults(self, lines):
         """Compare with the counts of an export; yield the differences."""
@@ -242,6 +254,7 @@ class Shopper(threading.Thread):
         chosen = rng.sample(self.catalogue, rng.randint(2, len(self.catalogue)))
         items = [{"id": item} | ({"prior": 0.5} if rng.random() < 0.2 else {}) for item in chosen]
         request = {"query": query, "items": items, "k": rng.randint(1, 6), "defer_exposure": deferred}
+        request["session"] = f"{self.number}-{self.serial // 3}"
         body = json.dumps(request).encode()
         reply, attempts = self.send_until_answered("POST", "/v1/rank", body, key)
         if reply.status != 200:

@@ -16,7 +16,7 @@ from mcfair.service.web.dashboard.formatting import format_share
 from mcfair.service.web.dashboard.pages import PAGES
 from mcfair.service.web.sessions import SESSION_SECONDS
 
-VISIBLE = ["/", "/queries", "/items"]
+VISIBLE = ["/", "/queries", "/items", "/compare"]
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
@@ -376,7 +376,13 @@ def test_cookies_of_encrypted_connections_are_secure_and_belong_to_the_mount(key
             assert "; Path=/ranking;" in found.headers["set-cookie"]
             page = await client.get("/ranking/")
             assert page.status_code == 200
-            assert set(re.findall(r'href="([^"#:]*)"', page.text)) == {"./", "./queries", "./items", "./docs"}
+            assert set(re.findall(r'href="([^"#:]*)"', page.text)) == {
+                "./",
+                "./queries",
+                "./items",
+                "./compare",
+                "./docs",
+            }
             missing = await client.get("/ranking/queries/0f")
             assert missing.status_code == 404
             assert 'href="../queries"' in missing.text

@@ -27,7 +27,7 @@ def service():
         client.url = str(client.base_url).rstrip("/")
         client.ranker = ranker
         query_id = ranker.query_state(QUERIES[0]).query_id
-        client.paths = ["/", "/queries", "/items", f"/queries/{query_id}", "/docs"]
+        client.paths = ["/", "/queries", "/compare?policy=TopK", "/items", f"/queries/{query_id}", "/docs"]
         yield client
 
 
@@ -101,7 +101,7 @@ def test_the_policy_stops_scripts_and_foreign_requests(browser, service):
 
 def test_hostile_names_are_shown_as_text(browser, service):
     browser.show()
-    for path in service.paths[:4]:
+    for path in service.paths[:5]:
         browser.open(service.url + path)
         assert "owned" not in browser.evaluate("document.title")
         assert browser.evaluate("document.querySelectorAll('script, img').length") == 0
@@ -179,14 +179,14 @@ def test_everything_is_reached_by_the_keyboard_in_order(browser, service):
     browser.show()
     browser.open(f"{service.url}/")
     order = []
-    for _ in range(14):
+    for _ in range(15):
         browser.press("Tab")
         order.append(focused(browser))
-    assert order[:11] == [
-        "Skip to the content", "mcfair", "Overview", "Queries", "Items and groups", "API",
+    assert order[:12] == [
+        "Skip to the content", "mcfair", "Overview", "Queries", "Items and groups", "Compare", "API",
         "24 hours", "7 days", "28 days", "year", "Refresh every 30 s",
     ]  # fmt: skip
-    assert order[11:] == ["Show the numbers"] * 3
+    assert order[12:] == ["Show the numbers"] * 3
     assert browser.evaluate("document.querySelectorAll('details[open]').length") == 0
     browser.press("Enter")
     browser.until("document.querySelectorAll('details[open] table').length === 1")

@@ -26,7 +26,8 @@ def url():
 
 def fill(where):
     """Fill a store with every kind of row; return what must stay valid."""
-    with Ranker(where, warm=False, retention=1_000) as ranker:
+    arms = [{"name": "b", "policy": "MMF", "share": 0.5}]
+    with Ranker(where, warm=False, retention=1_000, experiment={"name": "e", "arms": arms}) as ranker:
         key = ranker.add_key("shop é", ["rank"]).key
         for query in range(30):
             ranker.rank(f"query {query}", ["everywhere", {"id": f"own {query}\0", "group": "G"}, "third"], k=2)
@@ -37,6 +38,7 @@ def fill(where):
         ranker.feedback([{"impression": each.impression, "item": each.items[0].id} for each in answers[::3]])
         ranker.history()
         ranker.change_policy(policy="TopK")
+        ranker.rank("hot", ["a", "third"], session="s")
         ranker.delete_item("b")
         ranker.delete_query("query 3")
         store = ranker.executor.store

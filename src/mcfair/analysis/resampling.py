@@ -59,7 +59,7 @@ def ratio_of_sums(
     Returns
     -------
     (figures,) array, (resamples, figures) array
-        nan where a sum below is 0.
+        nan where a sum below is 0; one cluster has no spread, and its resamples are nan.
 
     Examples
     --------
@@ -69,8 +69,8 @@ def ratio_of_sums(
     """
     weights = list(cluster_weights(above.shape[0], resamples, np.random.default_rng(seed)))
     with np.errstate(invalid="ignore", divide="ignore"):
-        drawn = [(each @ above) / (each @ below) for each in weights]
-        return above.sum(axis=0) / below.sum(axis=0), np.concatenate(drawn)
+        drawn = np.concatenate([(each @ above) / (each @ below) for each in weights])
+        return above.sum(axis=0) / below.sum(axis=0), drawn if above.shape[0] > 1 else np.full_like(drawn, np.nan)
 
 
 def interval(values: FloatArray) -> FloatArray:

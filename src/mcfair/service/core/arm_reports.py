@@ -94,7 +94,7 @@ def anytime_p(excess: float, variance: float, freedom: float, effect: float) -> 
     --------
     >>> anytime_p(-1.0, 0.01, 60, 0.1), anytime_p(0.1, 0.01, 60, 0.1)
     (1.0, 1.0)
-    >>> 1e-5 < anytime_p(0.6, 0.01, 60, 0.1) < 1e-3
+    >>> 1e-7 < anytime_p(1.0, 0.01, 60, 0.1) < 1e-6
     True
     """
     if not (excess > 0.0 and variance > 0.0 and freedom > 0 and effect > 0.0):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -99,7 +100,7 @@ def figures_of(R: FloatArray, E: FloatArray, p: FloatArray, pi: IntArray) -> Lis
     ndcg = float(R[pi] @ p) / best if best > 0.0 else 1.0
     e = np.zeros(R.size)
     e[pi] = p
-    given = float(np.linalg.norm(e))
+    given = math.sqrt(float(e @ e))
     added = (distance(E + e, R) - distance(E, R)) / given if given > 0.0 else 0.0
     return ListFigures(ndcg, added)
 
@@ -107,7 +108,8 @@ def figures_of(R: FloatArray, E: FloatArray, p: FloatArray, pi: IntArray) -> Lis
 def distance(E: FloatArray, R: FloatArray) -> float:
     """Return the distance of exposure from the line through R; 0 if no item is relevant, as in Eq. 8."""
     er, rr = dots(E, R)
-    return float(np.linalg.norm(E - er / rr * R)) if rr > 0.0 else 0.0
+    gap = E - er / rr * R if rr > 0.0 else np.zeros(1)
+    return math.sqrt(float(gap @ gap))
 
 
 def counted(assignment: Assignment, bits: bytes) -> ArmCounter:

@@ -1,4 +1,4 @@
-"""What is added up for the arms of an experiment."""
+"""Counters that are added up for the arms of an experiment."""
 
 from __future__ import annotations
 

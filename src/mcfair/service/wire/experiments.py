@@ -111,7 +111,7 @@ class PolicyComparisons(ResponseBody, kw_only=True):
 
 
 class ArmReport(ResponseBody, kw_only=True):
-    """What an arm of an experiment has shown and got. Means are over its lists."""
+    """The results of an arm of an experiment. Means are over its lists."""
 
     name: Annotated[str, about("name of the arm")]
     policy: Annotated[str, about("its policy, with its parameters")]

@@ -10,7 +10,6 @@ from markupsafe import Markup
 from ....policies.base import parse_policy
 from ...wire import (
     MAX_POLICY,
-    ArmReport,
     CompareRequest,
     ExperimentReport,
     MeasuredDifference,
@@ -51,15 +50,6 @@ class PolicyCard(NamedTuple):
     chart: Markup | None
 
 
-class ArmRow(NamedTuple):
-    """An arm of an experiment."""
-
-    name: str
-    policy: str
-    stopped: str
-    cells: list[str]
-
-
 class CompareView(NamedTuple):
     """The content of the page."""
 
@@ -68,8 +58,11 @@ class CompareView(NamedTuple):
     policies: list[PolicyCard]
     experiment: str
     """State of the experiment in words; empty if there is none."""
-    arms: list[ArmRow]
-    arm_groups: list[list[str]]
+    arms: list[str]
+    arm_rows: list[list[str]]
+    """Figures by arm, one row each; the first cell of a row is its name."""
+    stopped: list[tuple[str, str]]
+    """Stopped arms, and why."""
     as_of: str
 
 
@@ -86,8 +79,9 @@ def compare_view(found: PolicyComparisons, report: ExperimentReport | None) -> C
         sample=sample,
         policies=[policy_card(each) for each in found.policies],
         experiment="" if report is None else experiment_in_words(report),
-        arms=[] if report is None else [arm_row(each) for each in report.arms],
-        arm_groups=[] if report is None else group_rows(found, report),
+        arms=[] if report is None else [arm.name for arm in report.arms],
+        arm_rows=[] if report is None else arm_rows(report) + group_rows(found, report),
+        stopped=[] if report is None else [(arm.name, arm.stopped) for arm in report.arms if arm.stopped],
         as_of=format_time(found.as_of),
     )
 
@@ -161,13 +155,23 @@ def experiment_in_words(report: ExperimentReport) -> str:
     return f"{state} since {format_time(report.since)}, with {plural(lists, 'list')}."
 
 
-def arm_row(arm: ArmReport) -> ArmRow:
-    """Describe an arm."""
-    cells = [format_share(arm.share), format_count(arm.lists), format_count(arm.clicks)]
-    for name, value in (("clicks_per_list", arm.clicks_per_list), ("ndcg", arm.ndcg), ("unfairness", arm.unfairness)):
-        difference = arm.differences.get(name)
-        cells += [figure(value), NOTHING if difference is None else tested(difference)]
-    return ArmRow(arm.name, parse_policy(arm.policy).label, arm.stopped or "", cells)
+def arm_rows(report: ExperimentReport) -> list[list[str]]:
+    """Return the figures of the arms, one row for each figure."""
+    rows = [
+        ["policy", *(parse_policy(arm.policy).label for arm in report.arms)],
+        ["share of sessions", *(format_share(arm.share) for arm in report.arms)],
+        ["lists", *(format_count(arm.lists) for arm in report.arms)],
+        ["clicks", *(format_count(arm.clicks) for arm in report.arms)],
+    ]
+    for label, name in (
+        ("clicks per list", "clicks_per_list"),
+        ("NDCG by estimate", "ndcg"),
+        ("unfairness added by a list", "unfairness"),
+    ):
+        rows.append([label, *(figure(getattr(arm, name)) for arm in report.arms)])
+        found = [arm.differences.get(name) for arm in report.arms]
+        rows.append(["difference from control", *(NOTHING if each is None else tested(each) for each in found)])
+    return rows
 
 
 def tested(difference: MeasuredDifference) -> str:
@@ -180,5 +184,6 @@ def group_rows(found: PolicyComparisons, report: ExperimentReport) -> list[list[
     shares = [{group.group: group.exposure for group in found.arms.get(arm.name, [])} for arm in report.arms]
     names = list(dict.fromkeys(name for each in shares for name in each))[:DRAWN_GROUPS]
     return [
-        [name or WITHOUT_GROUP, *(share(each[name]) if name in each else NOTHING for each in shares)] for name in names
+        [f"exposure of {name or WITHOUT_GROUP}", *(share(each[name]) if name in each else NOTHING for each in shares)]
+        for name in names
     ]
