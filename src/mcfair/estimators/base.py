@@ -13,13 +13,24 @@ from ..errors import PartError
 from ..parsing import as_part, parse_part
 from ..parts import Kind, Part, parameter_types
 
-__all__ = ["BATCH", "BATCH_SIGNATURE", "ESTIMATE", "ESTIMATE_SIGNATURE", "MEAN", "VARIANCE", "WEIGHT", "Estimator", "parse_estimator"]
+__all__ = [
+    "BATCH",
+    "BATCH_SIGNATURE",
+    "ESTIMATE",
+    "ESTIMATE_SIGNATURE",
+    "MEAN",
+    "VARIANCE",
+    "WEIGHT",
+    "Estimator",
+    "parse_estimator",
+]
 
-# Whatever the estimator, its kernel is compiled for one signature, so that the loop is compiled once.
+# Whatever the estimator, its kernels are compiled for one signature each, so that the loop is compiled once.
 ESTIMATE = (0, 0.0, np.zeros(1, np.int32), np.zeros(1), np.zeros(1), np.zeros(2))
 ESTIMATE_SIGNATURE = Signature(*ESTIMATE)
 
-BATCH = np.zeros(1, np.int64), np.zeros(1, np.int32), np.zeros(1), np.zeros((1, 1), np.int32), *ESTIMATE[3:5], np.zeros((1, 2))
+ITEMS = np.zeros(1, np.int64), np.zeros(1, np.int32), np.zeros(1), np.zeros((1, 1), np.int32)
+BATCH = (*ITEMS, np.zeros(1), np.zeros(1), np.zeros((1, 2)))
 BATCH_SIGNATURE = Signature(*BATCH)
 
 WEIGHT, MEAN, VARIANCE = range(3)
