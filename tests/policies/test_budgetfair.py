@@ -115,7 +115,7 @@ def test_on_mq2008_a_run_gives_up_the_loss(fold):
 
 
 def test_more_loss_is_fairer_online(data):
-    traces = [mf.simulate(data, mf.BudgetFair(loss=each), "online", steps=20_000) for each in (0, 0.01, 0.03, 0.1)]
+    traces = [mf.simulate(data, mf.BudgetFair(loss=each), "online", steps=20_000) for each in (0, 0.005, 0.02)]
     unfairness = [each.unfairness for each in traces]
     assert unfairness == sorted(unfairness, reverse=True)
     ndcg = [each.ndcg[5] for each in traces]
