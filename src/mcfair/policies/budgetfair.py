@@ -76,8 +76,8 @@ def price_of(loss: float, R: FloatArray, p: FloatArray, offsets: IntArray) -> fl
     Examples
     --------
     >>> R, p = np.array([0.8, 0.4, 0.4]), np.array([1.0, 0.5])
-    >>> [round(price_of(loss, R, p, np.array([0, 3])), 2) for loss in (0.0, 0.05, 0.5)]
-    [0.0, 3.75, 100000.0]
+    >>> [round(price_of(loss, R, p, np.array([0, 3])), 1) for loss in (0.0, 0.05, 0.5)]
+    [0.0, 3.8, 100000.0]
     """
     if loss == 0.0:
         return 0.0
