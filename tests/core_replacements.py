@@ -144,12 +144,12 @@ def observe_list(faulty, original):
 
 
 def observe_clicks(faulty, original):
-    def observe(estimate, theta, pi, hits, C, q, out):
+    def observe(estimate, batch, theta, pi, hits, C, q, out):
         for j, d in enumerate(pi):
             C[d] += hits[j]
             if hits[j] or not faulty:  # the fault: without a click the estimate keeps its value
-                estimate(C[d], q.E[d], q.F[d], q.p, theta, out)
-                q.R[d], q.uncertainty[d] = out
+                estimate(C[d], q.E[d], q.F[d], q.p, theta, out[j])
+                q.R[d], q.uncertainty[d] = out[j]
 
     return observe
 

@@ -253,6 +253,13 @@ def check_estimates(estimator: Estimator, C: CountArray, E: FloatArray, F: Count
             estimator.kernel.interpreted(*item, estimator.theta, out)
             same = tuple(out[:2]) == alone and np.array_equal(out[2:], posterior.ravel())
             assert same, f"{where}: compiled and interpreted estimates differ"
+    if estimator.batch is not None:
+        items = np.arange(C.size)[::-1].copy()
+        for batch in (estimator.batch, estimator.batch.interpreted):
+            rows = np.empty((C.size, 2 + posteriors[0].size))
+            batch(items, C, E, F, p, estimator.theta, rows)
+            same = np.array_equal(rows[::-1], estimator.outputs(C, E, F, p))
+            assert same, f"{estimator!r}: its batch kernel writes other bits than its kernel"
 
 
 def check_metric(metric: Metric) -> None:

@@ -73,6 +73,20 @@ def test_one_component_of_large_variance_is_ips():
         assert estimator.estimate(*item)[0] == pytest.approx(min(mf.IPS().estimate(*item)[0], 1.0), abs=1e-6)
 
 
+@pytest.mark.parametrize("estimator", [*PRIORS, mf.Mixture().fit(*counts(50))], ids=lambda each: each.components)
+def test_several_items_at_once_have_the_bits_of_one_after_the_other(estimator):
+    """Also items that were never shown, always clicked, clicked more often than examined, or shown very often."""
+    C, E, F, p = counts(60, ranks=5)
+    C[20:25], C[25:30] = np.ceil(E[20:25]), F[25:30].sum(axis=1)
+    F[30:35] *= 10_000
+    E = np.array([naive.exposure(row, p) for row in F])
+    for items in (np.arange(60), np.array([59, 3, 33, 25, 20]), np.array([2])):
+        out = np.full((60, 2 + 3 * estimator.components), np.nan)
+        estimator.batch(items, C, E, F, p, estimator.theta, out[: items.size])
+        assert np.array_equal(out[: items.size], estimator.outputs(C, E, F, p)[items])
+        assert np.isnan(out[items.size :]).all()
+
+
 # --- the fit ---------------------------------------------------------------------------------------------------------
 
 
@@ -159,9 +173,9 @@ def test_items_that_were_never_shown_do_not_count():
 
 
 def test_of_very_many_items_every_so_manyth_is_used():
-    C, E, F, p = (np.repeat(each, 2, axis=0) if i < 3 else each for i, each in enumerate(counts(30_000)))
+    C, E, F, p = (np.repeat(each, 2, axis=0) if i < 3 else each for i, each in enumerate(counts(4_000)))
     shown = np.flatnonzero(E > 0)
-    chosen = [int(shown[i * shown.size // 20_000]) for i in range(20_000)]
+    chosen = [int(shown[i * shown.size // 4_000]) for i in range(4_000)]
     assert mf.Mixture().fit(C, E, F, p) == mf.Mixture().fit(C[chosen], E[chosen], F[chosen], p)
 
 

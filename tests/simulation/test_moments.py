@@ -32,6 +32,14 @@ class Recording(mf.Estimator):
         return Recording(share=C.sum() / F.sum())
 
 
+class FourTimes(mf.TopK):
+    fits = 4
+
+
+class FourTimesAndAtFits(FourTimes):
+    prepares_at_fits = True
+
+
 @pytest.mark.parametrize("queries", [1, 3, 10, 82, 6600])
 def test_fits_follow_the_growth_of_the_sessions(queries):
     expected = naive_estimators.moments_of_fits(queries, 200 * queries)
@@ -42,7 +50,7 @@ def test_fits_follow_the_growth_of_the_sessions(queries):
 @pytest.mark.parametrize("fitted", [False, True])
 def test_phases_cover_a_run_and_stop_at_every_moment(before, fitted):
     moments = naive_estimators.moments_of_fits(10, before + 500)
-    run = list(phases(500, 4, Recording(), 10, before, fitted))
+    run = list(phases(500, FourTimes(), Recording(), 10, before, fitted))
     assert [phase.span[0] for phase in run][1:] == [phase.span[1] for phase in run][:-1]
     assert (run[0].span[0], run[-1].span[1]) == (0, 500)
     assert [phase.prepare for phase in run if phase.prepare >= 0] == [0, 1, 2, 3]
@@ -50,10 +58,15 @@ def test_phases_cover_a_run_and_stop_at_every_moment(before, fitted):
     due = {moment - before for moment in moments if moment >= before}
     overdue = not fitted and any(moment < before for moment in moments)
     assert [phase.span[0] for phase in run if phase.fit] == sorted(due | ({0} if overdue else set()))
+    also = [phase for phase in phases(500, FourTimesAndAtFits(), Recording(), 10, before, fitted) if phase.prepare >= 0]
+    assert [phase.span[0] for phase in also] == sorted({0, 125, 250, 375} | due)
+    assert [phase.prepare for phase in also] == list(range(len(also)))
 
 
 def test_without_a_pooled_estimator_there_are_the_moments_of_the_policy_alone():
-    assert [phase.span for phase in phases(100, 2, None, 10, 0, False)] == [(0, 50), (50, 100)]
+    spans = [phase.span for phase in phases(100, FourTimes(), None, 10, 0, False)]
+    assert spans == [phase.span for phase in phases(100, FourTimesAndAtFits(), None, 10, 0, False)]
+    assert spans == [(0, 25), (25, 50), (50, 75), (75, 100)]
 
 
 def test_an_estimator_is_fitted_to_all_queries_at_its_moments(data):

@@ -26,11 +26,12 @@ __all__ = [
     "relevance_intervals",
 ]
 
-# Whatever the estimator, its kernel is compiled for one signature, so that the loop is compiled once.
+# Whatever the estimator, its kernels are compiled for one signature each, so that the loop is compiled once.
 ESTIMATE = (0, 0.0, np.zeros(1, np.int32), np.zeros(1), np.zeros(1), np.zeros(2))
 ESTIMATE_SIGNATURE = Signature(*ESTIMATE)
 
-BATCH = np.zeros(1, np.int64), np.zeros(1, np.int32), np.zeros(1), np.zeros((1, 1), np.int32), *ESTIMATE[3:5], np.zeros((1, 2))
+ITEMS = np.zeros(1, np.int64), np.zeros(1, np.int32), np.zeros(1), np.zeros((1, 1), np.int32)
+BATCH = (*ITEMS, np.zeros(1), np.zeros(1), np.zeros((1, 2)))
 BATCH_SIGNATURE = Signature(*BATCH)
 
 WEIGHT, MEAN, VARIANCE = range(3)

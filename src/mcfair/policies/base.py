@@ -50,6 +50,8 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
         `solve` by writing -1 to `out[0]`.
     fits
         How often in a run `prepare` is called, at evenly spaced moments beginning with the start.
+    prepares_at_fits
+        Whether `prepare` is also called after each fit of a pooled estimator.
     needs_features
         Whether `prepare` reads `data.X`.
     cost
@@ -76,6 +78,7 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
 
     ranks: ClassVar[bool] = False
     fits: ClassVar[int] = 1
+    prepares_at_fits: ClassVar[bool] = False
     needs_features: ClassVar[bool] = False
     cost: ClassVar[float] = 1.0
     style: ClassVar[tuple[str, str] | None] = None

@@ -19,7 +19,7 @@ from .gradient import EXPLORATION, FAIRNESS, MC_FLOOR, RELEVANCE, SCALE, Weighte
 from .ordering import Ties
 from .posterior import tail_mean
 
-__all__ = ["BayesFair", "bayesfair_score", "ideal_gain"]
+__all__ = ["BayesFair", "bayesfair_score", "ideal_gain", "write_score"]
 
 Positive = Annotated[float, msgspec.Meta(gt=0.0, description="a finite number above 0")]
 
@@ -65,8 +65,14 @@ def early_price(early: float, visits: int, p: FloatArray, n: int) -> float:
 @kernel
 def bayesfair_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:
     """Write `(w_R R + w_U (U - R))/ideal + w_B B`; w_U also weights β MC, which is 0 but for comparisons."""
+    write_score(q, theta, theta[FAIRNESS], out)
+
+
+@kernel
+def write_score(q: Query, theta: FloatArray, fairness: float, out: FloatArray) -> None:
+    """Write the score of `bayesfair_score` for a weight of fairness that is not that of theta."""
     E, R, posterior, visits = q.E, q.R, q.posterior, q.visits[()]
-    relevance, fairness, exploration = theta[RELEVANCE], theta[FAIRNESS], theta[EXPLORATION]
+    relevance, exploration = theta[RELEVANCE], theta[EXPLORATION]
     tail, beta, mc_floor = theta[TAIL], theta[BETA], theta[MC_FLOOR]
     ideal = ideal_gain(R, q.p, out) if theta[GAIN] == NDCG else 1.0
     gain = 1.0 / ideal if ideal > 0.0 else 1.0

@@ -231,9 +231,10 @@ def play(
     Returns the verdict on the policy, and for which query; everything before is counted. If the list of that
     session is then written to `scratch.pi`, `answer`, the query and the time, makes the call continue from there.
 
-    A policy has a score or ranks by itself; an estimator has one form for an item, or one for several. With `inline_score`, and with `inline_users` in place of a click model and
-    an estimator, the kernels of the paper's are inlined: calls through pointers would make an online session a third
-    slower. What is not given is None: Numba then compiles nothing of its branch.
+    A policy has a score or ranks by itself; an estimator has a form for one item or for several. With `inline_score`,
+    and with `inline_users` in place of a click model and an estimator, the kernels of the paper's are inlined: calls
+    through pointers would make an online session a third slower. What is not given is None: Numba then compiles nothing
+    of its branch.
     """
     p, ties, theta, ends, when, room = config.p, config.ties, config.theta, stream.ends, stream.when, scratch.top_k
     clock, ndcg, cndcg, hits = scratch.visits, scratch.ndcg, scratch.cndcg, scratch.hits

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ..estimators import Estimator
+from ..policies.base import Policy
 
 __all__ = ["RunPhase", "fit_moments", "phases"]
 
@@ -41,7 +42,7 @@ def fit_moments(queries: int, growth: float) -> Iterator[int]:
 
 
 def phases(
-    sessions: int, fits: int, estimator: Estimator | None, queries: int, before: int, fitted: bool
+    sessions: int, policy: Policy, estimator: Estimator | None, queries: int, before: int, fitted: bool
 ) -> Iterator[RunPhase]:
     """Yield the phases of a run.
 
@@ -49,8 +50,8 @@ def phases(
     ----------
     sessions
         Sessions of the run.
-    fits
-        How often the policy prepares, at evenly spaced moments.
+    policy
+        The policy, which prepares at evenly spaced moments, or also at every fit.
     estimator
         The pooled estimator, None if there is none.
     queries, before
@@ -58,7 +59,6 @@ def phases(
     fitted
         Whether the state already has a fit of the estimator. If not, it is fitted at once if it is overdue.
     """
-    prepares = {start: i for i, start in enumerate(sorted({sessions * i // fits for i in range(fits)}))}
     due: set[int] = set()
     if estimator is not None:
         for moment in fit_moments(queries, estimator.growth):
@@ -68,5 +68,7 @@ def phases(
                 due.add(moment - before)
             elif not fitted:
                 due.add(0)
+    starts = {sessions * i // policy.fits for i in range(policy.fits)} | (due if policy.prepares_at_fits else set())
+    prepares = {start: i for i, start in enumerate(sorted(starts))}
     for span in pairwise(sorted({*prepares, *due, sessions})):
         yield RunPhase(span, prepares.get(span[0], -1), span[0] in due)

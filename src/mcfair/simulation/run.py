@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from .._jit import INTERPRET, compile_seconds
+from .._jit import INTERPRET, compile_kernel, compile_seconds
 from ..arrays import BoolArray, CountArray, FloatArray, IntArray
 from ..data.dataset import Dataset
-from ..errors import PolicyError
+from ..errors import PartError, PolicyError
 from ..estimators.base import BATCH, ESTIMATE, FIGURES
 from ..estimators.ips import ips_estimate
 from ..metrics.base import Effectiveness
@@ -173,7 +173,7 @@ class Run:
     def _phases(self) -> list[RunPhase]:
         estimator = self.estimator if self.config.online and self.estimator.pooled else None
         before, fitted = self.state.sessions, self.state.estimator is estimator
-        return list(phases(self.sessions, self.policy.fits, estimator, self.data.queries, before, fitted))
+        return list(phases(self.sessions, self.policy, estimator, self.data.queries, before, fitted))
 
     def _fit(self) -> None:
         """Fit the estimator to what all queries have observed; a view then has new estimates of all its items."""
@@ -249,7 +249,7 @@ class Run:
             if estimator.batch is None:
                 estimate = estimator.compiled(*ESTIMATE)[0]
             else:
-                batch = estimator.batch.compile(*BATCH)[0]
+                batch, _ = compile_kernel(estimator.batch, f"estimator {estimator.name()}", PartError, *BATCH)
         if self.policy.kernel is not gradient_score:
             score, rank = self._by_kind(policy_function(self.policy))
         inline_users = True if click is None else None
