@@ -88,13 +88,8 @@ def tail() -> Figure:
         found.append([np.maximum(U - R, 0.0)[SHORT.y == grade].mean() for grade in range(3)])
     for values, color, relevance in zip(np.array(found).T, GRADE_COLORS, np.unique(SHORT.R), strict=True):
         right.plot(sessions / SHORT.queries, values, color=color, marker="o", markersize=4, label=f"R = {relevance:g}")
-    right.set(
-        xscale="log",
-        ylim=(0, None),
-        xlabel="visits of a query",
-        ylabel="mean of $U - \\hat{R}$",
-        title="a run of BayesFair",
-    )
+    right.set(xscale="log", ylim=(0, None), xlabel="visits of a query", ylabel="mean of $U - \\hat{R}$")
+    right.set_title("a run of BayesFair")
     right.legend()
     return figure
 
