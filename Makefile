@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # file by file, in the order of conftest.py
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check bench soak clean
+.PHONY: demo test check bench figures soak clean
 
 demo: $(VENV)/ready
 	$(BIN)/mcfair demo
@@ -22,6 +22,9 @@ check: $(VENV)/ready
 
 bench: $(VENV)/ready
 	$(BIN)/python benchmarks/run.py
+
+figures: $(VENV)/ready
+	$(BIN)/python docs/make_figures.py
 
 soak: $(VENV)/ready
 	$(BIN)/python tests/crash_loop.py --kills 60

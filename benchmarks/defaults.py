@@ -1,11 +1,16 @@
-"""The costs of the service's default rules: the table of docs/service.md, by rehearsals of the service itself.
+"""The costs of the service's default rules: the tables of docs/service.md, by rehearsals of the service itself.
 
-Run `python benchmarks/defaults.py`, which takes about ten minutes; `--quick` plays one seed.
+Run `python benchmarks/defaults.py costs` for the rules one by one, and `python benchmarks/defaults.py policies` for
+MCFair beside BayesFair with late and lost clicks, newcomers and drift. Each takes about ten minutes on two cores;
+`--quick` plays one seed.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
 
 import msgspec
 import numpy as np
@@ -32,6 +37,22 @@ RULES: dict[str, dict[str, object]] = {
     "`TopK`": {"policy": "TopK"},
 }
 
+COMPARED: dict[str, dict[str, object]] = {
+    "MCFair": {},
+    "BayesFair": {"policy": "BayesFair(alpha=15, beta=0.1, guard=0.93)"},
+}
+"""The default, and a BayesFair that shows every candidate as well."""
+
+LATE = {"click_delay": 1_800.0, "lost_clicks": 0.2}
+CONDITIONS: dict[str, dict[str, float]] = {
+    "nothing": {},
+    "clicks 30 min late, 20 % lost": LATE,
+    "10 % newcomers": {"newcomers": 0.1},
+    "20 % drift": {"drift": 0.2},
+}
+ALL = {**LATE, "newcomers": 0.1, "drift": 0.2}
+PRIORS = ("exact", "worthless", "none")
+
 
 def relevance(profile: str, seed: int) -> np.ndarray:
     """Draw the relevance of the candidates."""
@@ -45,44 +66,118 @@ def relevance(profile: str, seed: int) -> np.ndarray:
     return rng.choice([0.0, 0.1, 0.4, 1.0], CANDIDATES, p=[0.4, 0.3, 0.2, 0.1])
 
 
-def rehearse(rules: Rules, profile: str, seed: int, *, lists: int, worthless: bool = False) -> Outcome:
-    """Rehearse one query with exact priors, or with the relevances in random order as priors."""
+def one_query(profile: str, seed: int) -> mf.Dataset:
+    """Return the candidates of one query."""
     R = relevance(profile, seed)
-    priors = np.random.default_rng(99 + seed).permutation(R) if worthless else R
-    data = mf.Dataset(offsets=[0, CANDIDATES], y=R > 0, R=R, y_max=1, scores=priors)
-    return Rehearsal(data=data, weights=np.ones(1), clicks=mf.PositionBased(), sessions=lists, seed=seed).play(rules)
+    return mf.Dataset(offsets=[0, CANDIDATES], y=R > 0, R=R, y_max=1)
 
 
-def row(name: str, changes: dict[str, object], seeds: int) -> str:
-    """Return a row of the table."""
-    rules = msgspec.structs.replace(Rules(), **changes)
-    cells: list[list[str]] = [[] for _ in range(4)]
+def rehearse(
+    changes: dict[str, object], data: mf.Dataset, seed: int, lists: int, priors: str = "exact", **settings: float
+) -> Outcome:
+    """Rehearse changed rules; worthless priors are the relevances of a query in random order."""
+    sent, rng = data.R.copy(), np.random.default_rng(99 + seed)
+    if priors == "worthless":
+        for first, last in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+            sent[first:last] = rng.permutation(sent[first:last])
+    known = mf.Dataset(offsets=data.offsets, y=data.y, R=data.R, y_max=data.y_max, scores=sent)
+    users = {"weights": np.ones(data.queries), "clicks": mf.PositionBased(), "seed": seed, "priors": priors != "none"}
+    return Rehearsal(data=known, sessions=lists, **users, **settings).play(msgspec.structs.replace(Rules(), **changes))
+
+
+def joined(cells: Iterable[float], form: str) -> str:
+    """Return the figures of the three profiles in one cell."""
+    return " / ".join(format(each, form) for each in cells)
+
+
+# --- the rules one by one --------------------------------------------------------------------------------------------
+
+
+def cost_row(name: str, seeds: int) -> str:
+    """Return a row of the table of costs."""
+    changes, cells = RULES[name], [[] for _ in range(4)]
     after, fairness = [], 0.0
     for profile in PROFILES:
-        early = [rehearse(rules, profile, seed, lists=EARLY) for seed in range(seeds)]
-        whole = [rehearse(rules, profile, seed, lists=LISTS) for seed in range(seeds)]
-        lost = [rehearse(rules, profile, seed, lists=LISTS, worthless=True) for seed in range(min(seeds, 3))]
-        cells[0].append(f"{min(each.worst_ndcg or 0.0 for each in early):.2f}")
-        cells[1].append(f"{np.mean([each.ndcg for each in whole]):.2f}")
-        cells[2].append(f"{np.mean([each.shown for each in whole]):.0%}")
-        cells[3].append(f"{np.mean([each.ndcg for each in lost]):.2f}")
+        queries = [one_query(profile, seed) for seed in range(seeds)]
+        early = [rehearse(changes, data, seed, EARLY) for seed, data in enumerate(queries)]
+        whole = [rehearse(changes, data, seed, LISTS) for seed, data in enumerate(queries)]
+        lost = [rehearse(changes, data, seed, LISTS, "worthless") for seed, data in enumerate(queries[:3])]
+        cells[0].append(min(each.worst_ndcg or 0.0 for each in early))
+        cells[1].append(mean(each.ndcg for each in whole))
+        cells[2].append(mean(each.shown for each in whole))
+        cells[3].append(mean(each.ndcg for each in lost))
         after += [each.shown_after for each in whole]
         if profile == "uniform":
-            fairness = float(np.mean([each.unfairness for each in whole]))
-    worst, mean, shown, wrong = (" / ".join(each) for each in cells)
-    shown = f"all, within {max(after):,}" if all(after) else shown
-    return f"| {name} | {worst} | {mean} | {shown} | {fairness:,.0f} | {wrong} |"
+            fairness = mean(each.unfairness for each in whole)
+    worst, ndcg, wrong = (joined(cells[i], ".2f") for i in (0, 1, 3))
+    shown = f"all, within {max(after):,}" if all(after) else joined(cells[2], ".0%")
+    return f"| {name} | {worst} | {ndcg} | {shown} | {fairness:,.0f} | {wrong} |"
+
+
+def mean(values: Iterable[float | None]) -> float:
+    """Return the mean of figures that every rehearsal has."""
+    return float(np.mean([each for each in values if each is not None]))
+
+
+def print_costs(seeds: int) -> None:
+    """Print the table of costs."""
+    print("| rules | worst of the first 200 lists | mean NDCG | candidates shown | unfairness, uniform |", end=" ")
+    print("mean NDCG, worthless priors |\n|---|---|---|---|---|---|")
+    with ProcessPoolExecutor() as pool:
+        for each in pool.map(cost_row, RULES, [seeds] * len(RULES)):
+            print(each, flush=True)
+
+
+# --- policies --------------------------------------------------------------------------------------------------------
+
+
+def long_list(rules: str, condition: str, priors: str, profile: str, seed: int) -> Outcome:
+    """Rehearse one query of 200 candidates."""
+    return rehearse(COMPARED[rules], one_query(profile, seed), seed, LISTS, priors, **CONDITIONS[condition])
+
+
+def short_lists(rules: str, condition: str, priors: str, profile: str, seed: int) -> Outcome:
+    """Rehearse forty queries of about ten candidates; their relevance has three grades."""
+    data = mf.synthetic("mq2008-like", seed=seed).take(range(40))
+    disturbed = {} if condition == "nothing" else ALL
+    return rehearse(COMPARED[rules], data, seed, 3 * LISTS, priors, k=5, **disturbed)
+
+
+def print_policies(
+    play: Callable[..., Outcome], conditions: Iterable[str], profiles: Iterable[str], seeds: int
+) -> None:
+    """Print a table of policies under some conditions."""
+    print("| disturbed by | rules | NDCG | worst list | unfairness | shown | NDCG, worthless priors |", end=" ")
+    print(f"unfairness | NDCG, no priors | unfairness |\n|{'---|' * 10}")
+    keys = list(product(conditions, COMPARED, PRIORS, profiles, range(seeds)))
+    columns = zip(*((rules, condition, *rest) for condition, rules, *rest in keys), strict=True)
+    with ProcessPoolExecutor() as pool:
+        found = dict(zip(keys, pool.map(play, *columns), strict=True))
+    for condition, rules in product(conditions, COMPARED):
+        cells = []
+        for priors in PRIORS:
+            runs = [[found[condition, rules, priors, each, seed] for seed in range(seeds)] for each in profiles]
+            cells.append(joined((mean(run.ndcg for run in each) for each in runs), ".3f"))
+            if priors == "exact":
+                cells.append(joined((min(run.worst_ndcg or 0.0 for run in each) for each in runs), ".2f"))
+            cells.append(joined((mean(run.unfairness for run in each) for each in runs), ",.0f"))
+            if priors == "exact":
+                cells.append(joined((mean(run.shown for run in each) for each in runs), ".0%"))
+        print(f"| {condition} | {rules} | {' | '.join(cells)} |", flush=True)
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("table", choices=["costs", "policies"])
     parser.add_argument("--quick", action="store_true", help="one seed; too few for figures to quote")
-    seeds = 1 if parser.parse_args().quick else 5
-    print("| rules | worst of the first 200 lists | mean NDCG | candidates shown | unfairness, uniform |", end=" ")
-    print("mean NDCG, worthless priors |\n|---|---|---|---|---|---|")
-    for name, changes in RULES.items():
-        print(row(name, changes, seeds), flush=True)
+    options = parser.parse_args()
+    if options.table == "costs":
+        print_costs(1 if options.quick else 5)
+    else:
+        seeds = 1 if options.quick else 2
+        print_policies(short_lists, ["nothing", "all at once"], [""], seeds)
+        print_policies(long_list, CONDITIONS, PROFILES, seeds)
 
 
 if __name__ == "__main__":

@@ -266,6 +266,17 @@ def test_the_page_on_other_tools_runs(tmp_path, monkeypatch, capsys):
     assert "[['a', 'b', 'c'], ['b', 'a', 'c']" in shown
 
 
+def test_the_page_on_bayesfair_runs_and_the_intervals_hold_what_it_says(capsys):
+    space = {}
+    for block in blocks((ROOT / "docs" / "bayesfair.md").read_text(encoding="utf-8")):
+        exec(block, space)
+    assert space["inside"].mean() > 0.9
+    lost = [float(line.split()[4].rstrip(",")) for line in capsys.readouterr().out.splitlines() if "alpha =" in line]
+    assert lost == sorted(lost, reverse=True), "a larger alpha costs more"
+    for picture in (ROOT / "docs" / "figures").iterdir():
+        assert picture.stat().st_size < 60_000, picture.name
+
+
 def test_the_audit_page_runs(capsys):
     (block,) = blocks(AUDIT)
     exec(block, {})

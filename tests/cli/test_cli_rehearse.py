@@ -9,7 +9,7 @@ from command_line import refused, run
 import mcfair as mf
 from mcfair.service.core.rules import Rules
 from mcfair.service.ranker import Ranker
-from mcfair.service.rehearsal import posterior, read_queries
+from mcfair.service.stored_queries import posterior, read_queries
 
 TABLE = """query,item,relevance,group
 shoes,a,1.0,north

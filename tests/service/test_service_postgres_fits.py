@@ -59,7 +59,7 @@ def fits_in(url):
 
 def test_one_instance_fits_and_both_rank_by_the_fitted_prior(pair, url):
     rng = np.random.default_rng(0)
-    early = [shop(each, rng, 20) for each in pair]
+    early = [shop(each, rng, 40) for each in pair]
     explained = [pair[0].explain(each.impression) for each in early[1]]
     due = [do(each, Engine.due_fit) for each in pair]
     assert [counts is not None for counts in due].count(True) == 1, "both instances fit, or none"

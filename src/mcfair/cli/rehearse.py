@@ -102,7 +102,7 @@ def rehearse(
 
     from ..data.sources import open_data
     from ..service.core.rules import Rules
-    from ..service.rehearsal import read_queries
+    from ..service.stored_queries import read_queries
 
     plugins.load()
     if (data is None) == (store is None):

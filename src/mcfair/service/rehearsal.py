@@ -1,4 +1,4 @@
-"""Rehearsals: the service's own ranker under given rules, on an operator's queries, with simulated users and time."""
+"""Rehearsals: the service's own engine under given rules, on an operator's queries, with simulated users and time."""
 
 from __future__ import annotations
 
@@ -6,31 +6,27 @@ import dataclasses
 import heapq
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 
 import msgspec
 import numpy as np
-from scipy.special import betaincinv
 
 from ..analysis.limits import fairness_floor
 from ..arrays import FloatArray, IntArray
 from ..data.dataset import Dataset
-from ..errors import SettingError, StoreError
+from ..errors import SettingError
 from ..estimators.base import Estimator
 from ..metrics.exposure import unfairness
 from ..random import ARRIVALS, CLICKS, DATA, draws, uniform, uniforms
 from ..simulation.moments import fit_moments
 from ..users.base import ClickModel
 from .core.engine import Engine
-from .core.ledger import Ledger
-from .core.reports import observed_state
-from .core.repository import LedgerRepository
-from .core.rules import Rules, examination_probabilities
-from .ranker import Ranker
-from .stores import describe, open_reader
-from .wire import Event, Item
+from .core.rules import Rules, change_rules, examination_probabilities
+from .stores import Store, open_store
+from .wire import Event, Item, RankRequest, RawRankRequest, with_raw_items
 
-__all__ = ["GroupOutcome", "Outcome", "Rehearsal", "read_queries"]
+__all__ = ["GroupOutcome", "Outcome", "Rehearsal"]
 
 LIMITS = (
     ("sessions", 1, 10**8),
@@ -46,6 +42,9 @@ LIMITS = (
 
 START = 1_700_000_000_000
 """The time at which a rehearsal begins, in ms; any would do, but the same one each time."""
+
+COMPACTION_SESSIONS = 100
+"""Sessions between compactions."""
 
 
 class GroupOutcome(msgspec.Struct, kw_only=True):
@@ -167,18 +166,23 @@ class Rehearsal:
         RequestError
             If a rule is not allowed, or the queries exceed the limits of a request.
         """
-        now = [START]
-        settings = msgspec.structs.asdict(rules)
-        with Ranker("memory:", clock=lambda: now[0], fit_interval=0.0, summary_interval=0.0, **settings) as ranker:
-            return Stage(self, rules, ranker, now).play(progress)
+        changed = change_rules(Rules(), None, msgspec.structs.asdict(rules))
+        with closing(open_store("memory:")) as store:
+            return Stage(self, changed, store).play(progress)
 
 
 class Stage:
-    """The state of a rehearsal while it is played."""
+    """The state of a rehearsal while it is played.
 
-    def __init__(self, rehearsal: Rehearsal, rules: Rules, ranker: Ranker, now: list[int]) -> None:
-        self.rehearsal, self.rules, self.ranker, self.now = rehearsal, rules, ranker, now
+    The engine is called directly. Its executor would hand every operation to another thread, and compact when the wall
+    clock says so.
+    """
+
+    def __init__(self, rehearsal: Rehearsal, rules: Rules, store: Store) -> None:
+        self.rehearsal, self.rules, self.store, self.now = rehearsal, rules, store, START
         data = rehearsal.data
+        with self.transaction():
+            self.engine = Engine(store, lambda _: rules, clock=lambda: self.now)
         self.p = examination_probabilities(rules.examination, min(rehearsal.k, int(data.sizes.max())))
         self.users_p = np.ascontiguousarray(rehearsal.clicks.examined(self.p), dtype=np.float64)
         self.R_end = drifted(data, rehearsal.drift, rehearsal.seed)
@@ -187,22 +191,34 @@ class Stage:
         self.clicks = self.newest = 0  # newest: the last session in which an item was shown for the first time
         self.pending: list[tuple[int, int, Event]] = []  # a heap of clicks, by the time they are due
         self.numbers = itertools.count()  # clicks that are due at the same time keep their order
-        self.requests = [self.candidates(q) for q in range(data.queries)]
+        self.requests: dict[tuple[int, int], RawRankRequest] = {}
         # As the simulator does, and not by the clock of this machine: a rehearsal can be repeated.
         self.fit_moments = fit_moments(data.queries, Estimator.growth)
         self.next_fit = next(self.fit_moments)
 
-    def candidates(self, q: int) -> list[Item]:
-        """Return the items of a query as the application sends them; an id is the position in the query."""
-        data, priors = self.rehearsal.data, self.rehearsal.sent_priors
-        return [
-            Item(
-                id=str(i - int(data.offsets[q])),
-                prior=float(priors[i]) if self.rehearsal.priors else None,
-                group=None if data.groups is None else data.group_names[int(data.groups[i])] or None,
-            )
-            for i in range(int(data.offsets[q]), int(data.offsets[q + 1]))
-        ]
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit what the block writes; a rehearsal ends with the first error."""
+        self.store.begin(exclusive=True)
+        yield
+        self.store.commit()
+
+    def request(self, q: int, n: int) -> RawRankRequest:
+        """Return the request for the first n items of a query; the id of an item is its position in the query."""
+        if (q, n) not in self.requests:
+            data, priors = self.rehearsal.data, self.rehearsal.sent_priors
+            first = int(data.offsets[q])
+            items = [
+                Item(
+                    id=str(i - first),
+                    prior=float(priors[i]) if self.rehearsal.priors else None,
+                    group=None if data.groups is None else data.group_names[int(data.groups[i])] or None,
+                )
+                for i in range(first, first + n)
+            ]
+            request = RankRequest(query=data.query_id(q), items=items, k=self.rehearsal.k)
+            self.requests[q, n] = with_raw_items(request)
+        return self.requests[q, n]
 
     def play(self, progress: Callable[[int], None] | None) -> Outcome:
         """Play all sessions and return the figures."""
@@ -212,9 +228,12 @@ class Stage:
         stream = np.minimum(np.searchsorted(at, draw, side="right"), at.size - 1)
         values = np.empty(rehearsal.sessions)
         for t, q in enumerate(stream.tolist()):
-            self.now[0] = START + round(1000 * rehearsal.interval * t)
-            self.deliver()
-            values[t] = self.session(t, q)
+            self.now = START + round(1000 * rehearsal.interval * t)
+            with self.transaction():
+                self.deliver()
+                values[t] = self.session(t, q)
+                if t % COMPACTION_SESSIONS == 0:
+                    self.engine.compact_expired()
             if progress is not None:
                 progress(1)
         return self.outcome(values)
@@ -222,10 +241,10 @@ class Stage:
     def deliver(self) -> None:
         """Report the clicks that are due."""
         due = []
-        while self.pending and self.pending[0][0] <= self.now[0]:
+        while self.pending and self.pending[0][0] <= self.now:
             due.append(heapq.heappop(self.pending)[-1])
         if due:
-            self.ranker.feedback(due)
+            self.engine.feedback(due)
             self.clicks += len(due)
 
     def session(self, t: int, q: int) -> float:
@@ -235,9 +254,9 @@ class Stage:
         if t < rehearsal.sessions // 2:
             n = max(1, n - int(rehearsal.newcomers * n))
         if t == self.next_fit:
-            self.ranker.executor.submit(Engine.fit).result()
+            self.engine.fit()
             self.next_fit = next(self.fit_moments)
-        answer = self.ranker.rank(data.query_id(q), self.requests[q][:n], k=rehearsal.k)
+        answer = self.engine.rank(self.request(q, n))
         pi: IntArray = np.array([int(item.id) for item in answer.items])
         rows, p = slice(first, first + n), self.p[: pi.size]
         truth = data.R[rows] + (self.R_end[rows] - data.R[rows]) * (t / max(rehearsal.sessions - 1, 1))
@@ -266,7 +285,7 @@ class Stage:
             if uniform(rng, d) >= rehearsal.lost_clicks:
                 late = -rehearsal.click_delay * math.log1p(-uniform(rng, n + d))
                 event = Event(impression=str(impression), item=str(d))
-                heapq.heappush(self.pending, (self.now[0] + round(1000 * late), next(self.numbers), event))
+                heapq.heappush(self.pending, (self.now + round(1000 * late), next(self.numbers), event))
         if rehearsal.click_delay == 0:
             self.deliver()
 
@@ -327,68 +346,3 @@ def drifted(data: Dataset, share: float, seed: int) -> FloatArray:
         moving = first + order[: round(share * n)]
         R[moving] = data.R[np.roll(moving, 1)]
     return R
-
-
-def read_queries(store: str, seed: int = 0) -> tuple[Dataset, FloatArray, Rules]:
-    """Read the queries of a store: items and groups, relevance, visits, and the rules in force.
-
-    The true relevance is not known. It is drawn from its posterior distribution given the clicks of the store, and the
-    estimates are the priors: the application then knows as much as it would after this store, and not the truth.
-
-    Parameters
-    ----------
-    store
-        Where the store is, as `Ranker` takes it; a server may be running.
-    seed
-        Seed of the draw.
-
-    Returns
-    -------
-    data
-        The queries by their ids; R is drawn, the scores are the estimates, at most 1.
-    visits : (queries,) array
-        Visits of each query.
-    rules
-        The rules in force.
-
-    Raises
-    ------
-    StoreError
-        If the store cannot be read or has no queries.
-    """
-    found: list[tuple[Ledger, IntArray, FloatArray, FloatArray]] = []
-    with open_reader(store) as reader:
-        repository = LedgerRepository(reader)
-        version = repository.in_force
-        for ledger in repository.all_ledgers():
-            rows, E, R, _ = observed_state(ledger, version, ledger.time)
-            if ledger.visits and rows.size:
-                prior = np.where(np.isnan(ledger.priors[rows]), version.rules.prior_mean is not None, True)
-                found.append((ledger, rows, np.minimum(R, 1.0), posterior(E, R, prior * version.rules.prior_strength)))
-    if not found:
-        raise StoreError(f"{describe(store)} has no queries that were ranked: rehearse on a table with --data")
-    estimates, shapes = (np.concatenate(each, axis=-1) for each in list(zip(*found, strict=True))[2:])
-    R = betaincinv(*shapes, uniforms(draws(seed, DATA), estimates.size))
-    groups = [ledger.groups[row] for ledger, rows, *_ in found for row in rows.tolist()]
-    data = Dataset(
-        offsets=np.cumsum([0, *(rows.size for _, rows, *_ in found)]),
-        y=R > 0,
-        y_max=1,
-        R=R,
-        scores=estimates,
-        groups=groups if any(groups) else None,
-        query_ids=[ledger.key.hex() for ledger, *_ in found],
-        name=describe(store),
-    )
-    return data, np.array([float(ledger.visits) for ledger, *_ in found]), version.rules
-
-
-def posterior(E: FloatArray, R: FloatArray, strength: FloatArray) -> FloatArray:
-    """Return the parameters a and b of the beta distribution of each relevance, as two rows.
-
-    An estimate R = (C + s·m)/(E + s) is the mean of Beta(C + s·m, E - C + s·(1 - m)). Without a prior, s = 0, the
-    distribution before the first view is uniform.
-    """
-    views = E + strength
-    hits = np.minimum(R, 1.0) * views + (strength == 0.0)
-    return np.maximum([hits, views + 2.0 * (strength == 0.0) - hits], 1e-3)

@@ -1,0 +1,161 @@
+"""The figures of bayesfair.md, from runs of the package on built-in data: `make figures`, a minute or two."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from PIL import Image
+
+import mcfair as mf
+from mcfair.analysis.limits import frontier
+from mcfair.estimators.base import relevance_intervals
+from mcfair.policies.posterior import tail_mean
+from mcfair.report.figures import matplotlib_defaults
+from mcfair.report.styles import BLACK, BLUE, GREEN, GREY, PURPLE, VERMILLION
+
+FOLDER = Path(__file__).parent / "figures"
+STEPS, SEEDS = 50_000, range(3)
+ALPHAS = (0, 1, 3, 7, 15, 25, 40, 70, 130, 300, 1_000, 3_000)
+
+SHORT = mf.synthetic("mq2008-like", seed=0)
+LONG = mf.synthetic("istella-s-like", seed=0).take(range(66))  # about as many queries and visits
+
+GRADE_COLORS, DASHES = (BLUE, GREEN, VERMILLION), (0, (4, 3))
+
+
+def panels(widths: Sequence[float], height: float = 2.9) -> tuple[Figure, list[Axes]]:
+    """Return a figure with panels side by side."""
+    figure = Figure(figsize=(8.2, height), layout="constrained")
+    return figure, list(figure.subplots(1, len(widths), width_ratios=widths, squeeze=False).flat)
+
+
+def posterior() -> Figure:
+    """Draw the estimates of three items by IPS and under the pooled prior, and the prior that was learnt."""
+    sessions = [166, 332, 664, 1_328, 2_656, 5_312, 10_624, 21_248]
+    states = [mf.simulate(SHORT, "RandomK", "online", steps=each, estimator="Mixture").state for each in sessions]
+    items = [int(np.flatnonzero(SHORT.y == grade)[25]) for grade in range(3)]  # any of each grade
+    figure, (left, middle, right) = panels([1, 1, 0.8])
+    for axes, title in ((left, "IPS: C/E"), (middle, "Mixture: pooled prior")):
+        for item, color in zip(items, GRADE_COLORS, strict=True):
+            found = []
+            for state in states:
+                estimator = mf.IPS() if axes is left else state.fitted(mf.Mixture())
+                counts = state.C[[item]], state.E[[item]], state.F[[item]], state.p
+                R, variance = estimator.estimates(*counts)
+                found.append((R[0], *(end[0] for end in relevance_intervals(R, variance))))
+            R, low, high = np.array(found).T
+            axes.plot(sessions, R, color=color, marker="o", markersize=4)
+            axes.fill_between(sessions, low, high, color=color, alpha=0.15, linewidth=0)
+            axes.axhline(float(SHORT.R[item]), color=color, linestyle=DASHES, linewidth=1)
+        axes.set(xscale="log", ylim=(-0.03, 1.6), title=title, xlabel="sessions over all queries")
+    left.set_ylabel("relevance of three items")
+    true, counts = np.unique(SHORT.R, return_counts=True)
+    right.bar(true - 0.02, counts / counts.sum(), 0.04, color=GREY, label="true")
+    fitted, learnt = states[-1].fitted(mf.Mixture()), {}
+    for mean, weight in zip(np.round(fitted.means, 2).tolist(), fitted.weights, strict=True):
+        learnt[mean] = learnt.get(mean, 0.0) + weight  # two components may be the same
+    right.bar(np.array([*learnt]) + 0.02, list(learnt.values()), 0.04, color=PURPLE, label="learnt")
+    right.set(title="all items", xlabel="relevance", ylabel="share of the items")
+    right.legend()
+    return figure
+
+
+def tail() -> Figure:
+    """Draw the optimistic relevance U by evidence, and the optimism of a run by the true relevance of its items."""
+    prior = mf.simulate(SHORT, "BayesFair", "online", steps=5_000).state.fitted(mf.Mixture())
+    figure, (left, right) = panels([1, 1])
+    visits = np.geomspace(10, 10_000, 200)
+    for clicks, views, color in ((0, 0, BLACK), (1, 3, GREEN), (0, 3, BLUE), (12, 30, VERMILLION), (0, 30, PURPLE)):
+        item = prior.posterior(clicks, float(views), np.array([views], np.int32), np.ones(1))[np.newaxis]
+        label = f"{clicks} of {views} views clicked" if views else "never shown"
+        left.plot(visits, [tail_mean(item, 0, 10.0 / each) for each in visits], color=color, label=label)
+    left.set(xscale="log", ylim=(0, 1.05), xlabel="visits of the query", ylabel="U", title="one item")
+    left.legend(loc="upper left", bbox_to_anchor=(0.42, 0.93))
+    sessions = np.geomspace(1_000, 100_000, 12).astype(int)
+    found = []
+    for steps in sessions:
+        state = mf.simulate(SHORT, "BayesFair", "online", steps=int(steps)).state
+        counts = state.C, state.E, state.F, state.p
+        estimator = state.fitted(mf.Mixture())
+        R, posteriors = estimator.estimates(*counts)[0], estimator.posteriors(*counts)
+        mass = np.minimum(10.0 / np.repeat(state.visits, SHORT.sizes), 1.0)
+        U = np.array([tail_mean(posteriors, d, float(mass[d])) for d in range(SHORT.items)])
+        found.append([np.maximum(U - R, 0.0)[SHORT.y == grade].mean() for grade in range(3)])
+    for values, color, relevance in zip(np.array(found).T, GRADE_COLORS, np.unique(SHORT.R), strict=True):
+        right.plot(sessions / SHORT.queries, values, color=color, marker="o", markersize=4, label=f"R = {relevance:g}")
+    right.set(xscale="log", ylim=(0, None), xlabel="visits of a query", ylabel="mean of $U - \\hat{R}$")
+    right.set_title("a run of BayesFair")
+    right.legend()
+    return figure
+
+
+def mean_figures(data: mf.Dataset, policy: str, **options: str) -> tuple[float, float]:
+    """Return unfairness and average NDCG@5 over the seeds."""
+    runs = [mf.simulate(data, policy, "online", steps=STEPS, seed=seed, **options) for seed in SEEDS]
+    return float(np.mean([each.unfairness for each in runs])), float(np.mean([each.ndcg[5] for each in runs]))
+
+
+def frontiers() -> Figure:
+    """Draw average NDCG@5 against unfairness of BayesFair, MCFair and the limit when relevance is known."""
+    curves = {
+        "BayesFair": ([mean_figures(SHORT, f"BayesFair(alpha={each})") for each in ALPHAS], PURPLE),
+        "BayesFair, IPS": ([mean_figures(SHORT, f"BayesFair(alpha={each})", estimator="IPS") for each in ALPHAS], GREY),
+        "MCFair": ([mean_figures(SHORT, f"MCFair(alpha={each})") for each in (0.01, 0.03, 0.1, 0.2, 0.5, 1)], BLUE),
+        "MCFair(scale=mean)": (
+            [mean_figures(SHORT, f"MCFair(alpha={each}, scale=mean)") for each in (3, 10, 30, 100, 300, 1_000)],
+            GREEN,
+        ),
+    }
+    figure, (axes,) = panels([1], 3.4)
+    for label, (points, color) in curves.items():
+        axes.plot(*zip(*points, strict=True), color=color, marker="o", markersize=4, label=label)
+    state = mf.simulate(SHORT, "TopK", "online", steps=STEPS).state
+    limit = frontier(SHORT, state.visits, state.p)
+    axes.plot(limit.unfairness, limit.ndcg, color=BLACK, linestyle=DASHES, label="limit, relevance known")
+    floor = float(limit.unfairness[0])
+    axes.set(xlim=(0.95 * floor, 2.5 * floor), ylim=(0.9, 1.0), xlabel="unfairness (lower is fairer)")
+    axes.set_ylabel("average NDCG@5")
+    axes.legend(loc="lower right")
+    return figure
+
+
+def price() -> Figure:
+    """Draw what a value of α costs in NDCG, and what it saves in unfairness."""
+    figure, (left, right) = panels([1, 1])
+    for label, data, color in (("10 candidates", SHORT, PURPLE), ("100 candidates", LONG, VERMILLION)):
+        unfair, ndcg = np.array([mean_figures(data, f"BayesFair(alpha={each})") for each in ALPHAS]).T
+        left.plot(ALPHAS, ndcg[0] - ndcg, color=color, marker="o", markersize=4, label=label)
+        right.plot(ALPHAS, unfair / unfair[0], color=color, marker="o", markersize=4)
+    left.set(xscale="symlog", xlabel=r"$\alpha$", ylabel=r"NDCG@5 lost against $\alpha = 0$")
+    right.set(xscale="symlog", xlabel=r"$\alpha$", ylabel=r"unfairness relative to $\alpha = 0$", ylim=(0, 1.05))
+    left.legend()
+    return figure
+
+
+FIGURES: dict[str, Callable[[], Figure]] = {
+    "posterior": posterior,
+    "tail": tail,
+    "frontier": frontiers,
+    "price": price,
+}
+
+
+def main() -> None:
+    """Write all figures, with few colours: the files are small."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, draw in FIGURES.items():
+        drawn = io.BytesIO()
+        with matplotlib_defaults():
+            draw().savefig(drawn, dpi=110)
+        target = FOLDER / f"{name}.png"
+        Image.open(drawn).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(target, optimize=True)
+        print(f"{target}: {target.stat().st_size:,} bytes", flush=True)
+
+
+if __name__ == "__main__":
+    main()
