@@ -6,6 +6,7 @@ import re
 from html import unescape
 
 import httpx
+import postgres_server
 import pytest
 from dashboard_store import HOSTILE_GROUP, HOSTILE_ITEM, QUERIES, START, filled_ranker
 from serving import serving
@@ -334,6 +335,23 @@ def test_cookies_that_were_not_made_here_are_refused(keyed, monkeypatch):
     assert keyed.get("/", headers={"cookie": f"other=1; mcfair_session={good}"}).status_code == 200
     monkeypatch.setattr("time.time", lambda: int(expires))
     assert keyed.get("/", headers={"cookie": f"mcfair_session={good}"}).status_code == 401
+
+
+@pytest.mark.skipif(postgres_server.missing() is not None, reason=str(postgres_server.missing()))
+def test_a_session_is_accepted_by_every_instance_over_a_store():
+    url = postgres_server.shared_server().new_database()
+    options = {"warm": False, "summary_interval": 0}
+    with Ranker(url, **options) as one, Ranker(url, **options) as two:
+        one.rank("red shoes", ["a", "b", "c"], k=2)
+        key = one.add_key("reader", ["read"]).key
+        with serving(one) as first, serving(two) as second:
+            cookie = sign_in(first, key).headers["set-cookie"].partition(";")[0]
+            assert second.get("/").status_code == 401
+            for path in VISIBLE:
+                assert second.get(path, headers={"cookie": cookie}).status_code == 200
+            found = second.post("/queries", data={"query": "red shoes"}, headers={"cookie": cookie})
+            page = second.get(f"/{found.headers['location']}", headers={"cookie": cookie})
+            assert "Ranked 1st" in page.text
 
 
 def test_forms_of_other_sites_are_refused(keyed):
