@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from ..analysis.propensities import fit_propensities
 from ..arrays import FloatArray
 from ..errors import SettingError, unknown
 from ..estimators.base import Estimator
 from ..policies.base import Policy
-from .bootstrap import bootstrap, interval
+from .bootstrap import bootstrap, intervals
 from .catalogue import with_catalogue
 from .counting import count_log
-from .examining import fitted_examination
 from .exposure_models import ALTERNATIVES, ExposureModel, exposure_model
-from .figures import Assumptions, Figures, Summary
+from .fitting import rank_counts
+from .figures import Assumptions, Figures
 from .log_counts import LogCounts
 from .merit import merit_of, merit_source
 from .opening import as_lazy, open_log, scan
@@ -113,7 +114,7 @@ def audit(
 
     figures = measured(counts, model.p)
     drawn, resampled = bootstrap(figures, lambda other: measured(other, model.p), resamples, seed)
-    ends = Summary(*({name: interval(values) for name, values in part.items()} for part in drawn))
+    values = figures.summary()
     others = [exposure_model(each, counts.ranks) for each in ALTERNATIVES if each != model.name]
     compared = [(model, figures), *((each, measured(counts, each.p)) for each in others)]
     estimates = []
@@ -130,8 +131,8 @@ def audit(
         model=model,
         merit=source,
         figures=figures,
-        values=figures.summary(),
-        intervals=ends,
+        values=values,
+        intervals=intervals(drawn, values),
         resampled=resampled,
         resamples=resamples,
         sensitivity=sensitivity_table(compared, counts),
@@ -142,7 +143,7 @@ def audit(
 def chosen_model(counts: LogCounts, given: str | float | Sequence[float] | FloatArray, seed: int) -> ExposureModel:
     """Return the exposure model that was chosen, fitted to the log if that was chosen."""
     if isinstance(given, str) and given.strip().lower() == FITTED:
-        found = fitted_examination(counts, seed=seed)
+        found = fit_propensities(rank_counts(counts), seed=seed)
         return ExposureModel(FITTED, f"fitted to the log by {found.method}", found.falling)
     return exposure_model(given, counts.ranks)
 

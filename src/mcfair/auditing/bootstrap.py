@@ -8,11 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 
+from ..analysis.intervals import interval
 from ..arrays import FloatArray, IntArray
 from .figures import Figures, Summary
 from .log_counts import LogCounts
 
-__all__ = ["FEW_QUERIES", "bootstrap", "interval", "resampled_sessions"]
+__all__ = ["FEW_QUERIES", "bootstrap", "intervals", "resampled_sessions"]
 
 FEW_QUERIES = 20
 """With fewer queries than this, their resamples say little; sessions are resampled instead."""
@@ -20,7 +21,12 @@ FEW_QUERIES = 20
 CELLS = 10_000_000
 """Weights that are held at a time."""
 
-LEVELS = (2.5, 97.5)
+AT_MOST_1 = {"gini", "jain", "ctr", "ips_ctr", "ndcg", "selection_rate", "impact_ratio"} | {
+    "demographic_parity",
+    "disparate_treatment",
+    "disparate_impact",
+}
+"""Figures that cannot exceed 1, beside those whose names say so."""
 
 
 def bootstrap(
@@ -105,15 +111,16 @@ def joined(parts: list[Summary]) -> Summary:
     )
 
 
-def interval(values: FloatArray) -> FloatArray:
-    """Return the interval that holds 95 % of the resamples, along the first axis; nan where most do not exist.
+def intervals(drawn: Summary, found: Summary) -> Summary:
+    """Return the 95 % intervals of all figures, low and high along the first axis."""
+    return Summary(
+        *(
+            {name: interval(part[name], known[name], 1.0 if is_share(name) else np.inf) for name in part}
+            for part, known in zip(drawn, found, strict=True)
+        )
+    )
 
-    Examples
-    --------
-    >>> interval(np.arange(101.0)).tolist()
-    [2.5, 97.5]
-    """
-    known = np.isfinite(values).mean(axis=0) > 0.5
-    with np.errstate(invalid="ignore"):
-        ends = np.nanpercentile(np.where(known, values, 0.0), LEVELS, axis=0)
-    return np.where(known, ends, np.nan)
+
+def is_share(name: str) -> bool:
+    """Return whether a figure cannot exceed 1."""
+    return name in AT_MOST_1 or name.endswith(("_share", "_corrected")) or name.startswith("awrf_")

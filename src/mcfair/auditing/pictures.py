@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from .examining import FittedExamination
+    from ..analysis.propensities import FittedExamination
     from .result import Audit
 
 __all__ = ["SHOWN_GROUPS", "draw", "examination_picture", "shares_picture"]

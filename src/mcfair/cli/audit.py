@@ -15,7 +15,7 @@ from .options import PluginOptions, with_option_groups
 from .render import encoded, print_table, status
 
 if TYPE_CHECKING:
-    from ..auditing.examining import FittedExamination
+    from ..analysis.propensities import FittedExamination
     from ..auditing.result import Audit
 
 __all__ = ["audit_log", "examination"]
