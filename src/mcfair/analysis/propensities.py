@@ -218,7 +218,7 @@ def fit_propensities(
     p = fit(np.ones(blocks))
     drawn = rng.multinomial(blocks, np.full(blocks, 1 / blocks), resamples).astype(np.float64)
     ends = interval(np.array([fit(each, p) for each in drawn]), p)
-    shown, clicks = (np.bincount(counts.rank, each, counts.ranks) for each in (counts.n, counts.c))
+    shown, clicks = (np.bincount(counts.rank, each, counts.ranks).astype(np.float64) for each in (counts.n, counts.c))
     return FittedExamination(
         method=chosen,
         p=p,

@@ -77,7 +77,10 @@ def assemble(
         offsets=np.append(starts, names.height),
         visits=visits.astype(np.int64),
         **cell_arrays(shown, item_at, log.single),
-        **dict(zip(("slot_query", "slot_place", "slot_rank", "slot_count"), slots, strict=True)),
+        slot_query=slots[0],
+        slot_place=slots[1],
+        slot_rank=slots[2],
+        slot_count=slots[3],
         patterns=[np.array([rank]) for rank in range(1, survey.top + 1)] if log.single else shapes,
         groups=codes,
         group_names=labels,
@@ -122,7 +125,7 @@ def cell_arrays(shown: Cells, item_at: IntArray, single: bool) -> dict[str, Any]
     """Return the arrays of counts by item, rank and pattern, in this order."""
     item, rank, pattern = item_at[shown.at[0]], shown.at[1], shown.at[2]
     order = np.lexsort((pattern, rank, item))
-    weighted = [each[order] for each in shown.sums[1:]] or [None, None]
+    weighted: list[Any] = [each[order] for each in shown.sums[1:]] or [None, None]
     return {
         "cell_item": item[order],
         "cell_rank": rank[order].astype(np.int64) + 1,
@@ -199,7 +202,9 @@ def timed_counts(
     )
 
 
-def list_quality(lists: Cells, patterns: list[IntArray], parts: Sequence[BucketCounts], log: ClickLog) -> dict[str, int]:
+def list_quality(
+    lists: Cells, patterns: list[IntArray], parts: Sequence[BucketCounts], log: ClickLog
+) -> dict[str, int]:
     """Return what was found of the lists."""
     found = {}
     own = np.concatenate([part.own for part in parts])

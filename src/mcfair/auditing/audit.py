@@ -16,13 +16,15 @@ from ..estimators.base import Estimator
 from ..policies.base import Policy
 from .bootstrap import bootstrap, intervals
 from .catalogue import with_catalogue
+from .click_log import ClickLog
 from .counting import count_log
 from .exposure_models import ALTERNATIVES, ExposureModel, exposure_model
-from .fitting import rank_counts
 from .figures import Assumptions, Figures
+from .fitting import rank_counts
 from .log_counts import LogCounts
 from .merit import merit_of, merit_source
 from .opening import as_lazy, open_log, scan
+from .over_time import unfairness_over_time
 from .result import Audit
 
 __all__ = ["audit"]
@@ -44,6 +46,7 @@ def audit(
     policies: Sequence[Policy | str] = (),
     resamples: int = 200,
     seed: int = 0,
+    cluster: str | None = None,
 ) -> Audit:
     """Audit the rankings of a log: exposure against merit, by item and by group, and the distance to the floor.
 
@@ -74,6 +77,8 @@ def audit(
         Resamples for the 95 % intervals.
     seed
         Seed of the resamples.
+    cluster
+        Address of a Dask scheduler whose workers read and count the log, for a table in files that they all can read.
 
     Returns
     -------
@@ -103,7 +108,7 @@ def audit(
     if items is not None:
         table = scan(Path(items)) if isinstance(items, str | Path) else as_lazy(items)
         opened = with_catalogue(opened, table, str(items) if isinstance(items, str | Path) else "the table of items")
-    counts = count_log(opened, first_rank)
+    counts = counted(opened, first_rank, cluster)
     source = merit_source(counts, merit)
     model = chosen_model(counts, examination, seed)
     aims = checked_target(target, counts.group_names)
@@ -136,8 +141,18 @@ def audit(
         resampled=resampled,
         resamples=resamples,
         sensitivity=sensitivity_table(compared, counts),
+        over_time=unfairness_over_time(figures),
         policies=estimates,
     )
+
+
+def counted(log: ClickLog, first_rank: int | None, cluster: str | None) -> LogCounts:
+    """Count a log, here or on a cluster."""
+    if cluster is None:
+        return count_log(log, first_rank)
+    from .cluster_counting import count_on_cluster
+
+    return count_on_cluster(log, first_rank, cluster)
 
 
 def chosen_model(counts: LogCounts, given: str | float | Sequence[float] | FloatArray, seed: int) -> ExposureModel:

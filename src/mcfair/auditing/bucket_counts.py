@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
 from .._jit import kernel
-from ..arrays import FloatArray, IntArray
+from ..arrays import FloatArray
 from .cleaning import TOP_RANK
-from .encoding import KeyCodes, grouped_rows
+from .encoding import Integers, KeyCodes, grouped_rows
 from .numbering import Numbering
 from .periods import Periods
 from .row_buckets import Columns
 
 __all__ = ["BucketCounts", "Cells", "count_bucket"]
 
-Pattern = tuple[int, IntArray, int]
+Pattern = tuple[int, Integers, int]
 """A set of ranks that lists filled: its hash, the ranks, and the number of lists."""
 
 RANK_CODES = np.random.default_rng(0).integers(0, 1 << 62, TOP_RANK + 1)
@@ -25,19 +26,19 @@ RANK_CODES = np.random.default_rng(0).integers(0, 1 << 62, TOP_RANK + 1)
 
 @kernel
 def clean_lists(
-    order: IntArray,
-    starts: IntArray,
-    pair: IntArray,
-    rank: IntArray,
-    clicked: IntArray,
-    rank_codes: IntArray,
-    pair_list: IntArray,
-    pair_row: IntArray,
-    rank_list: IntArray,
-    filled: IntArray,
-    shape: IntArray,
-    kept: IntArray,
-    found: IntArray,
+    order: Integers,
+    starts: Integers,
+    pair: Integers,
+    rank: Integers,
+    clicked: Integers,
+    rank_codes: Integers,
+    pair_list: Integers,
+    pair_row: Integers,
+    rank_list: Integers,
+    filled: Integers,
+    shape: Integers,
+    kept: Integers,
+    found: Integers,
 ) -> None:
     """Write which rows count, how many ranks each list filled, and a hash of them; all 0 for a list that repeats one.
 
@@ -102,9 +103,7 @@ def cleaned(rows: Columns, pairs: int) -> tuple[Columns, Columns, list[Pattern],
         found,
     )
     good = filled > 0
-    codes, example, pattern, counts = np.unique(
-        shape[good], return_index=True, return_inverse=True, return_counts=True
-    )
+    codes, example, pattern, counts = np.unique(shape[good], return_index=True, return_inverse=True, return_counts=True)
     listed = np.flatnonzero(good)[example].tolist()
     ranks = [np.unique(rows["rank"][order[starts[each] : starts[each + 1]]]).astype(np.int64) for each in listed]
     patterns = list(zip(codes.tolist(), ranks, counts.tolist(), strict=True))
@@ -127,8 +126,8 @@ def cleaned(rows: Columns, pairs: int) -> tuple[Columns, Columns, list[Pattern],
 class Cells:
     """Counts by one or more numbers, and sums of other values beside them."""
 
-    at: tuple[IntArray, ...]
-    count: IntArray
+    at: tuple[Integers, ...]
+    count: Integers
     sums: tuple[FloatArray, ...] = ()
 
     def moved(self, by: int) -> Cells:
@@ -136,7 +135,7 @@ class Cells:
         return Cells((self.at[0] + by, *self.at[1:]), self.count, self.sums)
 
 
-def tally(at: tuple[IntArray, ...], size: tuple[int, ...], *values: FloatArray | IntArray) -> Cells:
+def tally(at: tuple[Integers, ...], size: tuple[int, ...], *values: FloatArray | Integers) -> Cells:
     """Count rows by one or more numbers, in the order of these; sum values beside the counts.
 
     Rows with a negative number do not count.
@@ -158,10 +157,11 @@ def tally(at: tuple[IntArray, ...], size: tuple[int, ...], *values: FloatArray |
     if whole <= 4 * key.size + (1 << 16):
         counts = np.bincount(key, minlength=whole)
         cells = np.flatnonzero(counts)
-        count, sums = counts[cells], tuple(np.bincount(key, each, whole)[cells] for each in values)
+        count = counts[cells]
+        sums = tuple(np.bincount(key, each, whole)[cells].astype(np.float64, copy=False) for each in values)
     else:
         cells, place, count = np.unique(key, return_inverse=True, return_counts=True)
-        sums = tuple(np.bincount(place, each, cells.size) for each in values)
+        sums = tuple(np.bincount(place, each, cells.size).astype(np.float64, copy=False) for each in values)
     numbers = []
     for number in size[:0:-1]:
         cells, rest = np.divmod(cells, number)
@@ -169,7 +169,7 @@ def tally(at: tuple[IntArray, ...], size: tuple[int, ...], *values: FloatArray |
     return Cells(tuple(each.astype(np.int32) for each in (cells, *numbers[::-1])), count.astype(np.int32), sums)
 
 
-def counted_values(rows: Columns) -> list[np.ndarray]:
+def counted_values(rows: Columns) -> list[Any]:
     """Return what is summed beside the impressions of a cell: clicks, and both divided by the propensity."""
     values = [rows["clicked"]]
     if "propensity" in rows:
@@ -221,7 +221,7 @@ class BucketCounts:
     patterns: list[Pattern]
     merit: FloatArray | None
     variants: Cells
-    own: IntArray
+    own: Integers
     twice: int
     repeated: int
 

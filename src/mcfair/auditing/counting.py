@@ -44,7 +44,7 @@ def count_log(log: ClickLog, first_rank: int | None = None) -> LogCounts:
         read = read_rows(log, first_rank, rows)
         survey = read.survey
         survey.check(log.name, first_rank)
-        numbers, periods = number_names(read.names, "list" in rows.kinds), survey.periods()
+        numbers, periods = number_names(read.names, read.identified), survey.periods()
 
         def count(bucket: int) -> BucketCounts:
             return count_bucket(rows.take(bucket), bucket, numbers, survey.top, periods)

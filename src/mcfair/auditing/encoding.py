@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from .._jit import kernel
-from ..arrays import IntArray
 
-__all__ = ["KeyCodes", "grouped_rows"]
+__all__ = ["Integers", "KeyCodes", "grouped_rows"]
+
+Integers = npt.NDArray[Any]
+"""Whole numbers of any width: rows are many, so their columns are as narrow as they can be."""
 
 
 @kernel
 def fill_codes(
-    keys: IntArray, begin: int, known: IntArray, numbers: IntArray, found: IntArray, codes: IntArray, fresh: IntArray
+    keys: Integers, begin: int, known: Integers, numbers: Integers, found: Integers, codes: Integers, fresh: Integers
 ) -> int:
     """Write the code of each key from `begin` on; return where the table became half full, or the number of keys.
 
@@ -40,7 +45,7 @@ def fill_codes(
 
 
 @kernel
-def fill_order(codes: IntArray, starts: IntArray, order: IntArray) -> None:
+def fill_order(codes: Integers, starts: Integers, order: Integers) -> None:
     """Write the positions of the rows of each code, in their order, and where those of each code begin."""
     for i in range(codes.shape[0]):
         starts[codes[i] + 2] += 1
@@ -73,7 +78,7 @@ class KeyCodes:
         self.known, self.numbers = np.zeros(size, np.int64), np.full(size, -1, np.int32)
         self.size = 0
 
-    def encode(self, keys: IntArray) -> tuple[IntArray, IntArray]:
+    def encode(self, keys: Integers) -> tuple[Integers, Integers]:
         """Return the code of each key, and the positions of keys that had none before."""
         codes, fresh = np.empty(keys.size, np.int32), np.empty(keys.size, np.int64)
         found = np.array([self.size, 0])
@@ -93,7 +98,7 @@ class KeyCodes:
         fill_codes(keys, 0, self.known, self.numbers, np.zeros(2, np.int64), codes, fresh)
 
 
-def grouped_rows(codes: IntArray, size: int) -> tuple[IntArray, IntArray]:
+def grouped_rows(codes: Integers, size: int) -> tuple[Integers, Integers]:
     """Return the rows sorted by code, in their own order within a code, and where each code begins; in linear time.
 
     Examples

@@ -132,7 +132,7 @@ class Figures:
         """Return the figures; with weights of the queries, (resamples, queries), those of each resample."""
         rows = np.ones((1, self.counts.queries)) if weights is None else weights
         columns = np.stack([each for pair in self.sums.values() for each in pair if each is not None], axis=1)
-        totals = iter((columns.sum(axis=0)[:, None] if weights is None else (weights @ columns).T))
+        totals = iter(columns.sum(axis=0)[:, None] if weights is None else (weights @ columns).T)
         measures = {
             name: next(totals) if below is None else ratio(next(totals), next(totals))
             for name, (_, below) in self.sums.items()

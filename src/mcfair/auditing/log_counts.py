@@ -132,9 +132,7 @@ class LogCounts:
     @cached_property
     def rank_tables(self) -> dict[str, Any]:
         """Sums of each query at each rank, (queries, ranks) sparse arrays: shown, clicks and, perhaps, weights."""
-        place, cell = np.unique(
-            self.item_query[self.cell_item] * self.ranks + self.cell_rank - 1, return_inverse=True
-        )
+        place, cell = np.unique(self.item_query[self.cell_item] * self.ranks + self.cell_rank - 1, return_inverse=True)
         tables = {}
         for name in ("shown", "clicks", "weight", "weighted_clicks"):
             if (values := getattr(self, name)) is not None:

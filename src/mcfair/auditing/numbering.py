@@ -8,11 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from ..arrays import IntArray
-from .encoding import KeyCodes
+from .encoding import Integers, KeyCodes
 from .row_buckets import BUCKETS
 
-__all__ = ["Numbering", "number_names"]
+__all__ = ["Numbering", "merged_names", "number_names"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,17 +32,17 @@ class Numbering:
         Where the pairs and queries of each bucket begin. Without impressions, buckets divide pairs alone.
     """
 
-    pair: IntArray
-    query: IntArray
-    several: np.ndarray
-    pair_query: IntArray
-    query_key: IntArray
-    pairs: IntArray
-    queries: IntArray
+    pair: Integers
+    query: Integers
+    several: Integers
+    pair_query: Integers
+    query_key: Integers
+    pairs: Integers
+    queries: Integers
 
 
 def number_names(names: pl.DataFrame, identified: bool) -> Numbering:
-    """Number the pairs and queries of a table of variants.
+    """Assign numbers to the pairs and queries of a table of variants.
 
     Parameters
     ----------
@@ -66,8 +65,11 @@ def number_names(names: pl.DataFrame, identified: bool) -> Numbering:
     return Numbering(pair, query, several, pair_query, query_key, pairs, queries)
 
 
-def numbered(keys: np.ndarray, divided: np.ndarray | None = None) -> tuple[IntArray, IntArray, IntArray]:
-    """Number the distinct keys bucket by bucket; return the number of each, the keys, and where buckets begin."""
+def numbered(keys: Integers, divided: Integers | None = None) -> tuple[Integers, Integers, Integers]:
+    """Assign numbers to the distinct keys, bucket by bucket.
+
+    Returns the number of each key, the distinct keys, and where the numbers of each bucket begin.
+    """
     signed = keys.view(np.int64)
     codes, first = KeyCodes(keys.size).encode(signed)
     bucket = ((keys if divided is None else divided)[first] % BUCKETS).astype(np.int64)
@@ -78,10 +80,14 @@ def numbered(keys: np.ndarray, divided: np.ndarray | None = None) -> tuple[IntAr
     return place[codes], signed[first][order], starts
 
 
-def merged_names(parts: Sequence[pl.DataFrame]) -> tuple[pl.DataFrame, list[IntArray]]:
+def merged_names(parts: Sequence[pl.DataFrame]) -> tuple[pl.DataFrame, list[Integers]]:
     """Return the variants of several parts, each once, and the number of each part's variants among them."""
-    codes, kept, places = KeyCodes(), [], []
+    codes, kept = KeyCodes(), []
+    places: list[Integers] = []
     for names in parts:
+        if names.is_empty():
+            places.append(np.empty(0, np.int32))
+            continue
         place, fresh = codes.encode(names["key"].to_numpy().view(np.int64))
         kept.append(names[fresh])
         places.append(place)

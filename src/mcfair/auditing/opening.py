@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -33,6 +34,12 @@ EXPECTED = {
     "metarank": "a file of JSON lines",
 }
 """Sources of the formats that are not one table."""
+
+DIVISIBLE = ("flat", "open-bandit")
+"""Formats whose rows are independent of each other."""
+
+PART_ROWS = 4_000_000
+"""Rows of a part of a file."""
 
 SUFFIXES = {".csv": "CSV", ".tsv": "TSV", ".parquet": "Parquet", ".jsonl": "JSON lines", ".ndjson": "JSON lines"}
 
@@ -76,7 +83,7 @@ def open_log(source: Any, *, format: str | None = None, columns: Mapping[str, st
         return open_folder(path, format, given)
     if format == "metarank" or (format is None and is_metarank(first_bytes(path))):
         return read_metarank(path)
-    return open_table(scan(path), format, given, str(path), (path,))
+    return open_files(path, (path,), format, given)
 
 
 def open_folder(path: Path, format: str | None, columns: Mapping[str, str]) -> ClickLog:
@@ -93,8 +100,35 @@ def open_folder(path: Path, format: str | None, columns: Mapping[str, str]) -> C
             f"{path}: expected a recorded run (run.json), ubi_queries and ubi_events, or files of one kind among "
             f"{', '.join(SUFFIXES)}; got {got}"
         )
-    table = pl.concat([scan(each) for each in files], how="diagonal")
-    return open_table(table, format, columns, str(path), files)
+    return open_files(path, files, format, columns)
+
+
+def open_files(path: Path, files: tuple[Path, ...], format: str | None, columns: Mapping[str, str]) -> ClickLog:
+    """Open a table in one or more files, as a whole and, if its rows are independent of each other, in parts."""
+    tables = [scan(each) for each in files]
+    whole = tables[0] if len(files) == 1 else pl.concat(tables, how="diagonal")
+    log = open_table(whole, format, columns, str(path), files)
+    if log.format not in DIVISIBLE:
+        return log
+    like = pl.LazyFrame(schema=whole.collect_schema())  # a file may lack a column that others have
+    pieces = [
+        pl.concat([like, piece], how="diagonal")
+        for table, each in zip(tables, files, strict=True)
+        for piece in divided(table, each)
+    ]
+    parts = tuple(open_table(piece, log.format, columns, str(path), files).rows for piece in pieces)
+    return dataclasses.replace(log, parts=parts)
+
+
+def divided(table: pl.LazyFrame, path: Path) -> list[pl.LazyFrame]:
+    """Return a file in parts of some millions of rows if it can be read from any row on, as Parquet can."""
+    if kind_of(path) != "Parquet":
+        return [table]
+    try:
+        rows = table.select(pl.len()).collect().item()
+    except UNREADABLE:
+        return [table]  # the error is raised when the file is read
+    return [table.slice(begin, PART_ROWS) for begin in range(0, rows, PART_ROWS)] or [table]
 
 
 def open_table(

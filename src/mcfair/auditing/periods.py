@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 
@@ -45,12 +46,13 @@ class Periods:
     def of(cls, begin: datetime, end: datetime) -> Periods:
         """Return the periods from the first to the last time of a log: the shortest unit that is not too many."""
         first, last = np.datetime64(begin, "h"), np.datetime64(end, "h")
+        begins: Any
         for unit, code in (("hour", "h"), ("day", "D"), ("week", "W"), ("month", "M")):
             if unit == "week":
                 weeks = [(each.astype("M8[D]") - MONDAY) // np.timedelta64(7, "D") for each in (first, last)]
                 begins = MONDAY + 7 * np.arange(weeks[0], weeks[1] + 1).astype("m8[D]")
             else:
-                begins = np.arange(first.astype(f"M8[{code}]"), last.astype(f"M8[{code}]") + np.timedelta64(1, code))
+                begins = np.arange(first.astype(f"M8[{code}]"), last.astype(f"M8[{code}]") + 1)
             if begins.size <= MOST:
                 break
         return cls(unit, begins.astype("M8[h]"))

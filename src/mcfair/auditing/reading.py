@@ -79,12 +79,13 @@ class Survey:
 class Reading:
     """What was read beside the rows: the names behind their numbers, and the survey.
 
-    `names` has the query, the item and perhaps the group of each variant, with hashes of all of them, of the pair and of
-    the query.
+    `names` has the query, the item and perhaps the group of each variant, with hashes of all of them, of the pair and
+    of the query; `identified` is whether the log identifies impressions.
     """
 
     names: pl.DataFrame
     survey: Survey
+    identified: bool
 
 
 def impression_keys(columns: list[str]) -> list[str]:
@@ -169,7 +170,7 @@ def read_rows(log: ClickLog, first_rank: int | None, rows: RowBuckets) -> Readin
             of_variant = np.append(of_variant, (whole % BUCKETS).astype(np.uint8))
         kept = {name: each for name, each in numbers(good).items() if name in columns}
         rows.add(of_variant[variant], {"variant": variant, **kept})
-    return Reading(pl.concat(names) if names else pl.DataFrame(), survey)
+    return Reading(pl.concat(names) if names else pl.DataFrame(), survey, "list" in columns)
 
 
 def batches(rows: pl.LazyFrame, log: ClickLog) -> Iterator[pl.DataFrame]:

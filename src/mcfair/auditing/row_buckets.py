@@ -1,6 +1,6 @@
 """RowBuckets: rows as arrays of numbers, divided into buckets that are counted one by one; on disk if there are many.
 
-All rows of a query are in one bucket, so that a bucket has whole impressions, and no count of it is continued in another.
+All rows of a query are in one bucket, so that a bucket has whole impressions and no count is continued in another one.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import IntArray
-from .encoding import grouped_rows
+from .encoding import Integers, grouped_rows
 
 __all__ = ["BUCKETS", "Columns", "RowBuckets"]
 
@@ -55,7 +54,7 @@ class RowBuckets:
         if self.folder is not None:
             self.folder.cleanup()
 
-    def add(self, bucket: IntArray, columns: Columns) -> None:
+    def add(self, bucket: Integers, columns: Columns) -> None:
         """Add rows with the bucket of each."""
         self.kinds = {name: values.dtype for name, values in columns.items()}
         order, starts = grouped_rows(bucket, BUCKETS)
