@@ -125,7 +125,7 @@ def cell_arrays(shown: Cells, item_at: IntArray, single: bool) -> dict[str, Any]
     """Return the arrays of counts by item, rank and pattern, in this order."""
     item, rank, pattern = item_at[shown.at[0]], shown.at[1], shown.at[2]
     order = np.lexsort((pattern, rank, item))
-    weighted: list[Any] = [each[order] for each in shown.sums[1:]] or [None, None]
+    weighted: list[Any] = [each[order] for each in shown.sums[1:]] or [None, None, None]
     return {
         "cell_item": item[order],
         "cell_rank": rank[order].astype(np.int64) + 1,
@@ -134,6 +134,7 @@ def cell_arrays(shown: Cells, item_at: IntArray, single: bool) -> dict[str, Any]
         "clicks": shown.sums[0][order].astype(np.int64),
         "weight": weighted[0],
         "weighted_clicks": weighted[1],
+        "squared_weight": weighted[2],
     }
 
 

@@ -170,11 +170,11 @@ def tally(at: tuple[Integers, ...], size: tuple[int, ...], *values: FloatArray |
 
 
 def counted_values(rows: Columns) -> list[Any]:
-    """Return what is summed beside the impressions of a cell: clicks, and both divided by the propensity."""
+    """Return what is summed beside the impressions of a cell: clicks, and both divided by propensities."""
     values = [rows["clicked"]]
     if "propensity" in rows:
         inverse = 1.0 / rows["propensity"]
-        values += [inverse, rows["clicked"] * inverse]
+        values += [inverse, rows["clicked"] * inverse, inverse * inverse]
     return values
 
 
@@ -197,7 +197,7 @@ class BucketCounts:
     Attributes
     ----------
     shown : Cells
-        By pair, rank and pattern; the sums are clicks and, with propensities, impressions and clicks divided by them.
+        By pair, rank and pattern; the sums are clicks and, with propensities, those of `LogCounts`.
     lists : Cells
         Impressions by query and pattern; empty if the log does not identify impressions.
     timed, timed_lists : Cells

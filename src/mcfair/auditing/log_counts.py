@@ -66,8 +66,8 @@ class LogCounts:
         Position of each item's group in `group_names`; empty if the log names no groups.
     relevance : (items,) array or None
         Merit that the log states.
-    weight, weighted_clicks : (cells,) arrays or None
-        Impressions and clicks divided by the logged propensities.
+    weight, weighted_clicks, squared_weight : (cells,) arrays or None
+        Impressions and clicks divided by the logged propensities, and impressions divided by their squares.
     timed : TimedCounts or None
         Counts by period, if the log has times.
     rows, excluded, quality, period
@@ -93,6 +93,7 @@ class LogCounts:
     relevance: FloatArray | None
     weight: FloatArray | None
     weighted_clicks: FloatArray | None
+    squared_weight: FloatArray | None
     timed: TimedCounts | None
     rows: int
     excluded: dict[str, int]

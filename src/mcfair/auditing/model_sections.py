@@ -7,6 +7,7 @@ from ..report.formatting import NOTHING, format_interval, format_number
 from ..report.markup import Table
 from .pictures import rates_picture, time_picture
 from .result import Audit
+from .what_if import Estimate
 
 __all__ = [
     "add_over_time",
@@ -18,6 +19,13 @@ __all__ = [
     "percents",
     "section",
 ]
+
+IPS_NOTE = (
+    "The click rate by IPS, also an estimate, weights every logged row by the probability of its item and rank under "
+    "the policy over the logged propensity, and assumes nothing of merit and exposure. It rests on the effective sample "
+    "size rather than on all rows. What a policy shows without support was never logged at its rank; above 5 % there is "
+    "no estimate."
+)
 
 
 def section(document: Document, anchor: str, title: str, *blocks: Block) -> None:
@@ -153,6 +161,7 @@ def add_policies(document: Document, audit: Audit) -> None:
     """Append the estimates of other policies."""
     names = audit.counts.group_names
     behind = ("least served group (ratio)",) if names else ()
+    scored = audit.counts.weight is not None
     rows = tuple(
         (
             each.label,
@@ -160,10 +169,13 @@ def add_policies(document: Document, audit: Audit) -> None:
             format_number(each.unfairness),
             format_number(each.clicks_per_impression),
             format_number(each.ndcg, 3),
+            *(off_policy_columns(each, audit) if scored else ()),
         )
         for each in audit.policies
     )
     columns = ("policy", *behind, "unfairness", "clicks per impression", "NDCG by merit")
+    if scored:
+        columns += ("click rate by IPS", "self-normalised", "effective sample size", "without support")
     note = (
         "An estimate, not a measurement: each policy ranks the same candidates for the same visits, and users are "
         "assumed to click by merit and exposure as assumed on this page."
@@ -174,7 +186,17 @@ def add_policies(document: Document, audit: Audit) -> None:
         columns=columns,
         rows=rows,
         text_columns=2 if names else 1,
-        notes=(note,),
+        notes=(note, IPS_NOTE) if scored else (note,),
         row_classes={0: "base"},
     )
     section(document, "policies", "What if?", document.add_table(table))
+
+
+def off_policy_columns(each: Estimate, audit: Audit) -> tuple[str, ...]:
+    """Return the figures by inverse propensity scoring; those of the log itself are counted."""
+    if each.off_policy is None:
+        rate = format_number(float(audit.values.measures["ctr"]))
+        return rate, rate, f"{int(audit.counts.shown.sum()):,}", percent(0.0)
+    found = each.off_policy
+    rows = f"{found.effective_sample_size:,.0f}"
+    return format_number(found.click_rate), format_number(found.self_normalised), rows, percent(found.unsupported)
