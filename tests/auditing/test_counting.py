@@ -8,7 +8,7 @@ import pytest
 from logs import flat, random_log, random_sessions
 
 import mcfair as mf
-from mcfair.auditing import reading, row_buckets
+from mcfair.auditing import counting, reading, row_buckets
 from mcfair.auditing.bucket_counts import tally
 from mcfair.auditing.encoding import KeyCodes, grouped_rows
 from mcfair.auditing.periods import Periods
@@ -26,6 +26,27 @@ def test_batches_and_files_change_no_number(monkeypatch, gaps):
     assert apart.queries().equals(whole.queries())
     assert apart.ranks().equals(whole.ranks())
     assert apart.quality() == whole.quality()
+
+
+@pytest.mark.parametrize("held", [200, 1 << 28])
+def test_a_query_that_is_most_of_the_log_is_counted_in_pieces(monkeypatch, held):
+    """Whole impressions are in one piece, so that rows logged twice are found, and counts of pieces are added."""
+    _, log = random_log(5, [1.0, 0.5])
+    log = log.with_columns(query=pl.lit("home"), propensity=1 / (pl.col("rank") + 1), time=3600 * pl.col("impression"))
+    log = pl.concat([log, log[:4]])
+    whole = mf.audit(log, resamples=2)
+    assert whole.counts.excluded == {"rows logged twice": 4}
+    monkeypatch.setattr(counting, "LARGE_BUCKET", 10)
+    monkeypatch.setattr(row_buckets, "MOST_HELD", held)
+    monkeypatch.setattr(row_buckets, "SLICE", 7)
+    monkeypatch.setattr(reading, "SLICE", 30)
+    pieces = mf.audit(log, resamples=2)
+    assert pieces.counts.excluded == whole.counts.excluded
+    assert pieces.counts.shown.tolist() == whole.counts.shown.tolist()
+    assert pieces.counts.weight == pytest.approx(whole.counts.weight, rel=1e-12)
+    assert pieces.items().equals(whole.items())
+    assert pieces.over_time.equals(whole.over_time)
+    assert pieces.unfairness == whole.unfairness
 
 
 @pytest.mark.parametrize("gaps", [False, True])

@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pytest
 from command_line import refused, run
-from service_process import Server
+from service_process import ServerProcess
 
 LOG = pl.DataFrame(
     {
@@ -108,7 +108,7 @@ def test_simulate_and_serve_accept_what_examination_prints(log, tmp_path):
     ]
     words = ("simulate", "--data", "mq2008-like", "--policy", "TopK", "--steps", "50", "--json", "--examination", text)
     assert json.loads(run(*words).stdout)["runs"][0]["sessions"] == 50
-    with Server(tmp_path / "shop.db", "--examination", text).ready() as server:
+    with ServerProcess(tmp_path / "shop.db", "--examination", text).ready() as server:
         assert f"examination [{text.replace(',', '.0, ', 1)}]" in server.text
 
 

@@ -125,13 +125,17 @@ def cell_arrays(shown: Cells, item_at: IntArray, single: bool) -> dict[str, Any]
     """Return the arrays of counts by item, rank and pattern, in this order."""
     item, rank, pattern = item_at[shown.at[0]], shown.at[1], shown.at[2]
     order = np.lexsort((pattern, rank, item))
-    weighted: list[Any] = [each[order] for each in shown.sums[1:]] or [None, None, None]
+    item, rank, pattern = item[order], rank[order].astype(np.int64), pattern[order].astype(np.int64)
+    new = (np.diff(item, prepend=-1) != 0) | (np.diff(rank, prepend=-1) != 0) | (np.diff(pattern, prepend=-1) != 0)
+    first = np.flatnonzero(new)  # a large bucket was counted in pieces, whose counts are added here
+    count, clicks, *others = (np.add.reduceat(each[order], first) for each in (shown.count, *shown.sums))
+    weighted: list[Any] = others or [None, None, None]
     return {
-        "cell_item": item[order],
-        "cell_rank": rank[order].astype(np.int64) + 1,
-        "cell_pattern": (rank if single else pattern)[order].astype(np.int64),
-        "shown": shown.count[order].astype(np.int64),
-        "clicks": shown.sums[0][order].astype(np.int64),
+        "cell_item": item[first],
+        "cell_rank": rank[first] + 1,
+        "cell_pattern": (rank if single else pattern)[first],
+        "shown": count.astype(np.int64),
+        "clicks": clicks.astype(np.int64),
         "weight": weighted[0],
         "weighted_clicks": weighted[1],
         "squared_weight": weighted[2],
@@ -195,10 +199,10 @@ def timed_counts(
     names = ("slot_query", "slot_place", "slot_rank", "slot_count", "slot_period")
     return TimedCounts(
         periods=periods,
-        item=item_at[shown.at[0]],
-        rank=shown.at[1].astype(np.int64) + 1,
-        period=shown.at[2].astype(np.int64),
-        shown=shown.count.astype(np.int64),
+        item=item_at[shown.at[0]].astype(np.int32),  # these may be as many as the rows
+        rank=shown.at[1].astype(np.int16) + 1,
+        period=shown.at[2].astype(np.int16),
+        shown=shown.count,
         **dict(zip(names, slots, strict=True)),
     )
 
@@ -246,10 +250,17 @@ def merit(
 ) -> FloatArray | None:
     """Return the merit that the table of items states, else the log; None if neither does."""
     found = candidate_merit(names, log.candidates, quality)
-    stated = [part.merit for part in parts if part.merit is not None]
-    if found is not None or not stated:
+    if found is not None or not any(part.merit is not None for part in parts):
         return found
-    shown, total, low, high = np.concatenate(stated, axis=1)[:, item_at >= 0]
+    shown, total = np.zeros((2, item_at.size))
+    low, high = np.full(item_at.size, np.inf), np.full(item_at.size, -np.inf)
+    for part in parts:
+        if part.merit is not None:
+            here = slice(part.first_pair, part.first_pair + part.merit.shape[1])
+            shown[here] += part.merit[0]
+            total[here] += part.merit[1]
+            low[here], high[here] = np.minimum(low[here], part.merit[2]), np.maximum(high[here], part.merit[3])
+    shown, total, low, high = (each[item_at >= 0] for each in (shown, total, low, high))
     values = np.where(low == high, low, total / np.maximum(shown, 1.0))  # the former without rounding
     quality["items with several values of merit"] = int(np.count_nonzero(low < high))
     mean = np.zeros(names.height)
@@ -263,7 +274,7 @@ def groups_of(variants: pl.DataFrame, numbers: Numbering, parts: Sequence[Bucket
         return None
     count = np.where(numbers.several, 0, 1)
     for part in parts:
-        count[part.variants.at[0]] = part.variants.count
+        count[part.variants.at[0]] += part.variants.count
     return pl.DataFrame({"pair": numbers.pair, "group": variants["group"], "n": count}).filter(pl.col("n") > 0)
 
 

@@ -208,6 +208,8 @@ class BucketCounts:
         Rows, sum, least and greatest merit of each pair.
     variants : Cells
         Rows by variant, for pairs with several.
+    first_pair : int
+        The first pair of the bucket.
     own : int array
         Hashes of the impressions' own ids.
     twice, repeated
@@ -221,6 +223,7 @@ class BucketCounts:
     patterns: list[Pattern]
     merit: FloatArray | None
     variants: Cells
+    first_pair: int
     own: Integers
     twice: int
     repeated: int
@@ -273,6 +276,7 @@ def count_bucket(rows: Columns, bucket: int, names: Numbering, ranks: int, perio
         patterns=patterns,
         merit=merit_of_pairs(rows, pairs) if "merit" in rows else None,
         variants=tally((rows["variant"][several],), (names.pair.size,)),
+        first_pair=first_pair,
         own=lists["own"],
         twice=twice,
         repeated=repeated,

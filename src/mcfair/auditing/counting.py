@@ -20,6 +20,9 @@ from .row_buckets import BUCKETS, RowBuckets
 
 __all__ = ["count_log"]
 
+LARGE_BUCKET = 5_000_000
+"""Rows above which a bucket is counted in pieces."""
+
 
 def count_log(log: ClickLog, first_rank: int | None = None) -> LogCounts:
     """Count how often each item was shown and clicked at each rank, and how many ranks impressions filled.
@@ -46,9 +49,13 @@ def count_log(log: ClickLog, first_rank: int | None = None) -> LogCounts:
         survey.check(log.name, first_rank)
         numbers, periods = number_names(read.names, read.identified), survey.periods()
 
-        def count(bucket: int) -> BucketCounts:
-            return count_bucket(rows.take(bucket), bucket, numbers, survey.top, periods)
+        def count(bucket: int) -> list[BucketCounts]:
+            pieces = -(-int(rows.sizes[bucket]) // LARGE_BUCKET)
+            if pieces <= 1 or not read.identified:
+                return [count_bucket(rows.take(bucket), bucket, numbers, survey.top, periods)]
+            with rows.divided(bucket, "list", pieces) as inner:  # whole impressions of a query that is most of the log
+                return [count_bucket(inner.take(i), bucket, numbers, survey.top, periods) for i in range(pieces)]
 
         with ThreadPoolExecutor(pl.thread_pool_size()) as pool:
-            parts = list(pool.map(count, range(BUCKETS)))
+            parts = [part for found in pool.map(count, range(BUCKETS)) for part in found]
     return assemble(log, survey, read.names, numbers, parts, periods)

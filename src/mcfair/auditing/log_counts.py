@@ -11,6 +11,7 @@ import polars as pl
 import scipy.sparse as sp
 
 from ..arrays import FloatArray, IntArray
+from .encoding import Integers
 from .periods import Periods
 
 __all__ = ["LogCounts", "TimedCounts", "rank_weights", "sums_at"]
@@ -31,10 +32,10 @@ class TimedCounts:
     """
 
     periods: Periods
-    item: IntArray
-    rank: IntArray
-    period: IntArray
-    shown: IntArray
+    item: Integers
+    rank: Integers
+    period: Integers
+    shown: Integers
     slot_query: IntArray
     slot_place: IntArray
     slot_rank: IntArray

@@ -22,9 +22,9 @@ __all__ = [
 
 IPS_NOTE = (
     "The click rate by IPS, also an estimate, weights every logged row by the probability of its item and rank under "
-    "the policy over the logged propensity, and assumes nothing of merit and exposure. It rests on the effective sample "
-    "size rather than on all rows. What a policy shows without support was never logged at its rank; above 5 % there is "
-    "no estimate."
+    "the policy over the logged propensity, and assumes nothing of merit and exposure. It rests on the effective "
+    "sample size rather than on all rows. What a policy shows without support was never logged at its rank; above 5 % "
+    "there is no estimate."
 )
 
 

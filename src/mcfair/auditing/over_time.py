@@ -35,13 +35,13 @@ def unfairness_over_time(figures: Figures) -> pl.DataFrame | None:
     timed, p, R = figures.counts.timed, figures.assumed.p, figures.assumed.R
     if timed is None:
         return None
-    counts, size = figures.counts, len(timed.periods)
+    counts = figures.counts
     order = items.descending(R, counts.offsets)
     judged = figures.judged > 0
-    cells, slots = in_periods(timed.period, size), in_periods(timed.slot_period, size)
     slot_at = counts.offsets[timed.slot_query] + timed.slot_place
     E, w, rows = np.zeros(counts.items), np.zeros(counts.items), []
-    for label, cell, slot in zip(timed.periods.labels(), cells, slots, strict=True):
+    for period, label in enumerate(timed.periods.labels()):
+        cell, slot = np.flatnonzero(timed.period == period), np.flatnonzero(timed.slot_period == period)
         exposed = timed.shown[cell] * rank_weights(p, timed.rank[cell])
         handed = timed.slot_count[slot] * rank_weights(p, timed.slot_rank[slot])
         own, places = sums_at(timed.item[cell], exposed, counts.items), sums_at(slot_at[slot], handed, counts.items)
@@ -54,12 +54,6 @@ def unfairness_over_time(figures: Figures) -> pl.DataFrame | None:
         rows.append((label, int(visits.sum()), unfairness, floor, *alone))
     names = ("from", "impressions", "unfairness", "floor", "alone_unfairness", "alone_floor")
     return pl.DataFrame(rows, schema=names, orient="row")
-
-
-def in_periods(period: IntArray, size: int) -> list[IntArray]:
-    """Return the positions that belong to each period."""
-    order = np.argsort(period, kind="stable")
-    return np.split(order, np.searchsorted(period[order], np.arange(1, size)))
 
 
 def mean_figures(
