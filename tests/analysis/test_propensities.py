@@ -36,6 +36,7 @@ def test_click_rates_are_those_of_every_rank():
     filled = trace.lists >= 0
     rates = np.array([trace.clicks[filled[:, j], j].mean() for j in range(5)])
     assert mf.fit_examination(trace, "ctr", resamples=2).p == pytest.approx(rates / rates[0], rel=1e-12)
+    assert mf.fit_examination(trace, "ctr", ranks=3, resamples=2).p == pytest.approx(rates[:3] / rates[0], rel=1e-12)
 
 
 @pytest.mark.parametrize("severity", [0.5, 2.0])

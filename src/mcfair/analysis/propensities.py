@@ -78,13 +78,15 @@ class RankCounts:
     ranks: int
 
 
-def run_counts(trace: Trace) -> RankCounts:
+def run_counts(trace: Trace, ranks: int | None = None) -> RankCounts:
     """Count how often a run showed each item at each rank, and how often it was clicked there.
 
     Parameters
     ----------
     trace
         A run with lists and clicks, as `simulate(record=True)` returns it.
+    ranks
+        The last rank to count; by default the last one of its lists.
 
     Returns
     -------
@@ -97,21 +99,22 @@ def run_counts(trace: Trace) -> RankCounts:
     """
     if trace.lists is None or trace.clicks is None or trace.arrivals is None:
         raise TraceError("the examination of ranks is fitted from lists and clicks: simulate with record=True")
-    data, ranks = trace.data, trace.lists.shape[1]
-    shown = trace.lists >= 0
-    cell = (data.offsets[trace.arrivals][:, None] + trace.lists) * ranks + np.arange(ranks)
-    n, c = (np.bincount(cell[chosen], minlength=data.items * ranks) for chosen in (shown, shown & trace.clicks))
+    data, k = trace.data, min(ranks or trace.lists.shape[1], trace.lists.shape[1])
+    lists, clicks = trace.lists[:, :k], trace.clicks[:, :k]
+    shown = lists >= 0
+    cell = (data.offsets[trace.arrivals][:, None] + lists) * k + np.arange(k)
+    n, c = (np.bincount(cell[chosen], minlength=data.items * k) for chosen in (shown, shown & clicks))
     filled = np.flatnonzero(n)
-    query = np.repeat(np.arange(data.queries), data.sizes)[filled // ranks]
+    query = np.repeat(np.arange(data.queries), data.sizes)[filled // k]
     blocks = min(BLOCKS, data.queries)
     return RankCounts(
-        item=filled // ranks,
-        rank=filled % ranks,
+        item=filled // k,
+        rank=filled % k,
         n=n[filled].astype(np.float64),
         c=c[filled].astype(np.float64),
         block=query % blocks,
         blocks=blocks,
-        ranks=ranks,
+        ranks=k,
     )
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import polars as pl
@@ -15,15 +14,12 @@ from ..errors import SettingError, unknown
 from ..estimators.base import Estimator
 from ..policies.base import Policy
 from .bootstrap import bootstrap, intervals
-from .catalogue import with_catalogue
-from .click_log import ClickLog
-from .counting import count_log
 from .exposure_models import ALTERNATIVES, ExposureModel, exposure_model
 from .figures import Assumptions, Figures
 from .fitting import rank_counts
+from .loading import ReadingOptions, load_log
 from .log_counts import LogCounts
 from .merit import merit_of, merit_source
-from .opening import as_lazy, open_log, scan
 from .over_time import unfairness_over_time
 from .result import Audit
 
@@ -35,18 +31,15 @@ FITTED = "fitted"
 def audit(
     log: Any,
     *,
-    format: str | None = None,
-    columns: Mapping[str, str] | None = None,
     items: Any = None,
     merit: str | Estimator | None = None,
     examination: str | float | Sequence[float] | FloatArray = "log2",
-    first_rank: int | None = None,
     top: int = 3,
     target: Mapping[str, float] | None = None,
     policies: Sequence[Policy | str] = (),
     resamples: int = 200,
     seed: int = 0,
-    cluster: str | None = None,
+    **reading: Unpack[ReadingOptions],
 ) -> Audit:
     """Audit the rankings of a log: exposure against merit, by item and by group, and the distance to the floor.
 
@@ -54,10 +47,6 @@ def audit(
     ----------
     log
         A file, a folder, the URL of a store, or a pandas, Polars or Arrow table; see `format`.
-    format
-        flat, lists, ubi, metarank, open-bandit, store or simulation; by default it is guessed from the content.
-    columns
-        Columns by role, such as {"query": "q_text"}, where they do not have their usual names.
     items
         A file or table with the group of items, or with the candidates of each query and their relevance or grade.
     merit
@@ -65,8 +54,6 @@ def audit(
         the clicks. By default what the log states, else the clicks.
     examination
         Exposure of each rank: log2, rbp(0.8), 1/rank, equal, fitted, a severity, or probabilities.
-    first_rank
-        The number of the first rank, 0 or 1. By default it is 1, and a log with a rank of 0 is refused.
     top
         An item is selected if it is shown among so many ranks; impact ratios compare the rates of groups.
     target
@@ -77,8 +64,12 @@ def audit(
         Resamples for the 95 % intervals.
     seed
         Seed of the resamples.
-    cluster
-        Address of a Dask scheduler whose workers read and count the log, for a table in files that they all can read.
+    **reading
+        How the log is read. `format` is flat, lists, ubi, metarank, open-bandit, store or simulation; by default it is
+        guessed from the content. `columns` has columns by role, such as {"query": "q_text"}, where they do not have
+        their usual names. `first_rank` is the number of the first rank, 0 or 1; by default it is 1, and a log with a
+        rank of 0 is refused. `cluster` is the address of a Dask scheduler whose workers read and count the log, for a
+        table in files that all of them can read.
 
     Returns
     -------
@@ -99,16 +90,10 @@ def audit(
     >>> found.figures.E.round(3).tolist()
     [1.0, 0.631]
     """
-    if first_rank not in (None, 0, 1):
-        raise SettingError(f"first_rank = {first_rank} is not allowed: expected 0 or 1")
     for name, value in (("top", top), ("resamples", resamples)):
         if value < 1:
             raise SettingError(f"{name} = {value} is not allowed: expected a whole number of at least 1")
-    opened = open_log(log, format=format, columns=columns)
-    if items is not None:
-        table = scan(Path(items)) if isinstance(items, str | Path) else as_lazy(items)
-        opened = with_catalogue(opened, table, str(items) if isinstance(items, str | Path) else "the table of items")
-    counts = counted(opened, first_rank, cluster)
+    opened, counts = load_log(log, items, **reading)
     source = merit_source(counts, merit)
     model = chosen_model(counts, examination, seed)
     aims = checked_target(target, counts.group_names)
@@ -144,15 +129,6 @@ def audit(
         over_time=unfairness_over_time(figures),
         policies=estimates,
     )
-
-
-def counted(log: ClickLog, first_rank: int | None, cluster: str | None) -> LogCounts:
-    """Count a log, here or on a cluster."""
-    if cluster is None:
-        return count_log(log, first_rank)
-    from .cluster_counting import count_on_cluster
-
-    return count_on_cluster(log, first_rank, cluster)
 
 
 def chosen_model(counts: LogCounts, given: str | float | Sequence[float] | FloatArray, seed: int) -> ExposureModel:

@@ -24,6 +24,7 @@ RANK_CODES = np.random.default_rng(0).integers(0, 1 << 62, TOP_RANK + 1)
 """A random number for each rank: the exclusive or of those of a list identifies its set of ranks."""
 
 
+# Its arguments are the columns of the rows and of the lists, which are many.
 @kernel
 def clean_lists(
     order: Integers,
@@ -44,7 +45,6 @@ def clean_lists(
 
     A row that was logged twice counts once, with the click of either copy. `pair_list` and `rank_list` hold the last
     list in which a pair or a rank was met. `found` gets the rows logged twice, and those of lists that are left out.
-    Its arguments are the columns of the rows and of the lists, which is why there are many.
     """
     for each in range(filled.shape[0]):
         size, code, bad = 0, 0, False

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from ..analysis.propensities import BLOCKS, FittedExamination, RankCounts, fit_propensities, run_counts
 from ..simulation.trace import Trace
 from .bootstrap import FEW_QUERIES
-from .counting import count_log
+from .loading import ReadingOptions, load_log
 from .log_counts import LogCounts, sums_at
-from .opening import open_log
 
 __all__ = ["fit_examination", "rank_counts"]
 
@@ -22,17 +20,15 @@ def fit_examination(
     method: str | None = None,
     *,
     ranks: int | None = None,
-    format: str | None = None,
-    columns: Mapping[str, str] | None = None,
-    first_rank: int | None = None,
     resamples: int = 200,
     seed: int = 0,
+    **reading: Unpack[ReadingOptions],
 ) -> FittedExamination:
     """Fit the probability that users examine each rank, relative to rank 1, to a click log.
 
     Parameters
     ----------
-    log, format, columns, first_rank
+    log
         The log, as for `audit`; or a run, as `simulate(record=True)` returns it.
     method
         ctr: click rates by rank, for random lists or logged propensities; harvesting: the same items at several ranks;
@@ -41,6 +37,8 @@ def fit_examination(
         The last rank to fit; by default the last one of the log.
     resamples, seed
         For the 95 % intervals.
+    **reading
+        How the log is read, as for `audit`: format, columns, first_rank and cluster.
 
     Returns
     -------
@@ -60,10 +58,8 @@ def fit_examination(
     >>> fit_examination(pl.DataFrame(rows), "ctr").p.tolist()
     [1.0, 0.5]
     """
-    if isinstance(log, Trace):
-        counts = run_counts(log)
-    else:
-        counts = rank_counts(count_log(open_log(log, format=format, columns=columns), first_rank), ranks)
+    is_run = isinstance(log, Trace)
+    counts = run_counts(log, ranks) if is_run else rank_counts(load_log(log, **reading)[1], ranks)
     return fit_propensities(counts, method, resamples=resamples, seed=seed)
 
 

@@ -77,7 +77,7 @@ class Survey:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Reading:
-    """What was read beside the rows: the names behind their numbers, and the survey.
+    """The names behind the numbers of rows, and the survey of a log.
 
     `names` has the query, the item and perhaps the group of each variant, with hashes of all of them, of the pair and
     of the query; `identified` is whether the log identifies impressions.
