@@ -218,9 +218,8 @@ def test_files_whose_columns_differ(tmp_path, clean, right):
     clean[half:].write_parquet(folder / "1.parquet")
     same_numbers(mf.audit(folder, resamples=2), right)
     clean[half:].with_columns(pl.col("rank").cast(pl.String)).write_parquet(folder / "1.parquet")
-    with pytest.raises(DataError, match="rank") as error:
+    with pytest.raises(DataError, match=r"column 'rank' has type Int64 in 0.parquet and String in 1.parquet"):
         mf.audit(folder, resamples=2)
-    assert "\n" not in str(error.value)
 
 
 def test_json_lines_with_several_types(tmp_path, right, clean):

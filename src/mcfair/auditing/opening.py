@@ -106,6 +106,7 @@ def open_folder(path: Path, format: str | None, columns: Mapping[str, str]) -> C
 def open_files(path: Path, files: tuple[Path, ...], format: str | None, columns: Mapping[str, str]) -> ClickLog:
     """Open a table in one or more files, as a whole and, if its rows are independent of each other, in parts."""
     tables = [scan(each) for each in files]
+    check_types(tables, files, path)
     whole = tables[0] if len(files) == 1 else pl.concat(tables, how="diagonal")
     log = open_table(whole, format, columns, str(path), files)
     if log.format not in DIVISIBLE:
@@ -118,6 +119,27 @@ def open_files(path: Path, files: tuple[Path, ...], format: str | None, columns:
     ]
     parts = tuple(open_table(piece, log.format, columns, str(path), files).rows for piece in pieces)
     return dataclasses.replace(log, parts=parts)
+
+
+def check_types(tables: list[pl.LazyFrame], files: tuple[Path, ...], path: Path) -> None:
+    """Raise DataError if a column has different types in several files, in which ids may be spelled differently."""
+    found: dict[str, tuple[pl.DataType, str]] = {}
+    for table, each in zip(tables, files, strict=True):
+        try:
+            schema = table.collect_schema()
+        except UNREADABLE as error:
+            raise unreadable(str(each), error) from None
+        for name, kind in schema.items():
+            known, file = found.setdefault(name, (kind, each.name))
+            if known != kind:
+                raise DataError(f"{path}: column {name!r} has type {known} in {file} and {kind} in {each.name}")
+
+
+def unreadable(name: str, error: BaseException) -> DataError:
+    """Describe a file whose columns cannot be read."""
+    if isinstance(error, pl.exceptions.NoDataError):
+        return DataError(f"{name}: the file is empty")
+    return DataError(f"{name}: damaged, cut short or of another kind: {first_line(error)}")
 
 
 def divided(table: pl.LazyFrame, path: Path) -> list[pl.LazyFrame]:
@@ -137,10 +159,8 @@ def open_table(
     """Open a table as the format that was given, or as the one that its columns suggest."""
     try:
         schema = table.collect_schema()
-    except pl.exceptions.NoDataError:
-        raise DataError(f"{name}: the file is empty") from None
     except UNREADABLE as error:
-        raise DataError(f"{name}: damaged, cut short or of another kind: {first_line(error)}") from None
+        raise unreadable(name, error) from None
     guess = format or guessed(schema, columns)
     readers: dict[str, Callable[..., ClickLog]] = {
         "flat": read_flat,
