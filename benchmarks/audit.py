@@ -23,6 +23,8 @@ import mcfair as mf
 
 QUERIES, ITEMS, RANKS = 20_000, 20, 10
 BATCH = 500_000
+WEEK, PER_WEEK = 7 * 86_400, 625_000
+"""Seconds of a week, and the impressions in it: 50 million rows are eight weeks."""
 
 
 def batch(rng, first, size):
@@ -38,10 +40,14 @@ def batch(rng, first, size):
             "rank": np.tile(np.arange(1, RANKS + 1), size),
             "clicked": hit.ravel().astype(np.int8),
             "group": ((query[:, None] + order) % 7).ravel(),
+            "time": np.repeat((1_704_067_200 + WEEK * np.arange(first, first + size) // PER_WEEK) * 1000, RANKS),
         }
     )
     return table.with_columns(
-        query=pl.format("query {}", "query"), item=pl.format("sku-{}", "item"), group=pl.format("seller {}", "group")
+        time=pl.col("time").cast(pl.Datetime("ms")),
+        query=pl.format("query {}", "query"),
+        item=pl.format("sku-{}", "item"),
+        group=pl.format("seller {}", "group"),
     )
 
 

@@ -81,10 +81,10 @@ from .users.examination import examination
 if TYPE_CHECKING:
     from .analysis.group_limits import group_floor
     from .analysis.limits import Floor, Frontier, fairness_floor, frontier
+    from .analysis.propensities import FittedExamination
     from .analysis.significance import fisher, holm
     from .analysis.tuning import Tuning, tune
     from .auditing.audit import audit
-    from .auditing.examining import FittedExamination
     from .auditing.fitting import fit_examination
     from .auditing.page import write_audit
     from .auditing.result import Audit
@@ -101,7 +101,7 @@ LATER = {
     "Audit": "auditing.result",
     "Client": "service.client",
     "Experiment": "experiments.experiment",
-    "FittedExamination": "auditing.examining",
+    "FittedExamination": "analysis.propensities",
     "Floor": "analysis.limits",
     "Frontier": "analysis.limits",
     "Ranker": "service.ranker",

@@ -45,6 +45,7 @@ def test_the_page_states_assumptions_results_and_provenance(audited, page):
     text = text_of(page)
     for needed in (
         *("At a glance", "What was read", "Who gets the attention?", "Where is it least fair?", "What if?"),
+        *("Is it getting better?", "Since the beginning: all impressions up to the end of the day", "Alone: only the"),
         *("Does it depend on the assumptions?", "All measures", "How to reproduce this page", "1/log2(rank + 1)"),
         *("estimated from the clicks by IPS", "mcfair audit 'my log.csv'", "An estimate, not a measurement"),
         "2025-10-09",
@@ -70,7 +71,8 @@ def test_every_file_that_the_page_links_to_exists(page):
 
 def test_tables_are_written_as_csv_and_parquet(audited, page):
     tables = audited.tables()
-    assert set(tables) == {"groups", "measures", "ranks", "queries", "items", "sensitivity", "quality", "policies"}
+    known = {"groups", "measures", "ranks", "queries", "items", "sensitivity", "quality", "policies", "over_time"}
+    assert set(tables) == known
     for name, table in tables.items():
         assert pl.read_parquet(page.parent / "tables" / f"{name}.parquet").equals(table)
         assert pl.read_csv(page.parent / "tables" / f"{name}.csv").columns == table.columns

@@ -9,8 +9,10 @@ from logs import flat, random_sessions, recorded_run
 from naive_audit import pair_ratios
 
 import mcfair as mf
-from mcfair.auditing.examining import Cells, fill_pairs, fitted_examination, nearest_falling
-from mcfair.auditing.fitting import count_log, open_log
+from mcfair.analysis.propensities import fill_pairs, fit_propensities, nearest_falling
+from mcfair.auditing.counting import count_log
+from mcfair.auditing.fitting import rank_counts
+from mcfair.auditing.opening import open_log
 from mcfair.errors import DataError, SettingError
 
 SEVERITIES = (0.5, 1.0, 2.0)
@@ -57,8 +59,7 @@ def test_harvesting_does_not_confuse_relevance_with_examination(tmp_path):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_pairs_of_ranks_agree_with_the_definition(seed):
-    counts = count_log(open_log(flat(random_sessions(seed))))
-    cells = Cells.of(counts, counts.ranks)
+    cells = rank_counts(count_log(open_log(flat(random_sessions(seed)))))
     pairs = np.zeros((cells.blocks, cells.ranks, cells.ranks))
     fill_pairs(cells.item, cells.rank, cells.n, cells.c, cells.block, pairs)
     table = {(int(d), int(j) + 1): (n, c) for d, j, n, c in zip(cells.item, cells.rank, cells.n, cells.c, strict=True)}
@@ -119,5 +120,5 @@ def test_the_result_is_accepted_elsewhere(logged):
 def test_resamples_contain_the_estimate():
     counts = count_log(open_log(flat(random_sessions(2, queries=3) * 30)))
     doubled = dataclasses.replace(counts, shown=2 * counts.shown, clicks=2 * counts.clicks)
-    a, b = (fitted_examination(each, "ctr", resamples=50) for each in (counts, doubled))
+    a, b = (fit_propensities(rank_counts(each), "ctr", resamples=50) for each in (counts, doubled))
     assert a.p.tolist() == b.p.tolist()

@@ -200,6 +200,44 @@ def test_a_csv_file_whose_last_line_is_cut_short(tmp_path, clean):
     assert found.counts.excluded == {"clicked missing": 1}
 
 
+def test_a_damaged_page_of_parquet(tmp_path, clean):
+    """The footer is whole, so that the columns are known, but the data are not."""
+    path = tmp_path / "log.parquet"
+    clean.write_parquet(path)
+    content = bytearray(path.read_bytes())
+    content[4:200] = bytes(196)
+    refused(path, bytes(content), "damaged|cut short|not a Parquet")
+
+
+def test_files_whose_columns_differ(tmp_path, clean, right):
+    """A column that only some files have is missing in the others; one of two types is refused by its name."""
+    half = clean.height // 2
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    clean[:half].with_columns(extra=pl.lit(1)).write_parquet(folder / "0.parquet")
+    clean[half:].write_parquet(folder / "1.parquet")
+    same_numbers(mf.audit(folder, resamples=2), right)
+    clean[half:].with_columns(pl.col("rank").cast(pl.String)).write_parquet(folder / "1.parquet")
+    with pytest.raises(DataError, match=r"column 'rank' has type Int64 in 0.parquet and String in 1.parquet"):
+        mf.audit(folder, resamples=2)
+
+
+def test_json_lines_with_several_types(tmp_path, right, clean):
+    path = tmp_path / "log.jsonl"
+    lines = clean.write_ndjson().splitlines()
+    lines[0] = lines[0].replace('"rank":1', '"rank":"1"')
+    assert '"rank":"1"' in lines[0]
+    path.write_text("\n".join(lines))
+    same_numbers(mf.audit(path, resamples=2), right)
+
+
+def test_clicks_without_lists_count_nowhere(clean, right):
+    """Rows of clicks whose impression is unknown have no rank."""
+    found = mf.audit(with_rows(clean, {"rank": None, "clicked": "1"}, {"rank": "", "clicked": "1"}), resamples=2)
+    same_numbers(found, right)
+    assert sum(found.counts.excluded.values()) == 2
+
+
 def test_files_of_another_kind(tmp_path):
     refused(tmp_path / "picture.png", b"\x89PNG\r\n\x1a\n\0\0\0", "got a binary file")
     refused(tmp_path / "log.parquet", b"query,item\n1,2\n", "damaged|cut short|not a Parquet")

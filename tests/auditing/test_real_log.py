@@ -63,6 +63,15 @@ def test_propensities_estimate_the_click_rate_of_the_random_policy(random_policy
     assert low - spread < other < high + spread
 
 
+def test_intervals_hold_their_estimates(random_policy):
+    """Noise raises the distance of a random policy, and once more that of its resamples."""
+    for name, value in random_policy.values.measures.items():
+        low, high = random_policy.intervals.measures[name]
+        assert np.isnan(value) or low <= value <= high, name
+    low, high = random_policy.intervals.measures["distance"]
+    assert high < 3 * float(random_policy.values.measures["distance"])
+
+
 def test_a_floor_of_rounding_errors_is_zero():
     found = mf.audit(RANDOM)
     assert found.floor == 0.0

@@ -5,6 +5,7 @@ import json
 import polars as pl
 import pytest
 from command_line import refused, run
+from service_process import ServerProcess
 
 LOG = pl.DataFrame(
     {
@@ -99,6 +100,16 @@ def test_examination(log, tmp_path):
     assert [each["p"] for each in found["ranks"]] == pytest.approx([1, 2 / 3])
     again = run("audit", log, *COLUMNS, "--json", "--resamples", "2", "--examination", found["examination"])
     assert json.loads(again.stdout)["examination"] == [1, 0.6667]
+
+
+def test_simulate_and_serve_accept_what_examination_prints(log, tmp_path):
+    text = json.loads(run("examination", log, *COLUMNS, "--method", "ctr", "--json", "--resamples", "2").stdout)[
+        "examination"
+    ]
+    words = ("simulate", "--data", "mq2008-like", "--policy", "TopK", "--steps", "50", "--json", "--examination", text)
+    assert json.loads(run(*words).stdout)["runs"][0]["sessions"] == 50
+    with ServerProcess(tmp_path / "shop.db", "--examination", text).ready() as server:
+        assert f"examination [{text.replace(',', '.0, ', 1)}]" in server.text
 
 
 def test_what_is_wrong_is_one_line(log, tmp_path):

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import polars as pl
 
-from ..analysis.resampling import interval
+from ..analysis.propensities import fit_propensities
 from ..arrays import FloatArray
 from ..errors import SettingError, unknown
 from ..estimators.base import Estimator
 from ..policies.base import Policy
-from .bootstrap import bootstrap
-from .catalogue import with_catalogue
-from .counting import count_log
-from .examining import fitted_examination
+from .bootstrap import bootstrap, intervals
 from .exposure_models import ALTERNATIVES, ExposureModel, exposure_model
-from .figures import Assumptions, Figures, Summary
+from .figures import Assumptions, Figures
+from .fitting import rank_counts
+from .loading import ReadingOptions, load_log
 from .log_counts import LogCounts
 from .merit import merit_of, merit_source
-from .opening import as_lazy, open_log, scan
+from .over_time import unfairness_over_time
 from .result import Audit
 
 __all__ = ["audit"]
@@ -33,17 +31,15 @@ FITTED = "fitted"
 def audit(
     log: Any,
     *,
-    format: str | None = None,
-    columns: Mapping[str, str] | None = None,
     items: Any = None,
     merit: str | Estimator | None = None,
     examination: str | float | Sequence[float] | FloatArray = "log2",
-    first_rank: int | None = None,
     top: int = 3,
     target: Mapping[str, float] | None = None,
     policies: Sequence[Policy | str] = (),
     resamples: int = 200,
     seed: int = 0,
+    **reading: Unpack[ReadingOptions],
 ) -> Audit:
     """Audit the rankings of a log: exposure against merit, by item and by group, and the distance to the floor.
 
@@ -51,10 +47,6 @@ def audit(
     ----------
     log
         A file, a folder, the URL of a store, or a pandas, Polars or Arrow table; see `format`.
-    format
-        flat, lists, ubi, metarank, open-bandit, store or simulation; by default it is guessed from the content.
-    columns
-        Columns by role, such as {"query": "q_text"}, where they do not have their usual names.
     items
         A file or table with the group of items, or with the candidates of each query and their relevance or grade.
     merit
@@ -62,8 +54,6 @@ def audit(
         the clicks. By default what the log states, else the clicks.
     examination
         Exposure of each rank: log2, rbp(0.8), 1/rank, equal, fitted, a severity, or probabilities.
-    first_rank
-        The number of the first rank, 0 or 1. By default it is 1, and a log with a rank of 0 is refused.
     top
         An item is selected if it is shown among so many ranks; impact ratios compare the rates of groups.
     target
@@ -74,6 +64,12 @@ def audit(
         Resamples for the 95 % intervals.
     seed
         Seed of the resamples.
+    **reading
+        How the log is read. `format` is flat, lists, ubi, metarank, open-bandit, store or simulation; by default it is
+        guessed from the content. `columns` has columns by role, such as {"query": "q_text"}, where they do not have
+        their usual names. `first_rank` is the number of the first rank, 0 or 1; by default it is 1, and a log with a
+        rank of 0 is refused. `cluster` is the address of a Dask scheduler whose workers read and count the log, for a
+        table in files that all of them can read.
 
     Returns
     -------
@@ -94,16 +90,10 @@ def audit(
     >>> found.figures.E.round(3).tolist()
     [1.0, 0.631]
     """
-    if first_rank not in (None, 0, 1):
-        raise SettingError(f"first_rank = {first_rank} is not allowed: expected 0 or 1")
     for name, value in (("top", top), ("resamples", resamples)):
         if value < 1:
             raise SettingError(f"{name} = {value} is not allowed: expected a whole number of at least 1")
-    opened = open_log(log, format=format, columns=columns)
-    if items is not None:
-        table = scan(Path(items)) if isinstance(items, str | Path) else as_lazy(items)
-        opened = with_catalogue(opened, table, str(items) if isinstance(items, str | Path) else "the table of items")
-    counts = count_log(opened, first_rank)
+    opened, counts = load_log(log, items, **reading)
     source = merit_source(counts, merit)
     model = chosen_model(counts, examination, seed)
     aims = checked_target(target, counts.group_names)
@@ -114,7 +104,7 @@ def audit(
 
     figures = measured(counts, model.p)
     drawn, resampled = bootstrap(figures, lambda other: measured(other, model.p), resamples, seed)
-    ends = Summary(*({name: interval(values) for name, values in part.items()} for part in drawn))
+    values = figures.summary()
     others = [exposure_model(each, counts.ranks) for each in ALTERNATIVES if each != model.name]
     compared = [(model, figures), *((each, measured(counts, each.p)) for each in others)]
     estimates = []
@@ -131,11 +121,12 @@ def audit(
         model=model,
         merit=source,
         figures=figures,
-        values=figures.summary(),
-        intervals=ends,
+        values=values,
+        intervals=intervals(drawn, values),
         resampled=resampled,
         resamples=resamples,
         sensitivity=sensitivity_table(compared, counts),
+        over_time=unfairness_over_time(figures),
         policies=estimates,
     )
 
@@ -143,7 +134,7 @@ def audit(
 def chosen_model(counts: LogCounts, given: str | float | Sequence[float] | FloatArray, seed: int) -> ExposureModel:
     """Return the exposure model that was chosen, fitted to the log if that was chosen."""
     if isinstance(given, str) and given.strip().lower() == FITTED:
-        found = fitted_examination(counts, seed=seed)
+        found = fit_propensities(rank_counts(counts), seed=seed)
         return ExposureModel(FITTED, f"fitted to the log by {found.method}", found.falling)
     return exposure_model(given, counts.ranks)
 

@@ -8,12 +8,19 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..analysis.resampling import FEW_CLUSTERS, cluster_weights
+from ..analysis.resampling import FEW_CLUSTERS, cluster_weights, interval
 from ..arrays import FloatArray, IntArray
 from .figures import Figures, Summary
 from .log_counts import LogCounts
 
-__all__ = ["bootstrap", "resampled_sessions"]
+__all__ = ["bootstrap", "intervals", "resampled_sessions"]
+
+AT_MOST_1 = {"gini", "jain", "ctr", "ips_ctr", "ndcg", "selection_rate", "impact_ratio"} | {
+    "demographic_parity",
+    "disparate_treatment",
+    "disparate_impact",
+}
+"""Figures that cannot exceed 1, beside those whose names say so."""
 
 
 def bootstrap(
@@ -93,3 +100,21 @@ def joined(parts: list[Summary]) -> Summary:
             for field in Summary._fields
         )
     )
+
+
+def intervals(drawn: Summary, found: Summary) -> Summary:
+    """Return the 95 % intervals of all figures, low and high along the first axis."""
+    return Summary(
+        *(
+            {
+                name: interval(part[name], known[name], least=0.0, most=1.0 if is_share(name) else np.inf)
+                for name in part
+            }
+            for part, known in zip(drawn, found, strict=True)
+        )
+    )
+
+
+def is_share(name: str) -> bool:
+    """Return whether a figure cannot exceed 1."""
+    return name in AT_MOST_1 or name.endswith(("_share", "_corrected")) or name.startswith("awrf_")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import polars as pl
@@ -70,8 +71,5 @@ def with_catalogue(log: ClickLog, table: pl.LazyFrame, name: str) -> ClickLog:
         twice = known.height - known.select("query", "item").n_unique()
         if twice:
             raise DataError(f"{name}: {twice:,} items occur more than once in a query")
-    return ClickLog(
-        **{field: getattr(log, field) for field in ("name", "format", "rows", "single", "quality", "files")},
-        candidates=known,
-        notes=(*log.notes, f"{name} states {', '.join(role for role in known.columns if role != 'item')} of items."),
-    )
+    stated = ", ".join(role for role in known.columns if role != "item")
+    return dataclasses.replace(log, candidates=known, notes=(*log.notes, f"{name} states {stated} of items."))

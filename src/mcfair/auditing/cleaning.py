@@ -26,6 +26,9 @@ FAULTS = (
 )
 """Reasons to leave out a row, in the order in which they are looked for."""
 
+OFFSET = r"(:\d\d(?:\.\d+)?)\s*(?:Z|([+-])(\d\d):?(\d\d)?)$"
+"""The end of a time with a zone: Z, +02:00, -0530 or +02 after the minutes or seconds."""
+
 YES, NO = ("1", "1.0", "true", "t", "yes", "y"), ("0", "0.0", "false", "f", "no", "n")
 
 
@@ -153,15 +156,33 @@ def moment(kind: pl.DataType) -> pl.Expr:
             pl.Datetime("us")
         )
     if kind == pl.String:
-        value = column.str.strip_chars()
-        seconds = value.cast(pl.Float64, strict=False)
-        told = value.str.replace(r"^(\d{4}-\d\d-\d\d)[ T]?", "${1} ").str.replace(r"(Z|[+-]00:?00)$", "")
-        shaped = told.str.strip_chars().str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False)
-        day = told.str.strip_chars().str.to_datetime("%Y-%m-%d", strict=False)
-        return pl.coalesce(shaped, day, epoch(seconds))
+        return column.map_batches(distinct_moments, return_dtype=pl.Datetime("us"), is_elementwise=True)
     if kind.is_numeric():
         return epoch(column.cast(pl.Float64))
     return pl.lit(None, dtype=pl.Datetime("us"))
+
+
+def distinct_moments(values: pl.Series) -> pl.Series:
+    """Return texts as times; each text is parsed once, because the rows of an impression have the same."""
+    told = pl.DataFrame({"text": values.unique()}).select("text", moment=told_moment())
+    return values.to_frame("text").join(told, on="text", how="left", maintain_order="left")["moment"]
+
+
+def told_moment() -> pl.Expr:
+    """Return texts as times in UTC, or as seconds or milliseconds since 1970; null where they are neither."""
+    value = pl.col("text").str.strip_chars()
+    shifted = value.str.replace(r"^(\d{4}-\d\d-\d\d)T", "${1} ").str.replace(OFFSET, "${1}").str.strip_chars()
+    forms = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M")
+    shaped = pl.coalesce(shifted.str.to_datetime(form, time_unit="us", strict=False) for form in forms)
+    day = shifted.str.to_datetime("%Y-%m-%d", time_unit="us", strict=False)
+    return pl.coalesce(shaped - offset(value), day, epoch(value.cast(pl.Float64, strict=False)))
+
+
+def offset(value: pl.Expr) -> pl.Expr:
+    """Return by how much the clock of a time is ahead of UTC, such as two hours for 12:00:00+02:00."""
+    sign = pl.when(value.str.extract(OFFSET, 2) == "-").then(-1).otherwise(1)
+    hours, minutes = (value.str.extract(OFFSET, group).cast(pl.Int64).fill_null(0) for group in (3, 4))
+    return pl.duration(minutes=sign * (60 * hours + minutes))
 
 
 def epoch(value: pl.Expr) -> pl.Expr:

@@ -21,6 +21,9 @@ class ClickLog:
     rows
         Columns query, item, rank and clicked, and of impression, session, time, group, relevance, grade and propensity
         those that the log has. Nothing is read before the rows are counted.
+    parts
+        The same rows as consecutive tables, one for each file or for some millions of rows of one; empty if the log is
+        not a table in files.
     single
         Whether each row is an impression of its own.
     candidates
@@ -36,6 +39,7 @@ class ClickLog:
     name: str
     format: str
     rows: pl.LazyFrame
+    parts: tuple[pl.LazyFrame, ...] = ()
     single: bool = False
     candidates: pl.DataFrame | None = None
     quality: dict[str, int] = dataclasses.field(default_factory=dict)

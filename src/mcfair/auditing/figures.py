@@ -99,7 +99,8 @@ class Figures:
         E, w = counts.exposure(p), counts.slot_weights(p)
         visits = counts.visits.astype(np.float64)
         judged = ((visits > 0) & (items.per_query(R, offsets) > 0)).astype(np.float64)
-        unfair, lowest = unfairness_per_query(E, R, offsets), items.floor(R, w, offsets)
+        order = items.descending(R, offsets)
+        unfair, lowest = unfairness_per_query(E, R, offsets), items.floor(R, w, offsets, order)
         lowest[lowest < ROUNDING * unfair] = 0.0
         sums: dict[str, tuple[FloatArray, FloatArray | None]] = {
             "unfairness": (unfair * judged, judged),
@@ -107,8 +108,8 @@ class Figures:
             "distance": ((unfair - lowest) * judged, judged),
             "relative_unfairness": (unfair * judged / np.maximum(visits, 1) ** 2, judged),
         }
-        sums |= exposure_sums(counts, assumed, E, w, visits, judged)
-        sums |= effectiveness_sums(counts, R, E, w, visits)
+        sums |= exposure_sums(counts, assumed, E, w, judged, order)
+        sums |= effectiveness_sums(counts, R, E, w, order)
         totals, query, group = None, np.zeros(0, np.int64), np.zeros(0, np.int64)
         if counts.group_names:
             totals, query, group = group_totals(counts, E, R, assumed.top)
@@ -130,19 +131,21 @@ class Figures:
     def summary(self, weights: FloatArray | None = None) -> Summary:
         """Return the figures; with weights of the queries, (resamples, queries), those of each resample."""
         rows = np.ones((1, self.counts.queries)) if weights is None else weights
-        measures = {}
-        for name, (above, below) in self.sums.items():
-            top = rows @ above
-            measures[name] = top if below is None else ratio(top, rows @ below)
+        columns = np.stack([each for pair in self.sums.values() for each in pair if each is not None], axis=1)
+        totals = iter(columns.sum(axis=0)[:, None] if weights is None else (weights @ columns).T)
+        measures = {
+            name: next(totals) if below is None else ratio(next(totals), next(totals))
+            for name, (_, below) in self.sums.items()
+        }
         groups: dict[str, FloatArray] = {}
         if self.totals is not None:
             groups, among = self.group_figures(rows)
             measures |= among
-        ranks = {"ctr": ratio(self.by_rank(rows, self.counts.clicks), self.by_rank(rows, self.counts.shown))}
-        if self.counts.weight is not None and self.counts.weighted_clicks is not None:
-            ranks["ips_ctr"] = ratio(
-                self.by_rank(rows, self.counts.weighted_clicks), self.by_rank(rows, self.counts.weight)
-            )
+        tables = self.counts.rank_tables
+        found = {name: np.asarray(rows @ table) for name, table in tables.items()}
+        ranks = {"ctr": ratio(found["clicks"], found["shown"])}
+        if "weight" in found:
+            ranks["ips_ctr"] = ratio(found["weighted_clicks"], found["weight"])
         if weights is None:
             return Summary(*({name: values[0] for name, values in part.items()} for part in (measures, groups, ranks)))
         return Summary(measures, groups, ranks)
@@ -167,24 +170,17 @@ class Figures:
         least = np.where(compared, against_best, np.inf).min(axis=-1)
         return figures, parity(totals) | {"impact_ratio": np.where(np.isfinite(least), least, np.nan)}
 
-    def by_rank(self, rows: FloatArray, values: FloatArray | IntArray) -> FloatArray:
-        """Return sums over the counts of each rank, (resamples, ranks)."""
-        query = self.counts.item_query[self.counts.cell_item]
-        shape = (self.counts.queries, self.counts.ranks)
-        table = sp.csr_array((values.astype(np.float64), (query, self.counts.cell_rank - 1)), shape=shape)
-        return np.asarray(rows @ table)
-
 
 Sums = dict[str, tuple[FloatArray, FloatArray | None]]
 
 
 def exposure_sums(
-    counts: LogCounts, assumed: Assumptions, E: FloatArray, w: FloatArray, visits: FloatArray, judged: FloatArray
+    counts: LogCounts, assumed: Assumptions, E: FloatArray, w: FloatArray, judged: FloatArray, order: IntArray
 ) -> Sums:
     """Return the measures of exposure among items: IAA, EE and inequality, raw and corrected."""
-    offsets, R = counts.offsets, assumed.R
+    offsets, R, visits = counts.offsets, assumed.R, counts.visits.astype(np.float64)
     apart = items.inequity(counts, assumed.p, R) * judged
-    ee = items.expected_exposure(E, R, w, offsets, counts.visits)
+    ee = items.expected_exposure(E, R, w, offsets, counts.visits, order)
     sums: Sums = {"iaa": (apart, None), "iaa_per_session": (apart, visits * judged)}
     sums |= {name: (each * judged, judged) for name, each in zip(("ee_d", "ee_r", "ee_l"), ee, strict=True)}
     several = (counts.sizes > 1) & (visits > 0)
@@ -199,15 +195,13 @@ def exposure_sums(
     return sums
 
 
-def effectiveness_sums(counts: LogCounts, R: FloatArray, E: FloatArray, w: FloatArray, visits: FloatArray) -> Sums:
+def effectiveness_sums(counts: LogCounts, R: FloatArray, E: FloatArray, w: FloatArray, order: IntArray) -> Sums:
     """Return click rates, and NDCG by the merit: the attention-weighted merit of the lists over that of ideal ones."""
-    query = counts.item_query
-    cell_query = query[counts.cell_item]
+    cell_query, visits = counts.item_query[counts.cell_item], counts.visits.astype(np.float64)
 
     def total(values: FloatArray | IntArray) -> FloatArray:
         return sums_at(cell_query, values, counts.queries)
 
-    order = items.descending(R, counts.offsets)
     ideal = items.per_query(R[order] * w, counts.offsets)
     gain = items.per_query(R * E, counts.offsets)
     ndcg = np.divide(gain, ideal, out=np.zeros(ideal.size), where=ideal > 0)

@@ -45,8 +45,10 @@ def fill_floor(R: FloatArray, w: FloatArray, offsets: IntArray, E: FloatArray, o
         out[q] = query_unfairness(E[low:high], R[low:high])
 
 
-def floor(R: FloatArray, w: FloatArray, offsets: IntArray) -> FloatArray:
+def floor(R: FloatArray, w: FloatArray, offsets: IntArray, order: IntArray | None = None) -> FloatArray:
     """Return the lowest unfairness (Eq. 8) that lists with the same places could have reached, for each query.
+
+    `order` sorts the items of each query by falling merit, if it is known already.
 
     Examples
     --------
@@ -55,7 +57,7 @@ def floor(R: FloatArray, w: FloatArray, offsets: IntArray) -> FloatArray:
     >>> floor(np.array([1.0, 0.0, 0.0]), np.array([10.0, 5.0, 0.0]), np.array([0, 3])).round(4).tolist()
     [4.1667]
     """
-    order = descending(R, offsets)
+    order = descending(R, offsets) if order is None else order
     out, E = np.empty(offsets.size - 1), np.empty(R.size)
     fill_floor(R[order], w, offsets, E, out)
     return out
@@ -82,12 +84,12 @@ def inequity(counts: LogCounts, p: FloatArray, R: FloatArray) -> FloatArray:
 
 
 def expected_exposure(
-    E: FloatArray, R: FloatArray, w: FloatArray, offsets: IntArray, visits: IntArray
+    E: FloatArray, R: FloatArray, w: FloatArray, offsets: IntArray, visits: IntArray, order: IntArray | None = None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return EE-D, EE-R and EE-L of each query: `|ε|²`, `2 ε·ε*` and `|ε - ε*|²`.
 
     ε is the exposure of an item per impression, ε* that of ideal lists, in which items of equal merit share their
-    places alike.
+    places alike. `order` sorts the items of each query by falling merit, if it is known already.
 
     Examples
     --------
@@ -100,7 +102,7 @@ def expected_exposure(
     """
     query = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
     seen = np.maximum(visits, 1)[query]
-    order = descending(R, offsets)
+    order = descending(R, offsets) if order is None else order
     ordered, places = R[order], w / seen
     new = np.append(True, (ordered[1:] != ordered[:-1]) | (query[1:] != query[:-1])) if R.size else np.zeros(0, bool)
     block = np.cumsum(new) - 1

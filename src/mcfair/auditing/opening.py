@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -33,6 +34,12 @@ EXPECTED = {
     "metarank": "a file of JSON lines",
 }
 """Sources of the formats that are not one table."""
+
+DIVISIBLE = ("flat", "open-bandit")
+"""Formats whose rows are independent of each other."""
+
+PART_ROWS = 4_000_000
+"""Rows of a part of a file."""
 
 SUFFIXES = {".csv": "CSV", ".tsv": "TSV", ".parquet": "Parquet", ".jsonl": "JSON lines", ".ndjson": "JSON lines"}
 
@@ -76,7 +83,7 @@ def open_log(source: Any, *, format: str | None = None, columns: Mapping[str, st
         return open_folder(path, format, given)
     if format == "metarank" or (format is None and is_metarank(first_bytes(path))):
         return read_metarank(path)
-    return open_table(scan(path), format, given, str(path), (path,))
+    return open_files(path, (path,), format, given)
 
 
 def open_folder(path: Path, format: str | None, columns: Mapping[str, str]) -> ClickLog:
@@ -93,8 +100,57 @@ def open_folder(path: Path, format: str | None, columns: Mapping[str, str]) -> C
             f"{path}: expected a recorded run (run.json), ubi_queries and ubi_events, or files of one kind among "
             f"{', '.join(SUFFIXES)}; got {got}"
         )
-    table = pl.concat([scan(each) for each in files], how="diagonal")
-    return open_table(table, format, columns, str(path), files)
+    return open_files(path, files, format, columns)
+
+
+def open_files(path: Path, files: tuple[Path, ...], format: str | None, columns: Mapping[str, str]) -> ClickLog:
+    """Open a table in one or more files, as a whole and, if its rows are independent of each other, in parts."""
+    tables = [scan(each) for each in files]
+    check_types(tables, files, path)
+    whole = tables[0] if len(files) == 1 else pl.concat(tables, how="diagonal")
+    log = open_table(whole, format, columns, str(path), files)
+    if log.format not in DIVISIBLE:
+        return log
+    like = pl.LazyFrame(schema=whole.collect_schema())  # a file may lack a column that others have
+    pieces = [
+        pl.concat([like, piece], how="diagonal")
+        for table, each in zip(tables, files, strict=True)
+        for piece in divided(table, each)
+    ]
+    parts = tuple(open_table(piece, log.format, columns, str(path), files).rows for piece in pieces)
+    return dataclasses.replace(log, parts=parts)
+
+
+def check_types(tables: list[pl.LazyFrame], files: tuple[Path, ...], path: Path) -> None:
+    """Raise DataError if a column has different types in several files, in which ids may be spelled differently."""
+    found: dict[str, tuple[pl.DataType, str]] = {}
+    for table, each in zip(tables, files, strict=True):
+        try:
+            schema = table.collect_schema()
+        except UNREADABLE as error:
+            raise unreadable(str(each), error) from None
+        for name, kind in schema.items():
+            known, file = found.setdefault(name, (kind, each.name))
+            if known != kind:
+                raise DataError(f"{path}: column {name!r} has type {known} in {file} and {kind} in {each.name}")
+
+
+def unreadable(name: str, error: BaseException) -> DataError:
+    """Describe a file whose columns cannot be read."""
+    if isinstance(error, pl.exceptions.NoDataError):
+        return DataError(f"{name}: the file is empty")
+    return DataError(f"{name}: damaged, cut short or of another kind: {first_line(error)}")
+
+
+def divided(table: pl.LazyFrame, path: Path) -> list[pl.LazyFrame]:
+    """Return a file in parts of some millions of rows if it can be read from any row on, as Parquet can."""
+    if kind_of(path) != "Parquet":
+        return [table]
+    try:
+        rows = table.select(pl.len()).collect().item()
+    except UNREADABLE:
+        return [table]  # the error is raised when the file is read
+    return [table.slice(begin, PART_ROWS) for begin in range(0, rows, PART_ROWS)] or [table]
 
 
 def open_table(
@@ -103,10 +159,8 @@ def open_table(
     """Open a table as the format that was given, or as the one that its columns suggest."""
     try:
         schema = table.collect_schema()
-    except pl.exceptions.NoDataError:
-        raise DataError(f"{name}: the file is empty") from None
     except UNREADABLE as error:
-        raise DataError(f"{name}: damaged, cut short or of another kind: {first_line(error)}") from None
+        raise unreadable(name, error) from None
     guess = format or guessed(schema, columns)
     readers: dict[str, Callable[..., ClickLog]] = {
         "flat": read_flat,

@@ -9,13 +9,24 @@ from pathlib import Path
 import polars as pl
 
 from ..errors import DataError
-from ..report.document import Block, Document, Section
+from ..report.document import Block, Document
 from ..report.formatting import NOTHING, format_interval, format_number
 from ..report.markup import Table
 from ..report.page import create_folders, render_template, write_document
 from .explanations import EXPLANATIONS
 from .findings import findings
-from .pictures import SHOWN_GROUPS, rates_picture, shares_picture
+from .model_sections import (
+    add_over_time,
+    add_policies,
+    add_ranks,
+    add_sensitivity,
+    paragraph,
+    percent,
+    percents,
+    section,
+    without_rounding,
+)
+from .pictures import SHOWN_GROUPS, shares_picture
 from .result import Audit
 
 __all__ = ["write_audit"]
@@ -85,6 +96,8 @@ def build_document(audit: Audit, command: str) -> Document:
     if audit.counts.group_names:
         add_groups(document, audit)
     add_queries(document, audit)
+    if audit.over_time is not None and audit.over_time.height > 1:
+        add_over_time(document, audit)
     add_ranks(document, audit)
     add_sensitivity(document, audit)
     if audit.policies:
@@ -92,31 +105,6 @@ def build_document(audit: Audit, command: str) -> Document:
     add_measures(document, audit)
     add_provenance(document, audit, command)
     return document
-
-
-def section(document: Document, anchor: str, title: str, *blocks: Block) -> None:
-    """Append a section."""
-    document.sections.append(Section(document.unique_name(anchor), title, blocks))
-
-
-def paragraph(text: str) -> Block:
-    """Return a paragraph."""
-    return Block(kind="paragraph", text=text)
-
-
-def percent(value: float | None) -> str:
-    """Format a share in percent."""
-    return NOTHING if value is None else f"{format_number(100 * value, 3)} %"
-
-
-def without_rounding(value: float, scale: float) -> float:
-    """Return 0 for a value that is rounding error beside another one."""
-    return 0.0 if abs(value) < 1e-12 * abs(scale) else value
-
-
-def percents(low: float | None, high: float | None) -> str:
-    """Format an interval of shares in percent."""
-    return NOTHING if low is None or high is None else f"{format_interval(100 * low, 100 * high, 3)} %"
 
 
 # --- sections --------------------------------------------------------------------------------------------------------
@@ -249,109 +237,6 @@ def item_table(items: pl.DataFrame, query: str, number: int) -> Table:
     columns = ("item", "group", "exposure", "in proportion to merit", "difference", "merit", "clicks")
     caption = f"Items of {query}, those with too little exposure first"
     return Table(name=f"items-{number}", caption=caption, columns=columns, rows=rows, text_columns=2)
-
-
-def add_ranks(document: Document, audit: Audit) -> None:
-    """Append click rates by rank beside the exposure that is assumed."""
-    table = audit.ranks()
-    rows = tuple(
-        (
-            f"{row['rank']}",
-            f"{row['shown']:,}",
-            f"{row['clicks']:,}",
-            percent(row["ctr"]),
-            percents(row["ctr_low"], row["ctr_high"]),
-            format_number(row["assumed"], 3),
-        )
-        for row in table.head(50).iter_rows(named=True)
-    )
-    columns = ("rank", "shown", "clicks", "click rate", "its interval", "exposure assumed")
-    shown = Table(name="ranks", caption="Ranks", columns=columns, rows=rows)
-    text = (
-        "Better items are usually shown higher, so click rates fall faster than attention does, and need not agree "
-        "with the assumed exposure. mcfair examination separates the two where the log allows it."
-    )
-    blocks = [paragraph(text)]
-    if table["clicks"].sum() and table.height > 1:
-        blocks.append(document.add_picture(rates_picture(audit), "Click rates beside the exposure that is assumed."))
-    section(document, "ranks", "What do users look at?", *blocks, document.add_table(shown))
-
-
-def add_sensitivity(document: Document, audit: Audit) -> None:
-    """Append the main figures under other exposure models."""
-    table = audit.sensitivity
-    grouped = "least_served" in table.columns
-    rows = tuple(
-        (
-            row["exposure_model"],
-            row["formula"],
-            *((f"{row['least_served']} ({format_number(row['its_ratio'], 3)})",) if grouped else ()),
-            format_number(row["unfairness"]),
-            format_number(row["floor"]),
-            format_number(row["relative_unfairness"]),
-            format_number(row["ndcg"], 3),
-        )
-        for row in table.iter_rows(named=True)
-    )
-    columns = (
-        "exposure model",
-        "exposure of a rank",
-        *(("least served group (ratio)",) if grouped else ()),
-        "unfairness",
-        "floor",
-        "unfairness per impression²",
-        "NDCG by merit",
-    )
-    shown = Table(
-        name="sensitivity",
-        caption="The same log under other assumptions",
-        columns=columns,
-        rows=rows,
-        text_columns=3 if grouped else 2,
-        row_classes={0: "base"},
-        notes=("Unfairness depends on the scale of exposure: compare it with the floor of the same row.",),
-    )
-    if grouped:
-        same = table["least_served"].n_unique() == 1
-        text = (
-            "The same group is served least under every model."
-            if same
-            else "Which group is served least depends on the model, so it should not be concluded from one of them."
-        )
-    else:
-        text = "Conclusions that change from row to row depend on an assumption rather than on the log."
-    section(document, "sensitivity", "Does it depend on the assumptions?", paragraph(text), document.add_table(shown))
-
-
-def add_policies(document: Document, audit: Audit) -> None:
-    """Append the estimates of other policies."""
-    names = audit.counts.group_names
-    behind = ("least served group (ratio)",) if names else ()
-    rows = tuple(
-        (
-            each.label,
-            *((each.least_served(names),) if names else ()),
-            format_number(each.unfairness),
-            format_number(each.clicks_per_impression),
-            format_number(each.ndcg, 3),
-        )
-        for each in audit.policies
-    )
-    columns = ("policy", *behind, "unfairness", "clicks per impression", "NDCG by merit")
-    note = (
-        "An estimate, not a measurement: each policy ranks the same candidates for the same visits, and users are "
-        "assumed to click by merit and exposure as assumed on this page."
-    )
-    table = Table(
-        name="policies",
-        caption="What other policies would have done (estimate)",
-        columns=columns,
-        rows=rows,
-        text_columns=2 if names else 1,
-        notes=(note,),
-        row_classes={0: "base"},
-    )
-    section(document, "policies", "What if?", document.add_table(table))
 
 
 def add_measures(document: Document, audit: Audit) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from .examining import FittedExamination
+    from ..analysis.propensities import FittedExamination
     from .result import Audit
 
 __all__ = ["SHOWN_GROUPS", "draw", "examination_picture", "shares_picture"]
@@ -88,6 +88,27 @@ def rates_picture(audit: Audit) -> Picture:
 
     alt = "Click rate and assumed exposure of each rank; the numbers are in the table."
     return draw("rates", alt, 3.6, fill)
+
+
+def time_picture(audit: Audit) -> Picture:
+    """Draw unfairness and its floor since the beginning of the log, at the end of each period."""
+    table = audit.over_time
+    assert table is not None
+    labels = table["from"].to_list()
+
+    def fill(panel: Axes, narrow: bool) -> None:
+        x = np.arange(len(labels))
+        panel.plot(x, table["unfairness"].to_numpy(), "o-", color=BLUE, label="unfairness")
+        panel.plot(x, table["floor"].to_numpy(), "s--", color=VERMILLION, label="floor (lowest possible)")
+        step = -(-len(labels) // (3 if narrow else 7))
+        panel.set_xticks(x[::step], labels[::step], parse_math=False)
+        panel.set_ylim(bottom=0)
+        panel.set_xlabel(f"{audit.time_unit} beginning")
+        panel.set_ylabel("since the beginning of the log")
+        panel.legend(loc="upper left")
+
+    alt = f"Unfairness and its floor at the end of each {audit.time_unit}; the numbers are in the table."
+    return draw("over-time", alt, 3.6, fill)
 
 
 def finish(panel: Axes, rank: IntArray) -> None:

@@ -44,6 +44,8 @@ class Audit:
         What was resampled for them, queries or sessions, and how often.
     sensitivity : polars.DataFrame
         The main figures under other exposure models.
+    over_time : polars.DataFrame or None
+        Unfairness and floor at the end of each period, since the beginning, and in the period alone; see `time_unit`.
     policies : list of Estimate
         What other policies would have done with the same candidates, by estimate.
 
@@ -80,6 +82,7 @@ class Audit:
     resampled: str
     resamples: int
     sensitivity: pl.DataFrame
+    over_time: pl.DataFrame | None
     policies: list[Estimate]
 
     @property
@@ -91,6 +94,11 @@ class Audit:
     def floor(self) -> float:
         """The lowest unfairness that lists with the same visits and places could have reached."""
         return float(self.values.measures["floor"])
+
+    @property
+    def time_unit(self) -> str:
+        """The unit of `over_time`: hour, day, week or month; "" for a log without times."""
+        return self.counts.timed.periods.unit if self.counts.timed is not None else ""
 
     @property
     def merit_label(self) -> str:
@@ -250,6 +258,8 @@ class Audit:
             "sensitivity": self.sensitivity,
             "quality": pl.DataFrame({"found": list(quality), "number": list(quality.values())}),
         }
+        if self.over_time is not None:
+            tables["over_time"] = self.over_time
         if self.policies:
             from .what_if import policy_table
 
@@ -293,6 +303,10 @@ class Audit:
                 },
                 "ranks": self.ranks().to_dicts(),
                 "sensitivity": self.sensitivity.to_dicts(),
+                "over_time": {
+                    "unit": self.time_unit or None,
+                    "periods": [] if self.over_time is None else self.over_time.to_dicts(),
+                },
                 "worst_queries": self.queries().head(20).to_dicts(),
                 "policies": [each.to_dict(counts.group_names) for each in self.policies],
                 "resampled": self.resampled,

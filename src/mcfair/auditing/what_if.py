@@ -1,7 +1,7 @@
 """Estimates of other policies on the candidates and visits of a log, with the merit that the audit assumes.
 
 This is an estimate. Users are taken to click with the probability of exposure times merit, and all lists are as long
-as the usual one of the log.
+as the usual one of the log. Where propensities were logged, the click rate is also estimated without these assumptions.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from . import item_measures as items
 from .figures import Figures
 from .group_measures import ratio, shares
 from .log_counts import sums_at
+from .off_policy import OffPolicyEstimate, off_policy
 
 __all__ = ["Estimate", "estimate_policies", "policy_table"]
 
@@ -43,6 +44,8 @@ class Estimate:
         Over the queries with at least two candidates.
     exposure, exposure_share, ratio : (groups,) arrays
         Exposure of each group, its share, and the share over that of merit; empty without groups.
+    off_policy : OffPolicyEstimate or None
+        The click rate by inverse propensity scoring, if propensities were logged.
     """
 
     policy: str
@@ -53,6 +56,7 @@ class Estimate:
     exposure: FloatArray
     exposure_share: FloatArray
     ratio: FloatArray
+    off_policy: OffPolicyEstimate | None = None
 
     def least_served(self, names: tuple[str, ...]) -> str:
         """Return the group with the least exposure for its merit."""
@@ -70,6 +74,7 @@ class Estimate:
             "unfairness": self.unfairness,
             "ndcg": self.ndcg,
             "clicks_per_impression": self.clicks_per_impression,
+            "off_policy": None if self.off_policy is None else dataclasses.asdict(self.off_policy),
             "groups": [
                 {"group": name, "exposure": exposure, "exposure_share": share, "ratio": against}
                 for name, exposure, share, against in groups
@@ -82,9 +87,10 @@ def policy_table(estimates: Sequence[Estimate], names: tuple[str, ...]) -> pl.Da
     rows = []
     for each in estimates:
         found = each.to_dict(names)
+        found |= {f"ips_{name}": value for name, value in (found.pop("off_policy") or {}).items()}
         groups = found.pop("groups") or [{"group": None, "exposure": None, "exposure_share": None, "ratio": None}]
         rows += [found | group for group in groups]
-    return pl.DataFrame(rows)
+    return pl.DataFrame(rows, infer_schema_length=None)
 
 
 def estimate_policies(figures: Figures, policies: Sequence[Policy | str], seed: int) -> list[Estimate]:
@@ -144,7 +150,9 @@ def estimate_policies(figures: Figures, policies: Sequence[Policy | str], seed: 
         run.play(1, None)
         place = np.arange(data.items) - np.repeat(offsets[:-1], data.sizes)
         w = np.repeat(visits, data.sizes) * np.append(p, 0.0)[np.minimum(place, p.size)]
-        estimates.append(estimate(repr(policy), policy.label, figures, kept, data, state.E, w, visits))
+        found = estimate(repr(policy), policy.label, figures, kept, data, state.E, w, visits)
+        scored = off_policy(counts, kept, state.F, np.repeat(visits, data.sizes))
+        estimates.append(dataclasses.replace(found, off_policy=scored))
     return estimates
 
 

@@ -15,7 +15,7 @@ from .options import PluginOptions, with_option_groups
 from .render import encoded, print_table, status
 
 if TYPE_CHECKING:
-    from ..auditing.examining import FittedExamination
+    from ..analysis.propensities import FittedExamination
     from ..auditing.result import Audit
 
 __all__ = ["audit_log", "examination"]
@@ -98,6 +98,9 @@ def audit_log(
         Path | None,
         typer.Option(help="Folder for the page, figures and tables  [default: mcfair-audit; none with --json]"),
     ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Dask scheduler whose workers read the files of the log.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a summary.")] = False,
 ) -> None:
     """Audit a click log: who gets the attention, who deserves it, and how far from the best possible it is."""
@@ -120,6 +123,7 @@ def audit_log(
             policies=policy or (),
             resamples=resamples,
             seed=seed,
+            cluster=cluster,
         )
     folder = out if out is not None or json else Path("mcfair-audit")
     page = None

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ...analysis.propensities import fit_examination
+from ...analysis.propensities import fit_propensities, run_counts
 from ...data.catalogue import CATALOGUE, locate
 from ...data.dataset import Dataset
 from ...data.grades import relevance
@@ -275,7 +275,8 @@ def assumptions(name: str, data: Dataset, preset: str, *, quick: bool) -> Experi
             record=True,
             checkpoints=1,
         )
-        settings += [{"clicks": clicks, "examination": p} for p in (*ASSUMED, list(fit_examination(log)))]
+        fitted = fit_propensities(run_counts(log), "ctr", resamples=1)  # lists in random order
+        settings += [{"clicks": clicks, "examination": p} for p in (*ASSUMED, fitted.falling.tolist())]
     return Experiment(
         name="assumptions",
         title="Wrong assumptions about users",

@@ -200,7 +200,7 @@ def arm_report(
     own = None if arm == 0 else experiment.arms[arm - 1]
     lists, clicks = totals[arm, :, 0], totals[arm, :, 1]
     means, drawn = ratio_of_sums(totals[arm, :, 1:], lists[:, None])
-    ends = interval(drawn)
+    ends = interval(drawn, means)
     values = {name: measured(means[i], ends[:, i]) for i, name in enumerate(MEASURES)}
     return ArmReport(
         name=CONTROL if own is None else own.name,
@@ -222,7 +222,7 @@ def differences(control: FloatArray, arm: FloatArray, drawn: FloatArray) -> dict
     """
     means, control_drawn = ratio_of_sums(control[:, 1:], control[:, :1])
     own = arm[:, 1:].sum(axis=0) / arm[:, 0].sum() if arm[:, 0].sum() else np.full(len(MEASURES), np.nan)
-    ends = interval(drawn - control_drawn)
+    ends = interval(drawn - control_drawn, own - means)
     used = (control[:, 0] > 0) & (arm[:, 0] > 0)
     found = {}
     for i, name in enumerate(MEASURES):

@@ -296,11 +296,11 @@ def summarise(policy: str, source: Literal["shadow", "replay"], found: list[Comp
     cluster, resampled = clusters_of([each.query for each in found])
     ones = by_cluster(cluster, np.ones((len(found), 1)))
     means, drawn = ratio_of_sums(by_cluster(cluster, np.array([each.figures for each in found])), ones)
-    ends = interval(drawn)
+    ends = interval(drawn, means)
     fields: dict[str, Any] = {name: measured(means[i], ends[:, i]) for i, name in enumerate(FIGURES)}
     for name, (after, before) in DIFFERENCES.items():
         a, b = FIGURES.index(after), FIGURES.index(before)
-        fields[name] = measured(means[a] - means[b], interval(drawn[:, a] - drawn[:, b]))
+        fields[name] = measured(means[a] - means[b], interval(drawn[:, a] - drawn[:, b], means[a] - means[b]))
     names = most_exposed([each.shown for each in found] + [each.policy for each in found])
     shown, shown_drawn = group_shares(cluster, names, [each.shown for each in found])
     other, other_drawn = group_shares(cluster, names, [each.policy for each in found])
@@ -314,13 +314,20 @@ def summarise(policy: str, source: Literal["shadow", "replay"], found: list[Comp
         groups=[
             ComparedGroup(
                 group=name,
-                shown=measured(shown[i], interval(shown_drawn[:, i])),
-                policy=measured(other[i], interval(other_drawn[:, i])),
-                difference=measured(other[i] - shown[i], interval(other_drawn[:, i] - shown_drawn[:, i])),
+                shown=measured(shown[i], share_interval(shown_drawn[:, i], shown[i])),
+                policy=measured(other[i], share_interval(other_drawn[:, i], other[i])),
+                difference=measured(
+                    other[i] - shown[i], interval(other_drawn[:, i] - shown_drawn[:, i], other[i] - shown[i])
+                ),
             )
             for i, name in enumerate(names)
         ],
     )
+
+
+def share_interval(drawn: FloatArray, share: FloatArray) -> FloatArray:
+    """Return the interval of a share, within 0 to 1."""
+    return interval(drawn, share, least=0.0, most=1.0)
 
 
 def arm_groups(found: list[tuple[int, GroupExposure]]) -> list[ArmGroup]:
@@ -329,4 +336,7 @@ def arm_groups(found: list[tuple[int, GroupExposure]]) -> list[ArmGroup]:
     exposures = [each for _, each in found]
     names = most_exposed(exposures)
     shares, drawn = group_shares(cluster, names, exposures)
-    return [ArmGroup(group=name, exposure=measured(shares[i], interval(drawn[:, i]))) for i, name in enumerate(names)]
+    return [
+        ArmGroup(group=name, exposure=measured(shares[i], share_interval(drawn[:, i], shares[i])))
+        for i, name in enumerate(names)
+    ]

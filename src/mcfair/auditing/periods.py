@@ -1,0 +1,71 @@
+"""Periods: the hours, days, weeks or months of a log, by its length."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from ..arrays import IntArray
+
+__all__ = ["Periods"]
+
+MOST = 60
+"""Periods up to which a unit is chosen: hours, else days, else weeks, else months."""
+
+MONDAY = np.datetime64("1970-01-05")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Periods:
+    """Consecutive periods of one unit, in UTC.
+
+    Attributes
+    ----------
+    unit : str
+        hour, day, week (from Monday) or month.
+    begins : (periods,) datetime64[h] array
+        The first hour of each.
+
+    Examples
+    --------
+    >>> periods = Periods.of(datetime(2024, 1, 3), datetime(2024, 1, 5, 7))
+    >>> periods.unit, periods.labels()
+    ('day', ['2024-01-03', '2024-01-04', '2024-01-05'])
+    """
+
+    unit: str
+    begins: np.ndarray
+
+    def __len__(self) -> int:
+        return self.begins.size
+
+    @classmethod
+    def of(cls, begin: datetime, end: datetime) -> Periods:
+        """Return the periods from the first to the last time of a log: the shortest unit that is not too many."""
+        first, last = np.datetime64(begin, "h"), np.datetime64(end, "h")
+        begins: Any
+        for unit, code in (("hour", "h"), ("day", "D"), ("week", "W"), ("month", "M")):
+            if unit == "week":
+                weeks = [(each.astype("M8[D]") - MONDAY) // np.timedelta64(7, "D") for each in (first, last)]
+                begins = MONDAY + 7 * np.arange(weeks[0], weeks[1] + 1).astype("m8[D]")
+            else:
+                begins = np.arange(first.astype(f"M8[{code}]"), last.astype(f"M8[{code}]") + 1)
+            if begins.size <= MOST:
+                break
+        return cls(unit, begins.astype("M8[h]"))
+
+    @classmethod
+    def none(cls) -> Periods:
+        """Return the periods of a log without times."""
+        return cls("", np.empty(0, "M8[h]"))
+
+    def index(self, hours: IntArray) -> IntArray:
+        """Return the period of each hour since 1970; -1 before the first, which is that of a row without a time."""
+        return np.searchsorted(self.begins.astype(np.int64), hours, side="right") - 1
+
+    def labels(self) -> list[str]:
+        """Return the first day of each period, or its first hour."""
+        return [str(each).replace("T", " ") + ":00" if self.unit == "hour" else str(each)[:10] for each in self.begins]
