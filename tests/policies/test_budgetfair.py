@@ -1,3 +1,5 @@
+import itertools
+
 import naive
 import naive_estimators
 import naive_limits
@@ -18,7 +20,7 @@ def data():
 
 def losses_at(R, p, offsets, prices):
     """NDCG that the plans of all queries give up at falling prices."""
-    falling = np.concatenate([np.sort(R[a:b])[::-1] for a, b in zip(offsets[:-1], offsets[1:], strict=True)])
+    falling = np.concatenate([np.sort(R[a:b])[::-1] for a, b in itertools.pairwise(offsets)])
     out = np.full((len(prices), len(offsets) - 1), np.nan)
     plan_losses(falling, p, offsets, np.array(prices), out)
     return out
