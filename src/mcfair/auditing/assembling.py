@@ -190,6 +190,7 @@ def timed_counts(
     if periods is None:
         return None
     item_at, query_at = places
+    place = item_at.astype(np.int32)  # these may be as many as the rows
     shown = joined([part.timed for part in parts])
     if patterns[0]:
         lists = joined([recoded(part.timed_lists, codes) for part, codes in zip(parts, patterns[1], strict=True)])
@@ -199,9 +200,9 @@ def timed_counts(
     names = ("slot_query", "slot_place", "slot_rank", "slot_count", "slot_period")
     return TimedCounts(
         periods=periods,
-        item=item_at[shown.at[0]].astype(np.int32),  # these may be as many as the rows
-        rank=shown.at[1].astype(np.int16) + 1,
-        period=shown.at[2].astype(np.int16),
+        item=place[shown.at[0]],
+        rank=shown.at[1] + 1,
+        period=shown.at[2],
         shown=shown.count,
         **dict(zip(names, slots, strict=True)),
     )

@@ -165,8 +165,8 @@ def tally(at: tuple[Integers, ...], size: tuple[int, ...], *values: FloatArray |
     numbers = []
     for number in size[:0:-1]:
         cells, rest = np.divmod(cells, number)
-        numbers.append(rest)
-    return Cells(tuple(each.astype(np.int32) for each in (cells, *numbers[::-1])), count.astype(np.int32), sums)
+        numbers.append(rest.astype(np.int16 if number < 1 << 15 else np.int32))  # cells may be as many as rows
+    return Cells((cells.astype(np.int32), *numbers[::-1]), count.astype(np.int32), sums)
 
 
 def counted_values(rows: Columns) -> list[Any]:

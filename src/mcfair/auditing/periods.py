@@ -31,9 +31,9 @@ class Periods:
 
     Examples
     --------
-    >>> periods = Periods.of(datetime(2024, 1, 3), datetime(2024, 1, 5, 7))
+    >>> periods = Periods.of(datetime(2024, 1, 3), datetime(2024, 1, 6, 7))
     >>> periods.unit, periods.labels()
-    ('day', ['2024-01-03', '2024-01-04', '2024-01-05'])
+    ('day', ['2024-01-03', '2024-01-04', '2024-01-05', '2024-01-06'])
     """
 
     unit: str
