@@ -16,7 +16,8 @@ from ..parts import NonNegative, Share, register
 from ..random import Draws
 from ..state import Query, State
 from .bayesfair import Positive, write_score
-from .gradient import FAIRNESS, MEAN, WeightedSum
+from .fairness import MEAN
+from .gradient import FAIRNESS, WeightedSum
 from .ordering import Ties
 
 __all__ = ["BudgetFair", "budget_score", "plan_losses", "price_of"]

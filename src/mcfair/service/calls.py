@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import monotonic
@@ -10,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from ..errors import RequestError, unknown
 from . import wire
 
-__all__ = ["Call", "check_options", "first", "given_order", "is_visible_ascii", "key_request", "report"]
+__all__ = ["Call", "Caller", "check_options", "first", "given_order", "is_visible_ascii", "key_request", "report"]
 
 T = TypeVar("T")
 
@@ -29,6 +30,14 @@ class Call(Generic[T]):
     fallback: T | None = None
     deadline: float | None = None
     begun: float = field(default_factory=monotonic)
+
+
+class Caller(ABC):
+    """Base of the classes whose methods are calls."""
+
+    @abstractmethod
+    def _run(self, call: Call[T]) -> T:
+        """Execute a call."""
 
 
 NO_IMPRESSION = wire.EventResult("no_impression", "the list was a fallback, so that there is nothing to report on")

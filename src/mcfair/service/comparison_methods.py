@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from . import wire
-from .calls import Call
+from .calls import Call, Caller
 
 if TYPE_CHECKING:
     from ..policies.base import Policy
 
 __all__ = ["ComparisonMethods"]
 
-T = TypeVar("T")
 
-
-class ComparisonMethods(ABC):
+class ComparisonMethods(Caller):
     """Comparisons of policies on the log, and the results of experiments."""
-
-    @abstractmethod
-    def _run(self, call: Call[T]) -> T:
-        """Execute a call."""
 
     def compare(
         self, policies: Iterable[Policy | str] = (), *, max_age: float | None = None, lists: int = 500

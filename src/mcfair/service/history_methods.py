@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Literal, TypeVar
+from typing import Literal
 
 from . import wire
-from .calls import Call
+from .calls import Call, Caller
 
 __all__ = ["HistoryMethods"]
 
-T = TypeVar("T")
 
-
-class HistoryMethods(ABC):
+class HistoryMethods(Caller):
     """Part of `mcfair.service.methods.Methods`.
 
     The figures are those of the last summary of all queries; `as_of` in a result is its time.
     """
-
-    @abstractmethod
-    def _run(self, call: Call[T]) -> T:
-        """Execute a call."""
 
     def fairness(self) -> wire.Fairness:
         """Return fairness over all queries and by group.

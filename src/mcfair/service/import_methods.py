@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from . import wire
-from .calls import Call
+from .calls import Call, Caller
 
 __all__ = ["ImportMethods"]
 
-T = TypeVar("T")
 
-
-class ImportMethods(ABC):
+class ImportMethods(Caller):
     """Importing counts from other logs, as a method. A subclass executes its call."""
-
-    @abstractmethod
-    def _run(self, call: Call[T]) -> T:
-        """Execute a call."""
 
     def import_history(
         self, source: str, queries: Iterable[wire.ImportedQuery | dict[str, Any]]
