@@ -4,16 +4,15 @@ The routes, the OpenAPI document and the requests of the clients follow from thi
 functions. `methods` has the signatures of the Python interface.
 """
 
-import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from msgspec import Struct
+from functools import cache, partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ..errors import StoreError, UnavailableError
 from . import wire
+from .declaration import NDJSON, Operation
+from .declaration import operation as declare
 
 if TYPE_CHECKING:
     from .core.engine import Engine
@@ -21,89 +20,12 @@ if TYPE_CHECKING:
     from .group_commit import GroupCommit
     from .stores import Store
 
-__all__ = ["JSON", "NDJSON", "OPERATIONS", "Operation", "operation", "submission"]
-
-JSON = "application/json"
-NDJSON = "application/x-ndjson"
-
-
-class Operation(Struct, frozen=True, kw_only=True):
-    """An operation: its route, scope, request and response types, and the function that executes it.
-
-    The docstring of `function` is the documentation of the operation; its arguments are the engine, the path parameters
-    and the body, or the options, which are the parameters of the query string. `request` is the documented type of the
-    body, `decode_as` the type it is decoded to. `errors` are statuses that only some operations respond with.
-
-    An `idempotent` operation accepts an Idempotency-Key. One that is not `repeatable` must not be retried if it may
-    have been executed. A `threaded` one gets the executor instead of the engine and runs in a thread of its caller,
-    concurrently with others. A `probe` is always admitted, so it must need little; a `rooted` operation receives the
-    path under which the application is mounted.
-    """
-
-    function: Callable[..., Any]
-    method: Literal["GET", "POST", "PUT", "DELETE"]
-    path: str
-    tag: str
-    scope: wire.Scope | None
-    request: Any = None
-    decode_as: Any = None
-    options: Any = None
-    response: Any = None
-    status: int = 200
-    media_type: str = JSON
-    errors: tuple[int, ...] = ()
-    example: Any = None
-    idempotent: bool = False
-    repeatable: bool = True
-    threaded: bool = False
-    probe: bool = False
-    rooted: bool = False
-
-    @property
-    def name(self) -> str:
-        """The name of the operation, and its operationId."""
-        return self.function.__name__
-
-    @property
-    def parameters(self) -> dict[str, str]:
-        """Descriptions of the path parameters by name."""
-        types = self.function.__annotations__
-        return {name: types[name].__metadata__[0].description for name in re.findall(r"{(\w+)}", self.path)}
-
-    @property
-    def error_statuses(self) -> list[int]:
-        """Error statuses of the operation, ascending."""
-        codes = {400, 500, 503, *self.errors}
-        if self.scope is not None:
-            codes |= {401, 403}
-        if self.parameters:
-            codes.add(404)
-        if self.request is not None:
-            codes |= {408, 413, 415}
-        return sorted(codes)
-
+__all__ = ["OPERATIONS", "submission"]
 
 OPERATIONS: dict[str, Operation] = {}
 """Every operation on stored data by name, in the order of the documentation."""
 
-
-def operation(
-    method: Any, path: str, tag: str, scope: wire.Scope | None, table: dict[str, Operation] = OPERATIONS, **options: Any
-) -> Callable[..., Any]:
-    """Declare an operation; the annotations of its function are the types of its body and its response."""
-
-    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-        types = function.__annotations__
-        found: dict[str, Any] = {"request": types.get("body"), "decode_as": types.get("body")}
-        found["options"] = types.get("options")
-        found["response"] = None if "media_type" in options else types["return"]
-        function.reading = method == "GET" or scope == "read"  # type: ignore[attr-defined]
-        table[function.__name__] = Operation(
-            function=function, method=method, path=path, tag=tag, scope=scope, **found | options
-        )
-        return function
-
-    return declare
+operation = partial(declare, table=OPERATIONS)
 
 
 def submission(operation: Operation, arguments: dict[str, Any]) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:

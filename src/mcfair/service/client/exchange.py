@@ -17,7 +17,8 @@ import msgspec
 from ...errors import ConflictError, MCFairError, NotFoundError, RequestError, UnavailableError
 from .. import wire
 from ..calls import Call
-from ..operations import OPERATIONS, Operation
+from ..declaration import Operation
+from ..operations import OPERATIONS
 from .routing import Instances, route
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ..operations import JSON, Operation
+from ..declaration import JSON, Operation
 from ..wire import Problem
 from .layout import environment
 from .requests import KEY_PATTERN

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import msgspec
 
 from .. import wire
-from ..operations import JSON, NDJSON, Operation
+from ..declaration import JSON, NDJSON, Operation
 from ..ranker import Ranker
 from .auth import Authorizer
 from .dashboard import Dashboard

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from ...errors import SettingError, UnavailableError
 from .. import operations, wire
-from ..operations import NDJSON, Operation, operation
+from ..declaration import NDJSON, Operation, operation
 from ..ranker import Ranker
 from .apidocs import openapi, page
 from .layout import CONFINED, HTML

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Generator, MutableMapping
 from typing import Any, Generic, TypeVar
 
 from ...errors import RequestError
-from ..operations import JSON
+from ..declaration import JSON
 from ..wire import MAX_BODY, MAX_KEY
 
 __all__ = [
