@@ -26,8 +26,8 @@ def assert_same(one, two, tolerance=0.0):
         assert a.shape == b.shape
         for column in a.columns:
             if a[column].dtype.is_float():
-                assert b[column].to_list() == pytest.approx(
-                    a[column].to_list(), rel=tolerance, abs=tolerance, nan_ok=True
-                )
+                assert b[column].is_null().to_list() == a[column].is_null().to_list()
+                given, found = a[column].drop_nulls().to_list(), b[column].drop_nulls().to_list()
+                assert found == pytest.approx(given, rel=tolerance, abs=tolerance, nan_ok=True)
             else:
                 assert b[column].to_list() == a[column].to_list()

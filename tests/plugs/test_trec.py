@@ -6,9 +6,12 @@ import pandas as pd
 import polars as pl
 import pytest
 import ranx
+from numba.core.errors import NumbaWarning
 
 import mcfair as mf
 from mcfair.data.trec import write_trec
+
+pytestmark = pytest.mark.filterwarnings(f"ignore::{NumbaWarning.__module__}.{NumbaWarning.__name__}")  # of ranx
 
 
 @pytest.fixture(scope="module")

@@ -369,7 +369,6 @@ def test_unknown_paths_and_methods(client):
     for path in (
         "/v1",
         "/v1/ranks",
-        "/v1/queries",
         "/v1/impressions/x",
         "/v1/impressions/x/y/explain",
         "/%00",

@@ -460,15 +460,15 @@ def test_counterfactual_ranks_are_those_of_the_policy_without_the_term(open_rank
 
 def test_the_term_of_groups_is_explained(open_ranker):
     ranker = open_ranker(policy="MCFair(alpha=0, beta=0, alpha_group=3)")
-    items = [{"id": item, "group": "big" if item in "abcd" else "small"} for item in "abcdef"]
-    answer = ranker.rank("q", items, k=6)
-    ranker.feedback([click(answer, item) for item in ids(answer)])
+    groups = {item: "big" if item in "abcd" else "small" for item in "abcdef"}
+    items = [{"id": item, "group": group, "prior": 0.6 if group == "big" else 0.5} for item, group in groups.items()]
+    ranker.rank("q", items, k=6)
     why = ranker.explain(ranker.rank("q", items, k=6).impression)
     for item in why.items:
         assert sum(item.terms.values()) == pytest.approx(item.score, rel=1e-12)
-        assert item.without.keys() == {"fairness", "exploration", "group"}
+        assert item.without.keys() == {"group"}  # the other parts have no weight
     assert {item.id: item.terms["group"] > 0 for item in why.items} == {item: item in "ef" for item in "abcdef"}
-    assert any("the exposure its group is due" in item.sentence for item in why.items)
+    assert any("because its group has had" in item.sentence for item in why.items)
 
 
 def test_unknown_impressions_and_queries(open_ranker):

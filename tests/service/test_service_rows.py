@@ -162,7 +162,7 @@ class History(Machine):
             self.compare_with_the_model()
 
     def do_rank(self, items, k, key):
-        self.rank("shoes", items, [None] * len(items), k, deferred=False, shadow=False, key=key)
+        self.rank("shoes", items, [None] * len(items), k, deferred=False, shadow=False, key=key, session=None)
 
     def do_delete(self, item):
         self.delete_item(item)

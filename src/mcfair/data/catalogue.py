@@ -168,7 +168,7 @@ def available() -> list[tuple[str, str, str]]:
     Examples
     --------
     >>> [name for name, _, where in available() if where == "built in"]
-    ['mq2008-like', 'istella-s-like']
+    ['mq2008-like', 'istella-s-like', 'marketplace']
     """
     rows = [(name, profile.description, "built in") for name, profile in PROFILES.items()]
     for name, entry in CATALOGUE.items():

@@ -31,7 +31,7 @@ PACKAGE = Path(__file__).parent.parent
 
 NOT_IN_A_RUN = {
     *("__init__.py", "__main__.py", "testing.py"),
-    *("analysis", "auditing", "cli", "experiments", "report", "service"),
+    *("analysis", "auditing", "cli", "experiments", "plugs", "report", "service"),
 }
 """Parts of the package that no run depends on: a change there leaves finished runs valid."""
 

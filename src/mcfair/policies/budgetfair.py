@@ -138,7 +138,7 @@ class BudgetFair(WeightedSum):
     ties: Ties = "index"
 
     kernel = budget_score
-    style = ("#CC79A7", "X")
+    style = ("#CC79A7", "<")
     estimator = Mixture()
     prepares_at_fits = True
 
