@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import json
 import re
 from pathlib import Path
 
@@ -255,6 +256,34 @@ def test_the_page_on_the_comparison_runs(capsys):
     exec(example, {})
     assumed, fitted = (float(line.split()[-1]) for line in capsys.readouterr().out.splitlines())
     assert fitted < assumed
+
+
+def test_the_figures_of_the_comparison_are_those_of_the_leaderboard():
+    boards = json.loads((ROOT / "docs" / "results" / "leaderboard.json").read_text(encoding="utf-8"))["boards"]
+    entries = {
+        each["name"]: each for board in boards if board["name"] == "frontier, online" for each in board["entries"]
+    }
+
+    def cells(entry):
+        values = [
+            entry["hypervolume"],
+            entry["least_unfairness"],
+            *(entry["ndcg_at"][level] for level in ("1.1", "1.5", "2")),
+        ]
+        values.append(entry["cndcg_at"]["1.5"])
+        digits = (3, 2, 3, 3, 3, 1)
+        return [f"{v['mean']:.{n}f}" if v["mean"] is not None else "–" for v, n in zip(values, digits, strict=True)]
+
+    rows = BEYOND.split("## Results")[1].split("## ")[0]
+    shown = {name: row.split(" | ") for name, row in re.findall(r"^\| ([^|]+?) \| (.*) \|$", rows, flags=re.MULTILINE)}
+    assert {name: shown[name] for name in entries if name != "TopK"} == {
+        name: cells(each) for name, each in entries.items() if name != "TopK"
+    }
+    paragraph = README.split("## Past the paper")[1].split("## ")[0]
+    for name in ("BayesFair", "MCFair", "MCFair, by mean"):
+        assert cells(entries[name])[0] in paragraph, name
+    for name in ("BayesFair", "MCFair"):
+        assert f"{cells(entries[name])[1]}" in paragraph, name
 
 
 def test_the_page_on_other_tools_runs(tmp_path, monkeypatch, capsys):
