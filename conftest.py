@@ -21,6 +21,7 @@ LONGEST = (
     *("processes", "own_parts", "service_postgres", "service_crash", "execute", "service_faults", "service_soak"),
     *("deploy_restart", "cli_experiments", "cluster", "service_commands", "service_machine", "cli_app", "policies"),
     *("report", "service_postgres_machine", "service_app", "deploy_monitoring", "browser", "claims", "figures"),
+    *("service_rows", "cli_import", "service_history", "cli_live", "cli_leaderboard", "service_dashboard_browser"),
 )
 
 

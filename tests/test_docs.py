@@ -272,7 +272,9 @@ def test_the_figures_of_the_comparison_are_those_of_the_leaderboard():
         ]
         values.append(entry["cndcg_at"]["1.5"])
         digits = (3, 2, 3, 3, 3, 1)
-        return [f"{v['mean']:.{n}f}" if v["mean"] is not None else "–" for v, n in zip(values, digits, strict=True)]
+        return [
+            f"{v['mean']:.{n}f}" if v["mean"] is not None else "\u2013" for v, n in zip(values, digits, strict=True)
+        ]
 
     rows = BEYOND.split("## Results")[1].split("## ")[0]
     shown = {name: row.split(" | ") for name, row in re.findall(r"^\| ([^|]+?) \| (.*) \|$", rows, flags=re.MULTILINE)}
