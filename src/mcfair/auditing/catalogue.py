@@ -46,9 +46,8 @@ def with_catalogue(log: ClickLog, table: pl.LazyFrame, name: str) -> ClickLog:
     except UNREADABLE as error:
         raise DataError(f"{name}: cannot be read: {first_line(error)}") from None
     roles = ("query", "item", "group", "relevance", "grade")
-    usual = [
-        each for each in schema.names() if each.strip().lower() in {word for role in roles for word in ROLES[role]}
-    ]
+    words = {word for role in roles for word in ROLES[role]}
+    usual = [each for each in schema.names() if each.strip().lower() in words]
     found = find_columns(usual, {}, name, required=())
     if "item" not in found or not found.keys() & {"group", "relevance", "grade", "query"}:
         raise DataError(
