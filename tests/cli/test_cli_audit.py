@@ -133,4 +133,6 @@ def test_a_group_without_merit_has_no_ratio(log, tmp_path, monkeypatch):
     LOG.with_columns(clicked=(pl.col("seller") == "large").cast(int)).write_csv("one.csv")
     done = run("audit", "one.csv", *COLUMNS, "--resamples", "2")
     assert "nan" not in done.stdout
+    assert "Only one group has merit" in done.stdout
+    assert "served least" not in done.stdout
     assert NOTHING in done.stdout

@@ -83,8 +83,8 @@ def fair_lists(
     places = sessions * data.queries * min(k, int(data.sizes.max()))
     if places > MOST_PLACES:
         raise SettingError(
-            f"sessions = {sessions} is not allowed: the lists of {data.queries:,} queries would have {places:,} places, "
-            f"expected at most {MOST_PLACES:,}"
+            f"sessions = {sessions} is not allowed: the lists of {data.queries:,} queries would have {places:,} "
+            f"places, expected at most {MOST_PLACES:,}"
         )
     lists = np.zeros((sessions, data.queries, min(k, int(data.sizes.max()))), np.int64)  # one item is a list
     lists[:, :, 1:] = -1
