@@ -292,3 +292,14 @@ def test_the_table_of_items_prefers_the_usual_names_and_whole_grades(clean):
 def test_a_persistence_that_is_no_number_is_one_line(clean):
     with pytest.raises(SettingError, match="unknown exposure model"):
         mf.audit(clean, examination="rbp(1.2.3)")
+
+
+def test_a_column_that_occurs_twice_is_not_chosen_from(clean):
+    twice = clean.to_pandas().rename(columns={"impression": "clicked"})
+    with pytest.raises(DataError, match="columns occur twice: clicked"):
+        mf.audit(twice)
+
+
+def test_a_negative_seed_is_one_line(clean):
+    with pytest.raises(SettingError, match="seed = -1 is not allowed"):
+        mf.audit(clean, seed=-1)

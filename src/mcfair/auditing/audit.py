@@ -90,9 +90,9 @@ def audit(
     >>> found.figures.E.round(3).tolist()
     [1.0, 0.631]
     """
-    for name, value in (("top", top), ("resamples", resamples)):
-        if value < 1:
-            raise SettingError(f"{name} = {value} is not allowed: expected a whole number of at least 1")
+    for name, value, least in (("top", top, 1), ("resamples", resamples, 1), ("seed", seed, 0)):
+        if value < least:
+            raise SettingError(f"{name} = {value} is not allowed: expected a whole number of at least {least}")
     opened, counts = load_log(log, items, **reading)
     source = merit_source(counts, merit)
     model = chosen_model(counts, examination, seed)

@@ -180,7 +180,7 @@ def examination(
     ] = None,
     ranks: Annotated[int | None, typer.Option(min=1, help="The last rank to fit  [default: that of the log]")] = None,
     resamples: Annotated[int, typer.Option(min=1, help="Resamples for the intervals.")] = 200,
-    seed: Annotated[int, typer.Option(help="Seed of the resamples.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Picture to write  [default: examination.png; none with --json]")
     ] = None,
