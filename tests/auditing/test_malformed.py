@@ -8,7 +8,7 @@ from logs import flat, random_sessions
 
 import mcfair as mf
 from mcfair.auditing.cleaning import TOP_RANK
-from mcfair.errors import DataError
+from mcfair.errors import DataError, SettingError
 
 
 @pytest.fixture(scope="module")
@@ -259,3 +259,47 @@ def test_item_tables_that_do_not_fit(clean):
     ):
         with pytest.raises(DataError, match=message):
             mf.audit(clean, items=table, resamples=2)
+
+
+def test_rows_without_an_impression_are_no_list(clean, right):
+    nameless = with_rows(clean, {"impression": None}, {"impression": ""}, {"impression": None, "item": "q0-i1"})
+    found = mf.audit(nameless, resamples=2)
+    same_numbers(found, right)
+    assert found.counts.excluded == {"impression missing": 3}
+
+
+def test_a_list_with_too_few_marks_leaves_the_meaning_of_the_others(tmp_path):
+    rows = [("q", ["a", "b"], [1, 0]), ("q", ["b", "a"], [0, 1]), ("q", ["a", "b"], [0])]
+    found = mf.audit(pl.DataFrame(rows, schema=["query", "items", "clicks"], orient="row"), resamples=2)
+    assert int(found.counts.clicks.sum()) == 2
+    assert found.quality()["impressions whose columns differ in length"] == 1
+
+
+@pytest.mark.parametrize("name", ["none.csv", "."])
+def test_a_table_of_items_that_is_no_file_is_one_line(clean, tmp_path, name):
+    with pytest.raises(DataError, match="there is no such file"):
+        mf.audit(clean, items=tmp_path / name)
+
+
+def test_the_table_of_items_prefers_the_usual_names_and_whole_grades(clean):
+    items = clean.select("query", "item").unique().with_columns(query_id=pl.lit("x"), grade=pl.lit(1.5))
+    with pytest.raises(DataError, match="expected whole numbers"):
+        mf.audit(clean, items=items)
+    found = mf.audit(clean, items=items.with_columns(pl.col("grade").floor()), resamples=2)
+    assert found.quality()["items without merit in the table of items"] == 0
+
+
+def test_a_persistence_that_is_no_number_is_one_line(clean):
+    with pytest.raises(SettingError, match="unknown exposure model"):
+        mf.audit(clean, examination="rbp(1.2.3)")
+
+
+def test_a_column_that_occurs_twice_is_not_chosen_from(clean):
+    twice = clean.to_pandas().rename(columns={"impression": "clicked"})
+    with pytest.raises(DataError, match="columns occur twice: clicked"):
+        mf.audit(twice)
+
+
+def test_a_negative_seed_is_one_line(clean):
+    with pytest.raises(SettingError, match="seed = -1 is not allowed"):
+        mf.audit(clean, seed=-1)

@@ -86,3 +86,26 @@ def test_rows_without_a_time_belong_to_no_period():
 def test_times_with_an_offset_are_read(text, utc):
     log = pl.DataFrame({"query": ["q"] * 2, "item": ["a", "b"], "rank": [1, 2], "clicked": [1, 0], "time": [text] * 2})
     assert mf.audit(log, resamples=2).counts.period == (utc, utc)
+
+
+def test_one_wrong_time_does_not_cost_thousands_of_periods():
+    rows = {"query": ["q"] * 4, "item": ["a", "b"] * 2, "rank": [1, 2] * 2, "clicked": [1, 0, 0, 1]}
+    log = pl.DataFrame(rows | {"time": ["0001-01-01"] * 2 + ["2026-01-01"] * 2})
+    found = mf.audit(log, resamples=2)
+    assert (found.time_unit, found.over_time.height) == ("year", 2026)
+    assert found.over_time["impressions"].to_list() == [1, *[0] * 2024, 1]
+    assert found.over_time["unfairness"][-2] == found.over_time["unfairness"][0] > 0
+    assert found.over_time["unfairness"][-1] == found.unfairness
+
+
+@pytest.mark.parametrize("scale", [1, 10**3, 10**6, 10**9])
+def test_numbers_are_times_in_any_usual_unit(scale):
+    rows = {"query": ["q"] * 2, "item": ["a", "b"], "rank": [1, 2], "clicked": [1, 0]}
+    found = mf.audit(pl.DataFrame(rows | {"time": [1_704_100_000 * scale] * 2}), resamples=2)
+    assert found.counts.period[0] == "2024-01-01 09:06:40"
+
+
+def test_rows_without_a_valid_time_are_counted():
+    rows = {"query": ["q"] * 2, "item": ["a", "b"], "rank": [1, 2], "clicked": [1, 0]}
+    found = mf.audit(pl.DataFrame(rows | {"time": ["31/12/2024 10:00"] * 2}), resamples=2)
+    assert found.quality()["rows without a valid time"] == 2

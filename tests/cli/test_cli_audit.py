@@ -7,6 +7,8 @@ import pytest
 from command_line import refused, run
 from service_process import ServerProcess
 
+from mcfair.report.formatting import NOTHING
+
 LOG = pl.DataFrame(
     {
         "t": [1, 1, 2, 2, 3, 3, 4, 4],
@@ -124,3 +126,13 @@ def test_what_is_wrong_is_one_line(log, tmp_path):
     assert "unknown group 'smal'; did you mean 'small'" in refused("audit", log, *COLUMNS, "--target", "smal=1")
     assert "expected 0 or 1" in refused("audit", log, *COLUMNS, "--first-rank", "2")
     assert "unknown method 'guess'" in refused("examination", log, *COLUMNS, "--method", "guess")
+
+
+def test_a_group_without_merit_has_no_ratio(log, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    LOG.with_columns(clicked=(pl.col("seller") == "large").cast(int)).write_csv("one.csv")
+    done = run("audit", "one.csv", *COLUMNS, "--resamples", "2")
+    assert "nan" not in done.stdout
+    assert "Only one group has merit" in done.stdout
+    assert "served least" not in done.stdout
+    assert NOTHING in done.stdout

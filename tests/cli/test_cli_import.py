@@ -1,10 +1,12 @@
 """The command `mcfair import`."""
 
+import dataclasses
 import json
 import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -14,6 +16,7 @@ from postgres_server import missing, shared_server
 from service_process import ServerProcess
 
 import mcfair as mf
+from mcfair.cli.histories import open_sources, read_source
 from mcfair.service.core.verification import replay, verify
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import open_reader
@@ -230,3 +233,16 @@ def test_beside_a_running_server(log, store, tmp_path):
         assert "scope" in refused("import", log, "--url", address, MCFAIR_KEY=reading)
         server.terminate()
     assert len(stored(store)) == 2
+
+
+def test_a_file_that_grows_while_it_is_read_is_refused(log):
+    (opened,) = open_sources(log, None, {})
+
+    def growing(rows):
+        with Path(log).open("a") as stream:
+            stream.write("4,shoes,a,1,0,north\n")
+        return rows
+
+    assert read_source(opened, None)[1].queries == 2
+    with pytest.raises(mf.DataError, match="changed while it was read"):
+        read_source(dataclasses.replace(opened, rows=opened.rows.map_batches(growing)), None)

@@ -101,13 +101,20 @@ def test_lists_for_many_sessions_follow_scores():
     shown = lists.filter(pl.col("query") == "q")["item"].value_counts()
     assert sorted(shown.rows()) == [("a", 5), ("b", 5)]
     assert lists.select("session", "rank").row(0) == (1, 1)
-    assert fair_lists(pa.table({"query": ["q", "q"], "item": ["a", "b"]}), k=5, sessions=2).height == 4
+    assert fair_lists(pa.table({"query": ["q", "q"], "item": ["a", "b"], "score": [1, 1]}), k=5, sessions=2).height == 4
 
 
-@pytest.mark.parametrize(("options", "message"), [({"k": 0}, "k = 0"), ({"sessions": 0}, "sessions = 0")])
+@pytest.mark.parametrize(
+    ("options", "message"), [({"k": 0}, "k = 0"), ({"sessions": 0}, "sessions = 0"), ({"sessions": 10**12}, "places")]
+)
 def test_numbers_of_lists_are_checked(options, message):
     with pytest.raises(mf.SettingError, match=message):
         fair_lists(pl.DataFrame(TABLE), **options)
+
+
+def test_a_misspelt_score_is_not_ranked_as_if_all_were_equal():
+    with pytest.raises(mf.DataError, match="no column score"):
+        fair_lists(pl.DataFrame({"query": ["q", "q"], "item": ["a", "b"], "scroe": [0.9, 0.1]}))
 
 
 def test_the_command_writes_a_file(tmp_path):

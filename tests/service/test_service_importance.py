@@ -144,6 +144,6 @@ def test_what_cannot_be_measured_is_counted(registries):
         known = measured(ranker)
         mf.Policy.kind.registry.pop("Hidden")
         found = measured(ranker)
-    assert (known.sampled, known.whole, known.unrepeatable) == (9, 9, 0)
+    assert (known.sampled, known.whole, known.unrepeatable, known.shadow) == (9, 9, 0, 1)
     assert (found.sampled, found.whole, found.unrepeatable, found.parts) == (8, 8, 1, [])
     assert found.policies == {"RandomK": 8}

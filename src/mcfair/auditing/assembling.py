@@ -13,6 +13,7 @@ from ..data.grades import relevance
 from .bucket_counts import BucketCounts, Cells, Pattern, tally
 from .cleaning import FAULTS
 from .click_log import ClickLog
+from .inferred_lists import inferred_slots
 from .log_counts import LogCounts, TimedCounts
 from .numbering import Numbering
 from .periods import Periods
@@ -59,14 +60,20 @@ def assemble(
     starts = np.flatnonzero(np.diff(names["query"].rle_id().to_numpy().astype(np.int64), prepend=-1))
     quality: dict[str, Any] = log.quality | {"impressions": "identified" if shapes or log.single else "inferred"}
     lists = joined([recoded(part.lists, codes) for part, codes in zip(parts, numbers_of, strict=True)])
+    if "time" in log.rows.collect_schema():
+        quality["rows without a valid time"] = survey.undated
     if shapes:
         visits = np.bincount(query_at[lists.at[0]], lists.count, starts.size)
         slots = slots_of_lists(lists, shapes, query_at)
         quality |= list_quality(lists, shapes, parts, log)
     else:
-        ranked = Cells(shown.at[:2], shown.count)
-        slots = slots_of_rows(ranked, query_at[numbers.pair_query], log.single)
-        visits = visits_of_slots(slots, starts.size, log.single)
+        slots = slots_of_rows(Cells(shown.at[:2], shown.count), query_at[numbers.pair_query])
+        if log.single:
+            visits = np.bincount(slots[0], slots[3], starts.size)
+        else:
+            count = np.bincount(item_at[shown.at[0]], shown.count, names.height).astype(np.int64)
+            of = np.repeat(np.arange(starts.size), np.diff(np.append(starts, names.height)))
+            slots, visits = inferred_slots(slots[0], slots[2], slots[3], of, count, starts.size)
     codes, labels = group_codes(names, groups_of(variants, numbers, parts), log.candidates, quality)
     excluded = {FAULTS[code - 1]: int(survey.faults[code]) for code in range(1, len(FAULTS) + 1)}
     excluded["rows logged twice"] = sum(part.twice for part in parts)
@@ -159,23 +166,13 @@ def slots_of_lists(lists: Cells, patterns: list[IntArray], query_at: IntArray) -
     return query_at[lists.at[0][entry]], place, rank, lists.count[entry].astype(np.int64), *others
 
 
-def slots_of_rows(shown: Cells, query_at: IntArray, single: bool) -> Slots:
-    """Return the same for a log that does not tell its lists apart: lists without gaps, or rows that are lists."""
-    others = shown.at[2:]
-    at = (query_at[shown.at[0]], shown.at[1], *others)
+def slots_of_rows(shown: Cells, query_at: IntArray) -> Slots:
+    """Return the same where every row is a list of its own; `query_at` has the query of each pair."""
+    at = (query_at[shown.at[0]], shown.at[1], *shown.at[2:])
     size = tuple(int(each.max(initial=0)) + 1 for each in at)
     cells = tally(at, size, shown.count)
-    rank = cells.at[1].astype(np.int64)
-    place = np.zeros_like(rank) if single else rank
-    count = cells.sums[0].astype(np.int64)
-    return cells.at[0].astype(np.int64), place, rank + 1, count, *(each.astype(np.int64) for each in cells.at[2:])
-
-
-def visits_of_slots(slots: Slots, queries: int, single: bool) -> IntArray:
-    """Return the impressions of each query: those of its most frequent rank, or all rows if each is a list."""
-    visits = np.zeros(queries, np.int64)
-    (np.add if single else np.maximum).at(visits, slots[0], slots[3])
-    return visits
+    query, rank, *others = (each.astype(np.int64) for each in cells.at)
+    return query, np.zeros_like(rank), rank + 1, cells.sums[0].astype(np.int64), *others
 
 
 def timed_counts(
@@ -196,7 +193,7 @@ def timed_counts(
         lists = joined([recoded(part.timed_lists, codes) for part, codes in zip(parts, patterns[1], strict=True)])
         slots = slots_of_lists(lists, patterns[0], query_at)
     else:
-        slots = slots_of_rows(shown, query_at[numbers.pair_query], log.single)
+        slots = slots_of_rows(shown, query_at[numbers.pair_query])
     names = ("slot_query", "slot_place", "slot_rank", "slot_count", "slot_period")
     return TimedCounts(
         periods=periods,

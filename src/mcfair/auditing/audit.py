@@ -90,9 +90,9 @@ def audit(
     >>> found.figures.E.round(3).tolist()
     [1.0, 0.631]
     """
-    for name, value in (("top", top), ("resamples", resamples)):
-        if value < 1:
-            raise SettingError(f"{name} = {value} is not allowed: expected a whole number of at least 1")
+    for name, value, least in (("top", top, 1), ("resamples", resamples, 1), ("seed", seed, 0)):
+        if value < least:
+            raise SettingError(f"{name} = {value} is not allowed: expected a whole number of at least {least}")
     opened, counts = load_log(log, items, **reading)
     source = merit_source(counts, merit)
     model = chosen_model(counts, examination, seed)
@@ -157,13 +157,14 @@ def checked_target(target: Mapping[str, float] | None, groups: tuple[str, ...]) 
 def sensitivity_table(compared: Sequence[tuple[ExposureModel, Figures]], counts: LogCounts) -> pl.DataFrame:
     """Return the main figures under each exposure model, the chosen one first."""
     rows = []
-    for model, figures in compared:
-        found = figures.summary()
+    summaries = [figures.summary() for _, figures in compared]
+    several = bool(counts.group_names) and all(np.isfinite(each.groups["ratio"]).sum() > 1 for each in summaries)
+    for (model, _), found in zip(compared, summaries, strict=True):
         row: dict[str, Any] = {"exposure_model": model.name, "formula": model.formula}
         for name in ("unfairness", "floor", "distance", "relative_unfairness", "disparate_treatment", "ndcg"):
             if name in found.measures:
                 row[name] = float(found.measures[name])
-        if counts.group_names:
+        if several:  # one group alone, or none, is not served least
             behind = np.argsort(np.nan_to_num(found.groups["ratio"], nan=np.inf), kind="stable")[0]
             row |= {"least_served": counts.group_names[behind], "its_ratio": float(found.groups["ratio"][behind])}
         rows.append(row)

@@ -7,12 +7,14 @@ from typing import Any
 
 import polars as pl
 
-from ..data.frames import listed
+from ..data.frames import first_line, listed
 from ..errors import DataError
 from .click_log import ClickLog
-from .columns import ROLES
+from .columns import ROLES, find_columns
 
 __all__ = ["with_catalogue"]
+
+UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError)
 
 
 def with_catalogue(log: ClickLog, table: pl.LazyFrame, name: str) -> ClickLog:
@@ -39,13 +41,14 @@ def with_catalogue(log: ClickLog, table: pl.LazyFrame, name: str) -> ClickLog:
     """
     from .cleaning import number, text
 
-    schema = table.collect_schema()
-    found = {
-        role: column
-        for role in ("query", "item", "group", "relevance", "grade")
-        for column in schema.names()
-        if column.strip().lower() in ROLES[role]
-    }
+    try:
+        schema = table.collect_schema()
+    except UNREADABLE as error:
+        raise DataError(f"{name}: cannot be read: {first_line(error)}") from None
+    roles = ("query", "item", "group", "relevance", "grade")
+    words = {word for role in roles for word in ROLES[role]}
+    usual = [each for each in schema.names() if each.strip().lower() in words]
+    found = find_columns(usual, {}, name, required=())
     if "item" not in found or not found.keys() & {"group", "relevance", "grade", "query"}:
         raise DataError(
             f"{name}: expected columns item and group, relevance or grade, and perhaps query; got "
@@ -60,13 +63,18 @@ def with_catalogue(log: ClickLog, table: pl.LazyFrame, name: str) -> ClickLog:
         kind = schema[found[role]]
         columns[role] = number(role, kind) if role in merit else text(role, kind)
     columns = {role: each for role, each in columns.items() if role in ("query", "item", "group") or role in merit}
-    known = renamed.select(**columns).collect()
+    try:
+        known = renamed.select(**columns).collect()
+    except UNREADABLE as error:
+        raise DataError(f"{name}: cannot be read: {first_line(error)}") from None
     for role in ("query", "item", *merit):
         if role in known.columns and known[role].null_count():
             raise DataError(f"{name}: {known[role].null_count():,} rows have no valid {role}")
     for role, high in (("relevance", 1), ("grade", 1000)):
         if role in known.columns and not known[role].is_between(0, high).all():
             raise DataError(f"{name}: column {found[role]!r}: expected numbers from 0 to {high}")
+    if "grade" in known.columns and (known["grade"] != known["grade"].floor()).any():
+        raise DataError(f"{name}: column {found['grade']!r}: expected whole numbers")
     if "query" in known.columns:
         twice = known.height - known.select("query", "item").n_unique()
         if twice:

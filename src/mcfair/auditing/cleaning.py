@@ -23,6 +23,7 @@ FAULTS = (
     "propensity not above 0 and at most 1",
     "relevance not from 0 to 1",
     "grade not a whole number of at least 0",
+    "impression missing",
 )
 """Reasons to leave out a row, in the order in which they are looked for."""
 
@@ -32,7 +33,7 @@ OFFSET = r"(:\d\d(?:\.\d+)?)\s*(?:Z|([+-])(\d\d):?(\d\d)?)$"
 YES, NO = ("1", "1.0", "true", "t", "yes", "y"), ("0", "0.0", "false", "f", "no", "n")
 
 
-def typed_rows(rows: pl.LazyFrame, name: str, first_rank: int | None) -> pl.LazyFrame:
+def typed_rows(rows: pl.LazyFrame, name: str, first_rank: int | None, single: bool = False) -> pl.LazyFrame:
     """Convert the columns of a log to their types and add `fault`: 0, or the number of a reason to leave the row out.
 
     Parameters
@@ -43,6 +44,8 @@ def typed_rows(rows: pl.LazyFrame, name: str, first_rank: int | None) -> pl.Lazy
         What error messages call the log.
     first_rank
         The number of the first rank, 0 or 1; None if it is to be 1 and a rank of 0 is no fault of the row.
+    single
+        Whether each row is an impression of its own, which needs no name.
 
     Returns
     -------
@@ -87,9 +90,12 @@ def typed_rows(rows: pl.LazyFrame, name: str, first_rank: int | None) -> pl.Lazy
             problems.append(((wrong | (value != value.floor())) if role == "grade" else wrong).fill_null(True))
         else:
             problems.append(pl.lit(False))
+    keys = ["impression"] if "impression" in schema else [each for each in ("session", "time") if each in schema]
     for role in ("impression", "session"):
         if role in schema:
             columns[role] = pl.col(role)
+    nameless = pl.all_horizontal(absent(each, schema[each]) for each in keys) if keys and not single else pl.lit(False)
+    problems.append(nameless)  # or all rows without a name would become one list
     if "group" in schema:
         columns["group"] = text("group", schema["group"])
     if "time" in schema:
@@ -122,6 +128,11 @@ def text(role: str, kind: pl.DataType) -> pl.Expr:
     return column.cast(pl.String)
 
 
+def absent(role: str, kind: pl.DataType) -> pl.Expr:
+    """Return whether a value is missing."""
+    return (pl.col(role).is_null() | (pl.col(role) == "")) if kind == pl.String else pl.col(role).is_null()
+
+
 def number(role: str, kind: pl.DataType) -> pl.Expr:
     """Return a column as finite numbers, null where it holds none."""
     column = pl.col(role)
@@ -147,7 +158,7 @@ def clicked(kind: pl.DataType) -> pl.Expr:
 
 
 def moment(kind: pl.DataType) -> pl.Expr:
-    """Return times as UTC; numbers are seconds since 1970, or milliseconds if they are too large for that."""
+    """Return times as UTC; numbers are seconds since 1970, or smaller units if they are too large for that."""
     column = pl.col("time")
     if kind == pl.Date:
         return column.cast(pl.Datetime("us"))
@@ -169,7 +180,7 @@ def distinct_moments(values: pl.Series) -> pl.Series:
 
 
 def told_moment() -> pl.Expr:
-    """Return texts as times in UTC, or as seconds or milliseconds since 1970; null where they are neither."""
+    """Return texts as times in UTC, or as numbers since 1970; null where they are neither."""
     value = pl.col("text").str.strip_chars()
     shifted = value.str.replace(r"^(\d{4}-\d\d-\d\d)T", "${1} ").str.replace(OFFSET, "${1}").str.strip_chars()
     forms = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M")
@@ -186,6 +197,8 @@ def offset(value: pl.Expr) -> pl.Expr:
 
 
 def epoch(value: pl.Expr) -> pl.Expr:
-    """Return numbers of seconds or milliseconds since 1970 as times."""
-    micros = pl.when(value > 1e11).then(value * 1e3).otherwise(value * 1e6)
-    return pl.when(value.is_between(0, 1e14)).then(micros).cast(pl.Int64, strict=False).cast(pl.Datetime("us"))
+    """Return numbers of seconds, milliseconds, microseconds or nanoseconds since 1970 as times, up to the year 5138."""
+    micros = value * 1e6
+    for most, scale in ((1e11, 1e3), (1e14, 1.0), (1e17, 1e-3)):
+        micros = pl.when(value > most).then(value * scale).otherwise(micros)
+    return pl.when(value.is_between(0, 1e20)).then(micros).cast(pl.Int64, strict=False).cast(pl.Datetime("us"))

@@ -18,7 +18,7 @@ __all__ = ["ALTERNATIVES", "ExposureModel", "exposure_model"]
 ALTERNATIVES = ("log2", "rbp(0.8)", "1/rank", "equal")
 """Models under which conclusions are compared."""
 
-RBP = re.compile(r"rbp(?:\(\s*([0-9.]+)\s*\))?", re.IGNORECASE)
+RBP = re.compile(r"rbp(?:\(\s*(\d+\.?\d*|\.\d+)\s*\))?", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -39,7 +39,7 @@ def groups(audit: Audit) -> list[str]:
         return ["The log names no groups, so items are compared but not their providers."]
     table = audit.groups().filter(audit.groups()["ratio"].is_not_nan())
     if table.height < 2:
-        return ["Only one group has merit, so groups cannot be compared."]
+        return [f"{'Only one' if table.height else 'No'} group has merit, so groups cannot be compared."]
     row = table.sort("ratio").row(0, named=True)
     shares = f"{format_number(100 * row['exposure_share'], 3)} % of the exposure for "
     shares += f"{format_number(100 * row['merit_share'], 3)} % of the merit"
@@ -55,7 +55,7 @@ def dependence(audit: Audit) -> str:
     table = audit.sensitivity
     text = f"All figures assume the exposure model {audit.model.name} and merit {audit.merit_label}"
     if "least_served" not in table.columns:
-        return f"{text}; {table.height} exposure models are compared below."
+        return f"{text}; {table.height} exposure models are compared."
     if table["least_served"].n_unique() == 1:
         return f"{text}; under {table.height} exposure models the same group is served least."
     return f"{text}; which group is served least differs among {table.height} exposure models."

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
-from ..errors import SettingError
+from ..errors import DataError, SettingError
 from .catalogue import with_catalogue
 from .click_log import ClickLog
 from .counting import count_log
@@ -66,6 +66,8 @@ def load_log(
     log = open_log(source, format=format, columns=columns)
     if items is not None:
         named = isinstance(items, str | Path)
+        if named and not Path(items).is_file():
+            raise DataError(f"{items}: there is no such file")
         table = scan(Path(items)) if named else as_lazy(items)
         log = with_catalogue(log, table, str(items) if named else "the table of items")
     if cluster is None:

@@ -250,6 +250,9 @@ def as_lazy(table: Any) -> pl.LazyFrame:
     if isinstance(table, pl.LazyFrame):
         return table
     if hasattr(table, "isna") and hasattr(table, "iloc"):
+        names = [str(each) for each in table.columns]
+        if twice := sorted({each for each in names if names.count(each) > 1}):
+            raise DataError(f"the table: columns occur twice: {', '.join(twice)}")
         return pl.DataFrame(
             {str(name): from_pandas(table.iloc[:, i], str(name), "the table") for i, name in enumerate(table.columns)}
         ).lazy()

@@ -40,8 +40,13 @@ def unfairness_over_time(figures: Figures) -> pl.DataFrame | None:
     judged = figures.judged > 0
     slot_at = counts.offsets[timed.slot_query] + timed.slot_place
     E, w, rows = np.zeros(counts.items), np.zeros(counts.items), []
+    nothing = (float("nan"), float("nan"))
+    so_far = mean_figures(E, R, w, counts.offsets, order, judged)
     for period, label in enumerate(timed.periods.labels()):
         cell, slot = np.flatnonzero(timed.period == period), np.flatnonzero(timed.slot_period == period)
+        if not slot.size:  # one wrong time may add thousands of periods
+            rows.append((label, 0, *so_far, *nothing))
+            continue
         exposed = timed.shown[cell] * rank_weights(p, timed.rank[cell])
         handed = timed.slot_count[slot] * rank_weights(p, timed.slot_rank[slot])
         own, places = sums_at(timed.item[cell], exposed, counts.items), sums_at(slot_at[slot], handed, counts.items)
@@ -49,9 +54,9 @@ def unfairness_over_time(figures: Figures) -> pl.DataFrame | None:
         visits = sums_at(timed.slot_query[first], timed.slot_count[first], counts.queries)
         E += own
         w += places
-        unfairness, floor = mean_figures(E, R, w, counts.offsets, order, judged)
+        so_far = mean_figures(E, R, w, counts.offsets, order, judged)
         alone = mean_figures(own, R, places, counts.offsets, order, judged & (visits > 0))
-        rows.append((label, int(visits.sum()), unfairness, floor, *alone))
+        rows.append((label, int(visits.sum()), *so_far, *alone))
     names = ("from", "impressions", "unfairness", "floor", "alone_unfairness", "alone_floor")
     return pl.DataFrame(rows, schema=names, orient="row")
 

@@ -1,4 +1,4 @@
-"""Periods: the hours, days, weeks or months of a log, by its length."""
+"""Periods: the hours, days, weeks, months or years of a log, by its length."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..arrays import IntArray
 __all__ = ["Periods"]
 
 MOST = 60
-"""Periods up to which a unit is chosen: hours, else days, else weeks, else months."""
+"""Periods up to which a unit is chosen: hours, else days, else weeks, else months, else years."""
 
 MONDAY = np.datetime64("1970-01-05")
 
@@ -25,7 +25,7 @@ class Periods:
     Attributes
     ----------
     unit : str
-        hour, day, week (from Monday) or month.
+        hour, day, week (from Monday), month or year.
     begins : (periods,) datetime64[h] array
         The first hour of each.
 
@@ -45,17 +45,16 @@ class Periods:
     @classmethod
     def of(cls, begin: datetime, end: datetime) -> Periods:
         """Return the periods from the first to the last time of a log: the shortest unit that is not too many."""
-        first, last = np.datetime64(begin, "h"), np.datetime64(end, "h")
-        begins: Any
-        for unit, code in (("hour", "h"), ("day", "D"), ("week", "W"), ("month", "M")):
+        ends: Any = np.array([begin, end], "M8[h]")
+        for unit, code in (("hour", "h"), ("day", "D"), ("week", "W"), ("month", "M"), ("year", "Y")):
             if unit == "week":
-                weeks = [(each.astype("M8[D]") - MONDAY) // np.timedelta64(7, "D") for each in (first, last)]
-                begins = MONDAY + 7 * np.arange(weeks[0], weeks[1] + 1).astype("m8[D]")
+                first, last = (ends.astype("M8[D]") - MONDAY) // np.timedelta64(7, "D")
             else:
-                begins = np.arange(first.astype(f"M8[{code}]"), last.astype(f"M8[{code}]") + 1)
-            if begins.size <= MOST:
+                first, last = ends.astype(f"M8[{code}]")
+            if int((last - first).astype(np.int64)) < MOST:
                 break
-        return cls(unit, begins.astype("M8[h]"))
+        begins: Any = np.arange(first, last + 1)
+        return cls(unit, (MONDAY + 7 * begins.astype("m8[D]") if unit == "week" else begins).astype("M8[h]"))
 
     @classmethod
     def none(cls) -> Periods:

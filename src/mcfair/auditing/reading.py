@@ -41,6 +41,7 @@ class Survey:
 
     rows: int = 0
     zeros: int = 0
+    undated: int = 0
     top: int = -1
     faults: IntArray = dataclasses.field(default_factory=lambda: np.zeros(len(FAULTS) + 1, np.int64))
     begin: datetime | None = None
@@ -50,6 +51,7 @@ class Survey:
         """Add the survey of other rows."""
         self.rows += other.rows
         self.zeros += other.zeros
+        self.undated += other.undated
         self.top = max(self.top, other.top)
         self.faults += other.faults
         self.begin = min((each for each in (self.begin, other.begin) if each), default=None)
@@ -154,7 +156,7 @@ def read_rows(log: ClickLog, first_rank: int | None, rows: RowBuckets) -> Readin
     DataError
         If the log cannot be read to its end, or a column has a type that no value of its role can have.
     """
-    table = keyed(typed_rows(log.rows, log.name, first_rank), log.single)
+    table = keyed(typed_rows(log.rows, log.name, first_rank, log.single), log.single)
     columns = table.collect_schema().names()
     codes, names, survey = KeyCodes(), [], Survey()
     of_variant = np.empty(0, np.uint8)
@@ -191,6 +193,7 @@ def surveyed(batch: pl.DataFrame, survey: Survey) -> pl.DataFrame:
         found.zeros = int((good["rank"] == 0).sum())
     if "time" in batch.columns:
         found.begin, found.end = batch["time"].min(), batch["time"].max()  # type: ignore[assignment]
+        found.undated = good["time"].null_count()
     survey.add(found)
     return good
 

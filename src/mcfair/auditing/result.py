@@ -97,7 +97,7 @@ class Audit:
 
     @property
     def time_unit(self) -> str:
-        """The unit of `over_time`: hour, day, week or month; "" for a log without times."""
+        """The unit of `over_time`: hour, day, week, month or year; "" for a log without times."""
         return self.counts.timed.periods.unit if self.counts.timed is not None else ""
 
     @property

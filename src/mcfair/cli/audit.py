@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import sys
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -142,6 +143,7 @@ def show(found: Audit) -> None:
     from rich.table import Table
 
     from ..auditing.findings import findings
+    from ..report.formatting import NOTHING
 
     counts = found.counts
     print(f"{found.name}: read as {found.format}, {found!r}")
@@ -161,8 +163,8 @@ def show(found: Audit) -> None:
             f"{row['items']:,}",
             f"{100 * row['exposure_share']:.2f} %",
             f"{100 * row['merit_share']:.2f} %",
-            f"{row['ratio']:.3f}",
-            f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}",
+            NOTHING if isnan(row["ratio"]) else f"{row['ratio']:.3f}",
+            NOTHING if isnan(row["ratio_low"]) else f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}",
         )
     print()
     print_table(table)
@@ -178,7 +180,7 @@ def examination(
     ] = None,
     ranks: Annotated[int | None, typer.Option(min=1, help="The last rank to fit  [default: that of the log]")] = None,
     resamples: Annotated[int, typer.Option(min=1, help="Resamples for the intervals.")] = 200,
-    seed: Annotated[int, typer.Option(help="Seed of the resamples.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Picture to write  [default: examination.png; none with --json]")
     ] = None,

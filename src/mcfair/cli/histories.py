@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from ..auditing.click_log import ClickLog
+from ..auditing.counting import count_log
 from ..auditing.log_counts import LogCounts
 from ..auditing.opening import open_log
 from ..auditing.readers.service_store import is_store
 from ..errors import DataError
 from ..service.wire import MAX_BODY, MAX_CELLS, MAX_ID, MAX_ITEMS, MAX_QUERY, ImportedItem, ImportedQuery
 
-__all__ = ["Histories", "checksum", "open_sources"]
+__all__ = ["Histories", "checksum", "open_sources", "read_source"]
 
 TABLES = ("flat", "lists", "open-bandit")
 """Formats of which each file is a log of its own."""
@@ -53,6 +54,21 @@ def checksum(files: tuple[Path, ...]) -> str:
         with path.open("rb") as stream:
             total.update(hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=32)).digest())
     return total.hexdigest()
+
+
+def read_source(log: ClickLog, first_rank: int | None) -> tuple[str, Histories]:
+    """Count a log; return the checksum of its files, by which an import is recognised, and its histories.
+
+    Raises
+    ------
+    DataError
+        If the log cannot be used, or its files changed while they were read: the counts would be of other content.
+    """
+    before = checksum(log.files)
+    histories = Histories(count_log(log, first_rank))
+    if checksum(log.files) != before:
+        raise DataError(f"{log.name}: changed while it was read; import closed files")
+    return before, histories
 
 
 class Histories:

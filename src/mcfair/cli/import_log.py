@@ -37,16 +37,15 @@ def import_log(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of sentences.")] = False,
 ) -> None:
     """Import a click log into a store, so that a service does not begin without history; repeating it adds nothing."""
-    from ..auditing.counting import count_log
-    from .histories import Histories, checksum, open_sources
+    from .histories import open_sources, read_source
 
     if url is not None and store != DEFAULT_STORE:
         raise SettingError("store and url are not allowed together: name one target")
     found = []
     with stages() as progress:
         for opened in open_sources(log, reading.format, reading.columns()):
-            histories = Histories(count_log(opened, reading.first_rank))
-            outcome = Imported.of(opened.name, opened.format, checksum(opened.files), histories)
+            source, histories = read_source(opened, reading.first_rank)
+            outcome = Imported.of(opened.name, opened.format, source, histories)
             found.append(outcome)
             if dry_run:
                 continue

@@ -79,4 +79,7 @@ def nothing_to_measure(found: Importance) -> str:
     """Describe why there is nothing to measure."""
     if found.unrepeatable:
         return f"none of {found.unrepeatable:,} sampled decisions can be repeated: name their policies with --plugin"
-    return "the log of the store has no decisions in this period that could be repeated; older ones were compacted"
+    return (
+        "the log of the store has no decisions in this period that could be repeated; lists in shadow mode and "
+        "imported counts are none, and old ones were compacted"
+    )

@@ -77,7 +77,9 @@ def findings(found: Importance) -> list[str]:
     about = "" if found.exact else "about "
     return [
         *sentences,
-        f"Measured on {found.sampled:,} of {about}{found.decisions:,} decisions, for {found.queries:,} queries.",
+        f"Measured on {found.sampled:,} of {about}{found.decisions:,} decisions, for {found.queries:,} "
+        f"{'query' if found.queries == 1 else 'queries'}.",
+        *left_out(found),
     ]
 
 
@@ -127,6 +129,13 @@ def importance_table(found: Importance) -> Table:
     )
 
 
+def left_out(found: Importance) -> list[str]:
+    """Describe lists of the sample that are no decisions."""
+    if not found.shadow:
+        return []
+    return [f"Lists of the sample in shadow mode, which the caller ranked, are left out: {found.shadow:,}."]
+
+
 def method(found: Importance, period: tuple[str | None, str | None]) -> list[str]:
     """Describe the sample."""
     begin, end = (each or "" for each in period)
@@ -152,7 +161,7 @@ def method(found: Importance, period: tuple[str | None, str | None]) -> list[str
             f"{found.unrepeatable:,} decisions of the sample could not be repeated, because their policy is not "
             "installed here, and are left out."
         )
-    return sentences
+    return sentences + left_out(found)
 
 
 def rules_table(versions: list[Version]) -> Table:

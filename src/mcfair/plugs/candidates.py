@@ -9,7 +9,7 @@ import polars as pl
 from ..data.frames import NAMES, columns_of, from_arrow, listed, numbers, texts
 from ..errors import DataError
 
-__all__ = ["as_frame", "as_relevance", "read_candidates"]
+__all__ = ["VALUES", "as_frame", "as_relevance", "read_candidates"]
 
 VALUES = ("relevance", "prior", "score", "prediction", "grade", "label", "rel")
 """Names of the column that says how relevant an item is, in this order of preference."""

@@ -11,15 +11,18 @@ import polars as pl
 from ..data.dataset import Dataset
 from ..data.frames import build_dataset
 from ..data.protocols import NO_PROTOCOL
-from ..errors import SettingError
+from ..errors import DataError, SettingError
 from ..policies.base import Policy
 from ..simulation.simulate import simulate
-from .candidates import read_candidates
+from .candidates import VALUES, read_candidates
 
 __all__ = ["POLICY", "fair_lists"]
 
 POLICY = "MCFair(alpha=100, guard=0.9, scale=mean)"
 """As fair as lists can be that keep 90 % of the best DCG."""
+
+MOST_PLACES = 100_000_000
+"""Maximum number of places of all lists, which are held in memory."""
 
 
 def fair_lists(
@@ -57,9 +60,9 @@ def fair_lists(
     Raises
     ------
     DataError
-        If the table is not as expected.
+        If the table is not as expected, or has no scores.
     SettingError
-        If k or sessions is below 1.
+        If k or sessions is below 1, or the lists would not fit in memory.
 
     Examples
     --------
@@ -71,12 +74,18 @@ def fair_lists(
         if value < 1:
             raise SettingError(f"{name} = {value} is not allowed: expected at least 1")
     read = read_candidates(table)
-    if "relevance" not in read.columns:
-        read = read.with_columns(pl.lit(1.0).alias("relevance"))
+    if "relevance" not in read.columns:  # equal scores would hide a misspelt name
+        raise DataError(f"the table: no column score (or {', '.join(VALUES)}), by which items are ranked")
     columns = {role: role for role in read.columns}
     data = build_dataset(read, columns, "scores")
     names, items = data.query_ids or (), data.item_ids or ()
     several = np.flatnonzero(data.sizes > 1)
+    places = sessions * data.queries * min(k, int(data.sizes.max()))
+    if places > MOST_PLACES:
+        raise SettingError(
+            f"sessions = {sessions} is not allowed: the lists of {data.queries:,} queries would have {places:,} "
+            f"places, expected at most {MOST_PLACES:,}"
+        )
     lists = np.zeros((sessions, data.queries, min(k, int(data.sizes.max()))), np.int64)  # one item is a list
     lists[:, :, 1:] = -1
     if several.size:
@@ -87,13 +96,13 @@ def fair_lists(
         shown[:, : trace.lists.shape[1]] = trace.lists[:, : lists.shape[2]]  # type: ignore[union-attr,index]
         lists[:, several] = shown.reshape(sessions, several.size, -1)
     query, session, rank = np.nonzero(lists.transpose(1, 0, 2) >= 0)
-    places = data.offsets[query] + lists[session, query, rank]
+    item = data.offsets[query] + lists[session, query, rank]
     return pl.DataFrame(
         {
             "query": pl.Series([names[q] for q in query.tolist()], dtype=pl.String),
             "session": session + 1,
             "rank": rank + 1,
-            "item": pl.Series([items[i] for i in places.tolist()], dtype=pl.String),
+            "item": pl.Series([items[i] for i in item.tolist()], dtype=pl.String),
         }
     )
 

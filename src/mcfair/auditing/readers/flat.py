@@ -42,7 +42,8 @@ def read_flat(table: pl.LazyFrame, columns: Mapping[str, str], name: str, files:
         ()
         if {"impression", "session", "time"} & found.keys()
         else (
-            "No column identifies impressions, so lists are taken to have no gaps and repeated ranks cannot be found.",
+            "No column identifies impressions, so lists are inferred: as few as the rows allow, without gaps if "
+            "possible. Repeated ranks cannot be found.",
         )
     )
     return ClickLog(name=name, format="flat", rows=rows, notes=notes, files=files)

@@ -86,7 +86,15 @@ def are_marks(rows: pl.LazyFrame, items: str, clicks: str, schema: pl.Schema, na
         return False
     same = (pl.col(clicks).list.len() == pl.col(items).list.len()).all()
     binary = pl.col(clicks).list.eval(pl.element().is_in([0, 1]).all()).list.first().fill_null(True).all()
-    return all(rows.select(same.alias("same"), binary.alias("binary")).collect(engine="streaming").row(0))
+    foreign = (others(clicks, items).list.len() > 0).any()  # such as 0 among items a and b, in a list of another length
+    found = rows.select(same.alias("same"), binary.alias("binary"), foreign.alias("foreign"))
+    lengths, marks, strange = found.collect(engine="streaming").row(0)
+    return bool(marks and (lengths or strange))
+
+
+def others(clicks: str, items: str) -> pl.Expr:
+    """Return the clicks of each row that are no ids of its items."""
+    return pl.col(clicks).cast(pl.List(pl.String)).list.set_difference(pl.col(items).cast(pl.List(pl.String)))
 
 
 def survey_lists(
@@ -110,8 +118,7 @@ def survey_lists(
             rows.select((~good).sum()).collect(engine="streaming").item()
         )
     if not marks:
-        outside = pl.col(clicks).cast(pl.List(pl.String)).list.set_difference(pl.col(items).cast(pl.List(pl.String)))
         found["clicks on items that are not in the list"] = int(
-            rows.select(outside.list.len().sum()).collect(engine="streaming").item() or 0
+            rows.select(others(clicks, items).list.len().sum()).collect(engine="streaming").item() or 0
         )
     return found

@@ -83,6 +83,8 @@ class Importance:
         Those whose policy has no parts that can be told apart; they count as changed by no part.
     unrepeatable
         Decisions of the sample that could not be repeated, because their policy is not installed here.
+    shadow
+        Lists of the sample in shadow mode, which the caller ranked; they are no decisions of the policy.
     policies
         Decisions of the sample by the policy that made them.
     versions
@@ -99,6 +101,7 @@ class Importance:
     last: int | None
     whole: int
     unrepeatable: int
+    shadow: int
     policies: dict[str, int]
     versions: list[Version]
     parts: list[PartImportance]
@@ -146,6 +149,7 @@ def measure_importance(
         last=max(sampled.times, default=None),
         whole=sampled.whole,
         unrepeatable=sampled.unrepeatable,
+        shadow=sampled.shadow,
         policies=dict(sorted(sampled.policies.items(), key=lambda each: -each[1])),
         versions=[
             each
@@ -245,7 +249,7 @@ class Sample:
         self.numbers: list[int] = []
         self.times: list[int] = []
         self.policies: dict[str, int] = {}
-        self.whole = self.unrepeatable = 0
+        self.whole = self.unrepeatable = self.shadow = 0
 
     def add(self, repository: LedgerRepository, number: int, entry: LogEntry) -> None:
         """Repeat a decision and compare it with those without each part; lists in shadow mode are left out.
@@ -253,6 +257,7 @@ class Sample:
         Those were ranked by the caller.
         """
         if decode_impression(entry.body).policy_list is not None:
+            self.shadow += 1
             return
         try:
             ledger = repository.ledger(number, entry)
