@@ -75,6 +75,17 @@ class Query(NamedTuple):
     posterior: FloatArray
     memory: FloatArray
 
+    def for_kernels(self) -> Query:
+        """Return the same view with arrays of the types that kernels are compiled for, without gaps in memory.
+
+        Compiled kernels read any other array as if it were one of these. Arrays that are right are not copied, and the
+        memory is left alone.
+        """
+        types: dict[str, type] = dict.fromkeys(("R", "uncertainty", "E", "p", "posterior"), np.float64)
+        types |= {"F": np.int32, "visits": np.int64, "groups": np.int64}
+        right = {name: np.asarray(getattr(self, name), dtype, order="C") for name, dtype in types.items()}
+        return self._replace(**right)
+
     def read_only(self) -> Query:
         """Return the same view with arrays that cannot be written to; the memory stays mutable."""
         protected = read_only(*self[:-1])  # all but the memory
