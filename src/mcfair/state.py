@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -83,7 +83,9 @@ class Query(NamedTuple):
         """
         types: dict[str, type] = dict.fromkeys(("R", "uncertainty", "E", "p", "posterior"), np.float64)
         types |= {"F": np.int32, "visits": np.int64, "groups": np.int64}
-        right = {name: np.asarray(getattr(self, name), dtype, order="C") for name, dtype in types.items()}
+        right: dict[str, Any] = {
+            name: np.asarray(getattr(self, name), dtype, order="C") for name, dtype in types.items()
+        }
         return self._replace(**right)
 
     def read_only(self) -> Query:
