@@ -191,6 +191,18 @@ def test_a_policy_that_keeps_the_contract_passes():
     check_part(Good())
 
 
+def test_a_policy_that_reads_the_prior_of_its_estimator_passes():
+    """A single call and the first list of a run see the same prior strength."""
+
+    class Certain(mf.Policy):
+        estimator = mf.IPS(prior_mean=0.3, prior_strength=5)
+
+        def score(self, q, rng):
+            return np.arange(q.R.size) * (1.0 if q.prior_strength > 0.0 else -1.0)
+
+    check_part(Certain())
+
+
 def test_what_is_not_a_part_of_a_kind_is_refused():
     with pytest.raises(AssertionError, match="is not a policy, click model, estimator or metric"):
         check_part(type("Plain", (mf.Part,), {"kind": mf.Policy.kind})())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -74,6 +74,19 @@ class Query(NamedTuple):
     prior_strength: float
     posterior: FloatArray
     memory: FloatArray
+
+    def for_kernels(self) -> Query:
+        """Return the same view with arrays of the types that kernels are compiled for, without gaps in memory.
+
+        Compiled kernels read any other array as if it were one of these. Arrays that are right are not copied, and the
+        memory is left alone.
+        """
+        types: dict[str, type] = dict.fromkeys(("R", "uncertainty", "E", "p", "posterior"), np.float64)
+        types |= {"F": np.int32, "visits": np.int64, "groups": np.int64}
+        right: dict[str, Any] = {
+            name: np.asarray(getattr(self, name), dtype, order="C") for name, dtype in types.items()
+        }
+        return self._replace(**right)
 
     def read_only(self) -> Query:
         """Return the same view with arrays that cannot be written to; the memory stays mutable."""

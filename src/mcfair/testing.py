@@ -337,7 +337,7 @@ def check_first_lists(policy: Policy, mode: str, data: Dataset, trace: Trace) ->
             p=p,
             visits=np.array(0),
             groups=data.query_groups[items].copy(),
-            prior_strength=0.0,
+            prior_strength=float(estimator.prior_strength),
             posterior=np.zeros((n, 0, 3)) if given else estimator.posteriors(*nothing),
             memory=np.zeros(0),
         )

@@ -1,5 +1,6 @@
 """Properties of every estimator."""
 
+import numpy as np
 import pytest
 
 import mcfair as mf
@@ -20,6 +21,18 @@ VARIANTS = [
 @pytest.mark.parametrize("estimator", VARIANTS, ids=repr)
 def test_contract(estimator):
     check_part(estimator)
+
+
+@pytest.mark.parametrize("estimator", VARIANTS, ids=repr)
+def test_posteriors_of_items_can_be_passed_to_kernels(estimator):
+    """They are the posteriors of the items one by one, without gaps in memory; of no items there are none."""
+    F, p = np.array([[5, 0], [0, 0], [1, 7]], np.int32), np.array([1.0, 0.5])
+    C, E = np.array([2, 0, 1], np.int32), F @ p
+    posteriors = estimator.posteriors(C, E, F, p)
+    assert posteriors.flags.c_contiguous
+    for d in range(3):
+        assert posteriors[d].tolist() == estimator.posterior(int(C[d]), float(E[d]), F[d], p).tolist()
+    assert estimator.posteriors(C[:0], E[:0], F[:0], p).shape == (0, estimator.posterior_size, 3)
 
 
 def test_every_registered_estimator_is_tested():

@@ -58,3 +58,26 @@ def test_a_list_of_values_stands_for_one_policy_each(text, count):
 def test_a_family_is_not_one_policy():
     with pytest.raises(PolicyError, match=r"MCFair: alpha = \[0, 1\] is not allowed: expected a finite number"):
         mf.parse_policy("MCFair(alpha=[0, 1])")
+
+
+@pytest.mark.parametrize("policy", [mf.BayesFair(alpha_group=2.0), mf.MCFair(explore="tail"), mf.PrefixGreedy()])
+def test_views_of_other_types_or_with_gaps_in_memory_are_ranked_alike(policy):
+    """Compiled kernels read arrays as they lie in memory: whole numbers for floats, and every second number."""
+    F = np.array([[9, 0], [0, 3], [2, 8], [0, 0]])
+    components = np.tile([[0.2, 0.9, 0.01], [0.8, 0.1, 0.02]], (4, 1, 1))
+    right = view([1, 0, 1, 1], F=F, k=2, visits=11, groups=[0, 1, 1, 0], posterior=components)
+    other = right._replace(
+        R=np.array([1, 0, 1, 1]),
+        E=np.repeat(right.E, 2)[::2],
+        F=F,
+        p=np.repeat(right.p, 2)[::2],
+        visits=11,
+        groups=right.groups.astype(np.int32),
+        posterior=np.concatenate((components, components))[::2],
+    )
+    rng = draws(seed=0, purpose=POLICY)
+    assert policy.rank(other, rng).tolist() == policy.rank(right, rng).tolist()
+    if not policy.ranks:
+        assert policy.score(other, rng).tolist() == policy.score(right, rng).tolist()
+        for name, term in policy.terms(right).items():
+            assert policy.terms(other)[name].tolist() == term.tolist(), name

@@ -60,6 +60,16 @@ def test_at_its_price_the_plans_give_up_the_loss(data):
     assert price_of(1.0, data.R, p, data.offsets) == 1e5
 
 
+@pytest.mark.parametrize("level", [0.5, 0.01, 0.0001])
+def test_the_price_follows_the_level_of_relevance(data, level):
+    """Unfairness is of second order in relevance: the same plans at a hundredth of it need 10,000 times the price."""
+    p = naive.examination(5)
+    for loss in (0.003, 0.05, 1.0):
+        expected = price_of(loss, data.R, p, data.offsets) / level**2
+        assert price_of(loss, level * data.R, p, data.offsets) == pytest.approx(expected, rel=1e-6)
+    assert price_of(0.05, 0.0 * data.R, p, data.offsets) > 0.0
+
+
 # --- runs ------------------------------------------------------------------------------------------------------------
 
 
@@ -75,7 +85,8 @@ def test_online_every_list_is_the_ranking_at_the_price_of_the_last_fit(data):
     policy = mf.BudgetFair(loss=0.03, tail=3)
     trace = mf.simulate(few, policy, "online", steps=160, seed=2, record=True)
     F, C, visits = np.zeros((few.items, 5), int), np.zeros(few.items, int), np.zeros(few.queries, int)
-    prior, moments, prices = naive_estimators.start(4), naive_estimators.moments_of_fits(4, 160), []
+    prior, moments = naive_estimators.start(4), naive_estimators.moments_of_fits(4, 160)
+    (at_first, _), prices = naive_estimators.moments(naive_estimators.posterior(0, F[0], p, prior)), []
     for t, q in enumerate(trace.arrivals):
         if t in moments:
             prior = naive_estimators.em(C, F, p, 4)
@@ -94,7 +105,7 @@ def test_online_every_list_is_the_ranking_at_the_price_of_the_last_fit(data):
             F[items[d], j] += 1
             C[items[d]] += trace.clicks[t, j]
         visits[q] += 1
-    assert prices[0] == 1e5  # nothing is known, so that fairness costs nothing
+    assert prices[0] == pytest.approx(1e5 / at_first**2)  # nothing is known, so that fairness costs nothing
     assert len(set(prices)) > 5
 
 

@@ -108,6 +108,19 @@ def test_a_run_that_is_continued_equals_one_that_is_not(data, first):
     assert whole.state.estimator == ended.state.estimator
 
 
+@pytest.mark.parametrize("mode", ["online", "post-processing"])
+def test_a_fit_is_not_in_force_after_a_run_that_did_not_use_it(data, mode):
+    """A run by IPS, or with relevance given, drops the prior; the next run fits one to all that was observed."""
+    begun = mf.simulate(data, "BayesFair", "online", steps=200).state
+    between = mf.simulate(data, "MCFair" if mode == "online" else "BayesFair", mode, steps=700, state=begun)
+    assert begun.estimator is not None
+    assert between.state.estimator is None
+    assert between.provenance["fitted_estimator"] is None
+    ended = mf.simulate(data, "BayesFair", "online", steps=1, state=between.state).state
+    counts = between.state
+    assert ended.estimator == mf.Mixture().fit(counts.C, counts.E, counts.F, counts.p)
+
+
 def test_another_estimator_is_fitted_at_once_to_the_state_it_continues_from(data):
     begun = mf.simulate(data, "TopK", "online", steps=1000)
     state = begun.state

@@ -199,7 +199,8 @@ class Estimator(Part, kind=Kind(name="estimator", plural="estimators", methods=(
         (items, components, 3) array
             See `posterior`.
         """
-        return self.outputs(C, E, F, p)[:, FIGURES:].reshape(C.size, -1, 3)
+        # A copy: kernels read the posterior of a view as it lies in memory, without gaps between items.
+        return self.outputs(C, E, F, p)[:, FIGURES:].copy().reshape(C.size, self.posterior_size, 3)
 
     def outputs(self, C: CountArray, E: FloatArray, F: CountArray, p: FloatArray) -> FloatArray:
         """Return what the kernel writes for several items, one row each."""

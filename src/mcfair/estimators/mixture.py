@@ -207,9 +207,10 @@ class Mixture(Estimator):
         return self.components
 
     def fit(self, C: CountArray, E: FloatArray, F: CountArray, p: FloatArray) -> Self:
-        """Return the estimator with its prior fitted by EM, beginning at its present prior.
+        """Return the estimator with its prior fitted by EM to the items that were shown.
 
-        Items that were never shown say nothing; if there are very many, every m-th is enough.
+        Every fit begins at the prior to start with, so that it depends on the counts alone. If more than 4,000 items
+        were shown, as many of them are used, evenly spread.
         """
         shown = np.flatnonzero(E > 0.0)
         if shown.size == 0:

@@ -118,6 +118,7 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
         if self.kernel is None or self.ranks:
             raise PolicyError(f"{self.name()} does not rank by a score")
         out = np.empty(q.R.size)
+        q = q.for_kernels()
         policy_call(self)(q, self.theta, rng, out)
         return out if self.alpha_group == 0.0 else out + group_term(self, q)
 
@@ -141,7 +142,7 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
         PolicyError
             If the policy fails or returns something that is not a ranking.
         """
-        return choose(self, q, rng).pi
+        return choose(self, q.for_kernels(), rng).pi
 
     def solve(self, q: Query, rng: Draws) -> IntArray:
         """Return the list for a session that the kernel leaves to Python; see `ranks`.

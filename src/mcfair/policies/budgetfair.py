@@ -23,7 +23,10 @@ from .ordering import Ties
 __all__ = ["BudgetFair", "budget_score", "plan_losses", "price_of"]
 
 PRICES = np.geomspace(1e5, 0.1, 31)
-"""Prices that are tried, falling; the highest has the least unfairness, and between two the logarithm is linear."""
+"""Prices that are tried if the highest relevance is 1, falling; between two of them the logarithm is linear.
+
+Unfairness is of second order in relevance and NDCG of order 0: for relevance of at most r they are divided by r².
+"""
 
 MOST_QUERIES = 64
 """Queries that a price is solved for; if there are more, as many of them, evenly spread."""
@@ -72,26 +75,28 @@ def price_of(loss: float, R: FloatArray, p: FloatArray, offsets: IntArray) -> fl
     Returns
     -------
     float
-        0 if nothing may be given up, and 100,000 if the fairest plans give up less.
+        0 if nothing may be given up, and 100,000/max(R)² if plans that are as fair as possible give up less.
 
     Examples
     --------
     >>> R, p = np.array([0.8, 0.4, 0.4]), np.array([1.0, 0.5])
     >>> [round(price_of(loss, R, p, np.array([0, 3])), 1) for loss in (0.0, 0.05, 0.5)]
-    [0.0, 3.8, 100000.0]
+    [0.0, 3.8, 156250.0]
     """
     if loss == 0.0:
         return 0.0
+    square = float(np.square(R.max(initial=0.0)))
+    prices = PRICES / square if square > 0.0 else PRICES
     queries = offsets.size - 1
     chosen = np.unique(np.linspace(0, queries - 1, min(queries, MOST_QUERIES)).astype(int))
     falling = [-np.sort(-R[offsets[q] : offsets[q + 1]]) for q in chosen]
     bounds = np.cumsum([0, *(each.size for each in falling)])
-    losses = np.empty((PRICES.size, chosen.size))
-    plan_losses(np.concatenate(falling), p.copy(), bounds, PRICES, losses)
+    losses = np.empty((prices.size, chosen.size))
+    plan_losses(np.concatenate(falling), p.copy(), bounds, prices, losses)
     means = losses.mean(axis=1)
     if means[0] <= loss:
-        return float(PRICES[0])
-    return math.exp(np.interp(-loss, -means, np.log(PRICES)))
+        return float(prices[0])
+    return math.exp(np.interp(-loss, -means, np.log(prices)))
 
 
 @kernel

@@ -132,6 +132,7 @@ class WeightedSum(Policy):
         terms: dict[str, FloatArray] = {}
         if self.explores_by == "thompson":
             return terms
+        q = q.for_kernels()
         for i, name in enumerate(self.TERMS):
             theta = self.theta
             weight = theta[i]

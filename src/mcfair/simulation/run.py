@@ -83,11 +83,15 @@ class Run:
         record: bool,
         visited: CountArray | None = None,
     ) -> None:
-        self.data, self.seed, self.state, self.record = data, seed, state, record
+        self.data, self.seed, self.record = data, seed, record
         self.policy, self.given_policy = policy.in_mode(setting.mode), policy
         self.setting = setting = setting.for_policy(policy)
-        chosen, known = setting.estimator_for(policy), state.estimator
-        self.estimator = known if known is not None and known.same_but_fitted(chosen) else chosen
+        self.estimator, known = setting.estimator_for(policy), state.estimator
+        if known is not None and known.same_but_fitted(self.estimator) and setting.mode == "online":
+            self.estimator = known
+        else:  # what was fitted in another run is not in force in this one, and is out of date after it
+            state = dataclasses.replace(state, estimator=None)
+        self.state = state
         self.sessions = data.protocol.sessions(setting.steps)
         ranks, p = state.p.size, state.p
         self.bounds = np.linspace(0, data.queries, min(BLOCKS, data.queries) + 1).astype(np.int64)

@@ -181,8 +181,8 @@ def check_servable(policy: Policy) -> Policy:
     kind = type(policy)
     if kind.prepare is not Policy.prepare or kind.solve is not Policy.solve:
         raise PolicyError(
-            f"{kind.__name__} cannot serve: it prepares on a dataset or calls a solver; policies that rank by a "
-            "score, MMF and RandomK can"
+            f"{kind.__name__} cannot serve: it prepares on a dataset or calls a solver; policies that do neither can, "
+            "such as MCFair"
         )
     return policy
 
