@@ -1,6 +1,9 @@
 """Comparison of policies on the log: lists of shadow mode and replays, against a naive recount."""
 
 import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from mcfair.analysis.resampling import cluster_weights, interval, ratio_of_sums
 from mcfair.cli.app import app
 from mcfair.errors import RequestError
 from mcfair.service.core.comparison import compare, evenly
+from mcfair.service.web.operations import COMPARISONS
 from mcfair.service.wire import CompareRequest, RawRankRequest
 
 FAIR = "MCFair(alpha=1, beta=1)"
@@ -171,6 +175,27 @@ def test_comparison_over_http_and_from_the_client():
             assert http.post("/v1/compare", json={"lists": 0}).status_code == 400
     assert set(CompareRequest.__struct_fields__) == {"policies", "max_age", "lists"}
     assert RawRankRequest.__struct_fields__[-1] == "session"
+
+
+def test_comparisons_leave_the_places_of_rankings_free():
+    """Each takes seconds and one is computed at a time: those who wait for it must not be many."""
+    with mf.Ranker("memory:", warm=False) as ranker, serving(ranker, max_in_flight=COMPARISONS + 1) as http:
+        operations, release = http.server.app.dashboard.operations, threading.Event()
+        operations.comparing.submit(release.wait)  # a comparison that takes long
+        with ThreadPoolExecutor(COMPARISONS) as others:
+            waiting = [others.submit(http.post, "/v1/compare", json={}) for _ in range(COMPARISONS)]
+            try:
+                while operations.comparisons < COMPARISONS:
+                    assert not any(each.done() for each in waiting)
+                    time.sleep(0.001)
+                refused, page = http.post("/v1/compare", json={}), http.get("/compare")
+                assert [each.status_code for each in (refused, page)] == [503, 503]
+                assert refused.headers["retry-after"] == page.headers["retry-after"] == "5"
+                assert http.post("/v1/rank", json={"query": "q", "items": [{"id": "a"}], "k": 1}).status_code == 200
+            finally:
+                release.set()
+            assert {each.result().status_code for each in waiting} == {200}
+        assert http.get("/compare").status_code == 200
 
 
 def test_dashboard_has_a_page_that_compares():

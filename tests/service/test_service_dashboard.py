@@ -365,6 +365,17 @@ def test_forms_of_other_sites_are_refused(keyed):
     ).is_redirect
 
 
+def test_browsers_that_name_the_origin_only_are_heard_too(keyed):
+    """Over plain HTTP browsers send no Sec-Fetch-Site, except to this machine."""
+    form = {"data": {"key": keyed.keys["read"]}}
+    for origin in ("http://evil.example", "null", "http://[", f"http://{keyed.base_url.host}.evil.example"):
+        for path in ("/sign-in", "/sign-out", "/queries"):
+            page = keyed.post(path, headers={"origin": origin}, **form)
+            assert (page.status_code, "set-cookie" in page.headers) == (403, False)
+    for origin, host in (("http://shop.example", "Shop.example:8000"), ("https://shop.example:8443", "shop.example")):
+        assert keyed.post("/sign-in", headers={"origin": origin, "host": host}, **form).is_redirect
+
+
 @pytest.mark.parametrize(("page", "target"), [("queries/0f", "queries/0f"), ("//evil.example", "./"), ("../x", "./")])
 def test_sign_in_returns_to_pages_of_the_dashboard_only(keyed, page, target):
     assert sign_in(keyed, keyed.keys["read"], page=page).headers["location"] == target

@@ -21,7 +21,7 @@ from mcfair.service.core import history as history_module
 from mcfair.service.core import summaries
 from mcfair.service.core.engine import Engine
 from mcfair.service.core.history import DAY_MS, DAYS_KEPT, HOURS_KEPT
-from mcfair.service.core.summaries import HOUR
+from mcfair.service.core.summaries import HOUR, summarize
 from mcfair.service.core.verification import verify
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import open_reader, sqlite_schema
@@ -224,6 +224,27 @@ def test_nothing_is_written_while_nothing_changes(clock):
         visit(ranker, "q")
         summarizer.repeat()
         assert summarizer.latest.visits == 4
+
+
+@pytest.mark.parametrize(
+    ("rules", "waits"),
+    [({"half_life": 4_000}, [9, 300, 100]), ({"maturation": 60}, [9, 1])],
+    ids=["decay", "maturation"],
+)
+def test_figures_that_change_with_time_are_not_computed_for_every_request(clock, rules, waits, monkeypatch):
+    """Counts decay in four steps per half-life; what matures may be ten seconds late. A page asks several times."""
+    computed = []
+    monkeypatch.setattr(summarizing, "summarize", lambda *args: computed.append(1) or summarize(*args))
+    with opened(clock=clock, **rules) as ranker:
+        visit(ranker, "q", lists=2, clicks=1)
+        for wait in (0, *waits[:-1]):
+            clock.time += 1_000 * wait
+            check_figures(ranker, "q")
+            ranker.unfair_queries()
+        assert len(computed) == 1
+        clock.time += 1_000 * waits[-1]
+        check_figures(ranker, "q")
+        assert len(computed) == 2
 
 
 def test_what_is_ranked_during_a_walk_is_found_by_the_next_one(clock, monkeypatch):
