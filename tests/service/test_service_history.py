@@ -344,6 +344,26 @@ def test_hours_become_days_and_days_end(clock):
         assert set(counts(ranker, "day")) == {last - DAY_MS, last, clock.time - DAY_MS, clock.time}
 
 
+def test_a_clock_that_was_ahead_is_overcome(tmp_path, clock, monkeypatch):
+    """A restart adopts the corrected time. What was recorded before is of the future then, perhaps for years."""
+    monkeypatch.setattr(summarizing, "SMALL_STORE", 0)
+    path = tmp_path / "mcfair.db"
+    with opened(path, clock, half_life=4_000) as ranker:
+        visit(ranker, "q", lists=2)
+        ranker.executor.summarizer.repeat()
+    with opened(path, ManualClock(clock.time + 30 * DAY_MS)) as ranker:
+        visit(ranker, "q", lists=3)
+        ranker.executor.summarizer.repeat()
+    with opened(path, clock) as ranker:
+        clock.time += HOUR
+        visit(ranker, "r", lists=4)
+        ranker.executor.summarizer.repeat()
+        fair = ranker.fairness()
+        assert (fair.visits, fair.as_of.timestamp() * 1000) == (9, clock.time)
+        assert [point.lists for point in ranker.history("hour").points][-1] == 4
+        assert [point.lists for point in ranker.history("day").points][-1] == 6
+
+
 def test_what_is_booked_late_goes_to_its_day_or_nowhere(clock):
     with opened(clock=clock, retention=9e8) as ranker:
         visit(ranker, "q", lists=2)

@@ -251,7 +251,7 @@ class SummaryWalk:
         version = self.version
         if (stored.booked, stored.seq, stored.version) != (head, head, version.number):
             return False
-        if stored.time > self.oldest:
+        if self.oldest < stored.time <= self.now:  # a later one is of a clock that was ahead
             return True
         return not version.maturation and version.bucket(stored.time) == version.bucket(self.now)  # it decays in steps
 
