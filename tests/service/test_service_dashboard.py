@@ -11,8 +11,11 @@ import pytest
 from dashboard_store import HOSTILE_GROUP, HOSTILE_ITEM, QUERIES, START, filled_ranker
 from serving import serving
 
+import mcfair as mf
+from mcfair.policies.base import parse_policy
 from mcfair.service import create_app
 from mcfair.service.ranker import Ranker
+from mcfair.service.web.dashboard import reads
 from mcfair.service.web.dashboard.formatting import format_share
 from mcfair.service.web.dashboard.pages import PAGES
 from mcfair.service.web.sessions import SESSION_SECONDS
@@ -99,6 +102,42 @@ def test_policy_and_its_history(filled):
     assert "Policy in force since 1 Jan 2026, 15:00" in text
     assert "policy: TopK → MCFair(alpha=10.0)" in text
     assert "version 2: MCFair(alpha=10.0)" in text  # marked in the chart
+
+
+def test_policies_of_a_plugin_that_is_not_loaded_any_more(tmp_path, monkeypatch):
+    """Versions of the rules are kept for ever, and so are the names of policies in them."""
+
+    class Mine(mf.TopK):
+        pass
+
+    arms = [{"name": "mine", "policy": "Mine", "share": 0.5}]
+    with monkeypatch.context() as patch, Ranker(tmp_path / "mcfair.db", warm=False, summary_interval=0) as ranker:
+        patch.setitem(mf.Policy.kind.registry, "Mine", Mine)
+        ranker.change_policy(policy="Mine(beta=2)")
+        ranker.rank("old", list("abc"), k=2)
+        ranker.change_policy(policy="TopK", experiment={"name": "mine", "arms": arms})
+        for i in range(8):
+            ranker.rank("new", list("abc"), k=2, session=f"s{i}")
+        ranker.rank("shadow", list("abc"), k=2, policy="Mine", shadow=True)
+        ranker.change_policy(experiment=None)
+        queries = [f"/queries/{ranker.query_state(query).query_id}" for query in ("old", "new")]
+    with Ranker(tmp_path / "mcfair.db", warm=False, summary_interval=0) as ranker, serving(ranker) as client:
+        pages = [*VISIBLE, "/compare?policy=MMF", *queries]
+        assert {path: client.get(path).status_code for path in pages} == dict.fromkeys(pages, 200)
+        assert "policy: Mine(beta=2" in unescape(client.get("/").text)
+        assert "MMF would have shown" in client.get("/compare?policy=MMF").text
+
+
+def test_only_the_newest_changes_of_the_rules_are_parsed(monkeypatch):
+    """The engine waits for it, and there may be thousands of versions."""
+    parsed = []
+    with Ranker("memory:", warm=False, summary_interval=0) as ranker:
+        for alpha in range(2, 30):
+            ranker.change_policy(policy=f"MCFair(alpha={alpha})")
+        monkeypatch.setattr(reads, "parse_policy", lambda text: parsed.append(text) or parse_policy(text))
+        changes = ranker.executor.submit(reads.rule_changes, 3).result()
+    assert [each.changes for each in changes] == [[f"alpha of MCFair: {a - 1}.0 → {a}.0"] for a in (29, 28, 27)]
+    assert len(set(parsed)) == 4
 
 
 def test_most_unfair_query_comes_first(filled):

@@ -212,6 +212,14 @@ class Version(msgspec.Struct, kw_only=True, dict=True):
         return parse_policy(self.rules.policy).in_mode("online")
 
     @cached_property
+    def is_known(self) -> bool:
+        """Whether the policy can be parsed; that of an old version may be of a plugin that is not loaded now."""
+        try:
+            return self.policy is not None
+        except PolicyError:
+            return False
+
+    @cached_property
     def theta(self) -> FloatArray:
         """The policy parameters, as its kernel reads them."""
         return self.policy.theta
