@@ -393,6 +393,24 @@ def test_a_session_is_accepted_by_every_instance_over_a_store():
             assert "Ranked 1st" in page.text
 
 
+def test_cookies_of_strangers_cost_little(keyed):
+    """Quotes, which a session never has, are not decoded: that may take the square of their number."""
+    session = sign_in(keyed, keyed.keys["read"]).headers["set-cookie"].partition(";")[0]
+    keyed.cookies.clear()
+    name, _, value = session.partition("=")
+    quoted = [
+        f'{name}="{value}"',
+        name + '="' + '\\"' * 30_000 + '"',
+        f"{name}x={value}",
+        f"x{name}={value}",
+        f"{name}=",
+    ]
+    for cookie in quoted:
+        assert keyed.get("/", headers={"cookie": cookie}).status_code == 401
+    for cookie in (session, f"a=b; {session}", f'a="b;{session};c=d'):
+        assert keyed.get("/", headers={"cookie": cookie}).status_code == 200
+
+
 def test_forms_of_other_sites_are_refused(keyed):
     for site in ("cross-site", "same-site"):
         for path in ("/sign-in", "/sign-out", "/queries"):

@@ -65,8 +65,9 @@ def read_reasons(engine: Engine, query_id: str) -> dict[str, str]:
 
 
 def explain_latest(engine: Engine, ledger: Ledger) -> Explanation | None:
-    """Explain the last list of a query; return None if it has expired, if many events followed it, or if its policy is
-    not known here.
+    """Explain the last list of a query; return None if it has expired, was followed by many events, or is not known.
+
+    The policy of a list is not known if it is of a plugin that is not loaded now.
     """
     base = engine.store.base(ledger.number)
     for entry in islice(engine.store.log_descending(ledger.number, ledger.seq), SEARCHED_ENTRIES):
