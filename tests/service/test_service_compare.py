@@ -255,6 +255,21 @@ def test_compare_prints_tables(path):
     assert "none was ranked in shadow mode" in run("--store", path).stdout
 
 
+def test_names_in_tables_are_no_markup(tmp_path):
+    """Groups come from sellers: theirs must neither end the command nor reach the terminal as commands."""
+    groups = ["[/red]", "[bold]:smile:", "\x1b]0;title\x07"]
+    arms = [{"name": "[/arm]", "policy": "TopK", "share": 0.5}]
+    with mf.Ranker(tmp_path / "s.db", warm=False, experiment={"name": "[/name]", "arms": arms}) as ranker:
+        for i in range(6):
+            items = [{"id": str(j), "group": group} for j, group in enumerate(groups)]
+            ranker.rank("q", items, k=3, session=f"s{i}")
+    printed = run("--store", tmp_path / "s.db", "--policy", "TopK")
+    assert printed.exit_code == 0
+    for name in ("[/red]", "[bold]:smile:", "\\x1b]0;title\\x07", "[/arm]", "[/name]"):
+        assert name in printed.stdout
+    assert "\x07" not in printed.stdout
+
+
 def test_compare_prints_json(path):
     found = json.loads(run("--store", path, "--policy", "TopK", "--lists", 5, "--json").stdout)
     assert found["comparison"]["lists"] <= 5
