@@ -110,7 +110,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         return rules
 
     def continues(self, before: Rules) -> bool:
-        """Return whether these rules continue the experiment of earlier ones: an arm may have been stopped at most."""
+        """Return whether these rules continue the experiment of earlier ones: at most, arms were stopped or resumed."""
         new, old = self.experiment, before.experiment
         return new is not None and old is not None and self.policy == before.policy and running(new) == running(old)
 
