@@ -176,15 +176,15 @@ class Dashboard:
         """Render the page that compares policies: lists of shadow mode, one replayed policy, and the experiment."""
         options = wire.decode_options(CompareOptions, request.query_string)
         report, message, status = None, "", 200
-        with suppress(NotFoundError):  # there is no experiment
-            report = await self.read("experiment")
         try:
             found = await self.operations.compare(options.request())
         except RequestError as error:
             message, status = str(error), 400
             found = await self.operations.compare(CompareOptions().request())
-        view = compare_view(found, report)
-        return self.respond(request, "compare", status, view=view, options=options, message=message, **shared)
+        with suppress(NotFoundError):  # there is no experiment
+            report = await self.read("experiment")  # last, because a comparison may be refused
+        build = partial(compare_view, found, report)
+        return await self.show(request, "compare", build, status, options=options, message=message, **shared)
 
     def read(self, name: str, *options: Any) -> Awaitable[Any]:
         """Execute an operation that reads the store in a thread of its own."""
