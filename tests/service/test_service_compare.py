@@ -295,4 +295,4 @@ def test_weights_of_resamples_come_in_parts_and_add_up(monkeypatch):
 def test_ratio_without_anything_below_is_nan():
     ratio, drawn = ratio_of_sums(np.ones((3, 1)), np.zeros((3, 1)))
     assert not np.isfinite(ratio).any()
-    assert np.isnan(interval(drawn)).all()
+    assert np.isnan(interval(drawn, ratio)).all()

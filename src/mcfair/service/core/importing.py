@@ -16,7 +16,7 @@ from .records import Candidates, ImportedCounts, encode
 __all__ = ["ImportOperations"]
 
 MOST = 2**30
-"""Most impressions of one item after an import. Counts have 32 bits: as many again can be ranked before they overflow."""
+"""Most impressions of one item after an import. Counts have 32 bits, so that as many again can be ranked."""
 
 
 class ImportOperations(EngineState):
