@@ -1,6 +1,9 @@
 """Comparison of policies on the log: lists of shadow mode and replays, against a naive recount."""
 
 import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from mcfair.analysis.resampling import cluster_weights, interval, ratio_of_sums
 from mcfair.cli.app import app
 from mcfair.errors import RequestError
 from mcfair.service.core.comparison import compare, evenly
+from mcfair.service.web.operations import COMPARISONS
 from mcfair.service.wire import CompareRequest, RawRankRequest
 
 FAIR = "MCFair(alpha=1, beta=1)"
@@ -173,6 +177,27 @@ def test_comparison_over_http_and_from_the_client():
     assert RawRankRequest.__struct_fields__[-1] == "session"
 
 
+def test_comparisons_leave_the_places_of_rankings_free():
+    """Each takes seconds and one is computed at a time: those who wait for it must not be many."""
+    with mf.Ranker("memory:", warm=False) as ranker, serving(ranker, max_in_flight=COMPARISONS + 1) as http:
+        operations, release = http.server.app.dashboard.operations, threading.Event()
+        operations.comparing.submit(release.wait)  # a comparison that takes long
+        with ThreadPoolExecutor(COMPARISONS) as others:
+            waiting = [others.submit(http.post, "/v1/compare", json={}) for _ in range(COMPARISONS)]
+            try:
+                while operations.comparisons < COMPARISONS:
+                    assert not any(each.done() for each in waiting)
+                    time.sleep(0.001)
+                refused, page = http.post("/v1/compare", json={}), http.get("/compare")
+                assert [each.status_code for each in (refused, page)] == [503, 503]
+                assert refused.headers["retry-after"] == page.headers["retry-after"] == "5"
+                assert http.post("/v1/rank", json={"query": "q", "items": [{"id": "a"}], "k": 1}).status_code == 200
+            finally:
+                release.set()
+            assert {each.result().status_code for each in waiting} == {200}
+        assert http.get("/compare").status_code == 200
+
+
 def test_dashboard_has_a_page_that_compares():
     with mf.Ranker("memory:", warm=False, policy=FAIR, experiment=experiment("TopK")) as ranker:
         items = [{"id": each, "group": "seller <A>" if each in "ab" else "B"} for each in "abcd"]
@@ -228,6 +253,21 @@ def test_compare_prints_tables(path):
     for word in ("TopK", "(replay)", "lists that differ", "exposure of seller", "experiment test, running", "control"):
         assert word in output, word
     assert "none was ranked in shadow mode" in run("--store", path).stdout
+
+
+def test_names_in_tables_are_no_markup(tmp_path):
+    """Groups come from sellers: theirs must neither end the command nor reach the terminal as commands."""
+    groups = ["[/red]", "[bold]:smile:", "\x1b]0;title\x07"]
+    arms = [{"name": "[/arm]", "policy": "TopK", "share": 0.5}]
+    with mf.Ranker(tmp_path / "s.db", warm=False, experiment={"name": "[/name]", "arms": arms}) as ranker:
+        for i in range(6):
+            items = [{"id": str(j), "group": group} for j, group in enumerate(groups)]
+            ranker.rank("q", items, k=3, session=f"s{i}")
+    printed = run("--store", tmp_path / "s.db", "--policy", "TopK")
+    assert printed.exit_code == 0
+    for name in ("[/red]", "[bold]:smile:", "\\x1b]0;title\\x07", "[/arm]", "[/name]"):
+        assert name in printed.stdout
+    assert "\x07" not in printed.stdout
 
 
 def test_compare_prints_json(path):

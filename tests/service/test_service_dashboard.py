@@ -11,8 +11,11 @@ import pytest
 from dashboard_store import HOSTILE_GROUP, HOSTILE_ITEM, QUERIES, START, filled_ranker
 from serving import serving
 
+import mcfair as mf
+from mcfair.policies.base import parse_policy
 from mcfair.service import create_app
 from mcfair.service.ranker import Ranker
+from mcfair.service.web.dashboard import reads
 from mcfair.service.web.dashboard.formatting import format_share
 from mcfair.service.web.dashboard.pages import PAGES
 from mcfair.service.web.sessions import SESSION_SECONDS
@@ -99,6 +102,42 @@ def test_policy_and_its_history(filled):
     assert "Policy in force since 1 Jan 2026, 15:00" in text
     assert "policy: TopK → MCFair(alpha=10.0)" in text
     assert "version 2: MCFair(alpha=10.0)" in text  # marked in the chart
+
+
+def test_policies_of_a_plugin_that_is_not_loaded_any_more(tmp_path, monkeypatch):
+    """Versions of the rules are kept for ever, and so are the names of policies in them."""
+
+    class Mine(mf.TopK):
+        pass
+
+    arms = [{"name": "mine", "policy": "Mine", "share": 0.5}]
+    with monkeypatch.context() as patch, Ranker(tmp_path / "mcfair.db", warm=False, summary_interval=0) as ranker:
+        patch.setitem(mf.Policy.kind.registry, "Mine", Mine)
+        ranker.change_policy(policy="Mine(beta=2)")
+        ranker.rank("old", list("abc"), k=2)
+        ranker.change_policy(policy="TopK", experiment={"name": "mine", "arms": arms})
+        for i in range(8):
+            ranker.rank("new", list("abc"), k=2, session=f"s{i}")
+        ranker.rank("shadow", list("abc"), k=2, policy="Mine", shadow=True)
+        ranker.change_policy(experiment=None)
+        queries = [f"/queries/{ranker.query_state(query).query_id}" for query in ("old", "new")]
+    with Ranker(tmp_path / "mcfair.db", warm=False, summary_interval=0) as ranker, serving(ranker) as client:
+        pages = [*VISIBLE, "/compare?policy=MMF", *queries]
+        assert {path: client.get(path).status_code for path in pages} == dict.fromkeys(pages, 200)
+        assert "policy: Mine(beta=2" in unescape(client.get("/").text)
+        assert "MMF would have shown" in client.get("/compare?policy=MMF").text
+
+
+def test_only_the_newest_changes_of_the_rules_are_parsed(monkeypatch):
+    """The engine waits for it, and there may be thousands of versions."""
+    parsed = []
+    with Ranker("memory:", warm=False, summary_interval=0) as ranker:
+        for alpha in range(2, 30):
+            ranker.change_policy(policy=f"MCFair(alpha={alpha})")
+        monkeypatch.setattr(reads, "parse_policy", lambda text: parsed.append(text) or parse_policy(text))
+        changes = ranker.executor.submit(reads.rule_changes, 3).result()
+    assert [each.changes for each in changes] == [[f"alpha of MCFair: {a - 1}.0 → {a}.0"] for a in (29, 28, 27)]
+    assert len(set(parsed)) == 4
 
 
 def test_most_unfair_query_comes_first(filled):
@@ -354,6 +393,24 @@ def test_a_session_is_accepted_by_every_instance_over_a_store():
             assert "Ranked 1st" in page.text
 
 
+def test_cookies_of_strangers_cost_little(keyed):
+    """Quotes, which a session never has, are not decoded: that may take the square of their number."""
+    session = sign_in(keyed, keyed.keys["read"]).headers["set-cookie"].partition(";")[0]
+    keyed.cookies.clear()
+    name, _, value = session.partition("=")
+    quoted = [
+        f'{name}="{value}"',
+        name + '="' + '\\"' * 30_000 + '"',
+        f"{name}x={value}",
+        f"x{name}={value}",
+        f"{name}=",
+    ]
+    for cookie in quoted:
+        assert keyed.get("/", headers={"cookie": cookie}).status_code == 401
+    for cookie in (session, f"a=b; {session}", f'a="b;{session};c=d'):
+        assert keyed.get("/", headers={"cookie": cookie}).status_code == 200
+
+
 def test_forms_of_other_sites_are_refused(keyed):
     for site in ("cross-site", "same-site"):
         for path in ("/sign-in", "/sign-out", "/queries"):
@@ -363,6 +420,17 @@ def test_forms_of_other_sites_are_refused(keyed):
     assert keyed.post(
         "/sign-in", data={"key": keyed.keys["read"]}, headers={"sec-fetch-site": "same-origin"}
     ).is_redirect
+
+
+def test_browsers_that_name_the_origin_only_are_heard_too(keyed):
+    """Over plain HTTP browsers send no Sec-Fetch-Site, except to this machine."""
+    form = {"data": {"key": keyed.keys["read"]}}
+    for origin in ("http://evil.example", "null", "http://[", f"http://{keyed.base_url.host}.evil.example"):
+        for path in ("/sign-in", "/sign-out", "/queries"):
+            page = keyed.post(path, headers={"origin": origin}, **form)
+            assert (page.status_code, "set-cookie" in page.headers) == (403, False)
+    for origin, host in (("http://shop.example", "Shop.example:8000"), ("https://shop.example:8443", "shop.example")):
+        assert keyed.post("/sign-in", headers={"origin": origin, "host": host}, **form).is_redirect
 
 
 @pytest.mark.parametrize(("page", "target"), [("queries/0f", "queries/0f"), ("//evil.example", "./"), ("../x", "./")])

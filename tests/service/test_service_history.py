@@ -21,7 +21,7 @@ from mcfair.service.core import history as history_module
 from mcfair.service.core import summaries
 from mcfair.service.core.engine import Engine
 from mcfair.service.core.history import DAY_MS, DAYS_KEPT, HOURS_KEPT
-from mcfair.service.core.summaries import HOUR
+from mcfair.service.core.summaries import HOUR, summarize
 from mcfair.service.core.verification import verify
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import open_reader, sqlite_schema
@@ -226,6 +226,27 @@ def test_nothing_is_written_while_nothing_changes(clock):
         assert summarizer.latest.visits == 4
 
 
+@pytest.mark.parametrize(
+    ("rules", "waits"),
+    [({"half_life": 4_000}, [9, 300, 100]), ({"maturation": 60}, [9, 1])],
+    ids=["decay", "maturation"],
+)
+def test_figures_that_change_with_time_are_not_computed_for_every_request(clock, rules, waits, monkeypatch):
+    """Counts decay in four steps per half-life; what matures may be ten seconds late. A page asks several times."""
+    computed = []
+    monkeypatch.setattr(summarizing, "summarize", lambda *args: computed.append(1) or summarize(*args))
+    with opened(clock=clock, **rules) as ranker:
+        visit(ranker, "q", lists=2, clicks=1)
+        for wait in (0, *waits[:-1]):
+            clock.time += 1_000 * wait
+            check_figures(ranker, "q")
+            ranker.unfair_queries()
+        assert len(computed) == 1
+        clock.time += 1_000 * waits[-1]
+        check_figures(ranker, "q")
+        assert len(computed) == 2
+
+
 def test_what_is_ranked_during_a_walk_is_found_by_the_next_one(clock, monkeypatch):
     with opened(clock=clock) as ranker:
         for query in "abc":
@@ -321,6 +342,26 @@ def test_hours_become_days_and_days_end(clock):
         assert set(counts(ranker, "day")) == {first, last - DAY_MS, last, clock.time}
         clock.time += DAY_MS
         assert set(counts(ranker, "day")) == {last - DAY_MS, last, clock.time - DAY_MS, clock.time}
+
+
+def test_a_clock_that_was_ahead_is_overcome(tmp_path, clock, monkeypatch):
+    """A restart adopts the corrected time. What was recorded before is of the future then, perhaps for years."""
+    monkeypatch.setattr(summarizing, "SMALL_STORE", 0)
+    path = tmp_path / "mcfair.db"
+    with opened(path, clock, half_life=4_000) as ranker:
+        visit(ranker, "q", lists=2)
+        ranker.executor.summarizer.repeat()
+    with opened(path, ManualClock(clock.time + 30 * DAY_MS)) as ranker:
+        visit(ranker, "q", lists=3)
+        ranker.executor.summarizer.repeat()
+    with opened(path, clock) as ranker:
+        clock.time += HOUR
+        visit(ranker, "r", lists=4)
+        ranker.executor.summarizer.repeat()
+        fair = ranker.fairness()
+        assert (fair.visits, fair.as_of.timestamp() * 1000) == (9, clock.time)
+        assert [point.lists for point in ranker.history("hour").points][-1] == 4
+        assert [point.lists for point in ranker.history("day").points][-1] == 6
 
 
 def test_what_is_booked_late_goes_to_its_day_or_nowhere(clock):

@@ -24,11 +24,13 @@ def url():
 
 
 def visit(ranker, query, lists=LISTS):
-    """Rank the items of a query some times, with a click on every second list."""
+    """Rank the items of a query some times, with a click on every second list; return the clicks that counted."""
+    clicks = 0
     for i in range(lists):
         answer = ranker.rank(query, [{"id": item, "group": item} for item in "abc"], k=2)
         if i % 2 == 0:
-            ranker.click(answer.impression, answer.items[0].id)
+            clicks += ranker.click(answer.impression, answer.items[0].id).status == "applied"
+    return clicks
 
 
 def counted(ranker):
@@ -49,9 +51,9 @@ def test_instances_count_every_list_and_click_once(url, monkeypatch):
         while not all(each.done() for each in work):  # both are asked meanwhile, and compaction deletes
             assert first.fairness().queries <= QUERIES
             assert second.fairness().queries <= QUERIES
-        for each in work:
-            each.result()
-        assert counted(first) == counted(second) == (2 * QUERIES * LISTS, QUERIES * LISTS)
+        clicks = sum(each.result() for each in work)  # on a slow machine some lists expire before
+        assert clicks
+        assert counted(first) == counted(second) == (2 * QUERIES * LISTS, clicks)
         assert first.fairness().visits == second.fairness().visits == 2 * QUERIES * LISTS
     with open_reader(url) as store:
         assert verify(store) == []

@@ -130,15 +130,19 @@ def test_what_is_too_large_is_refused_alone_and_changes_nothing():
     with Ranker("memory:", warm=False, max_items=2) as ranker:
         given = [
             history("many", a=[[1, 1, 0]], b=[[1, 1, 0]], c=[[1, 1, 0]]),
-            history("few", a=[[1, 2**31 - 2, 0]]),
-            history("ranks", a=[[r, 2**30, 0] for r in (1, 2)]),
+            history("few", a=[[1, 2**30, 2**30]]),
+            history("ranks", a=[[r, 2**29 + 1, 0] for r in (1, 2)]),
         ]
         results = ranker.import_history("s", given)
         assert statuses(results) == ["refused", "imported", "refused"]
         assert "at most 2 are allowed" in results[0].detail
-        assert "more than 2,147,483,647 impressions" in results[2].detail
-        assert statuses(ranker.import_history("t", [history("few", a=[[1, 5, 0]])])) == ["refused"]
+        assert "more than 1,073,741,824 impressions" in results[2].detail
+        assert statuses(ranker.import_history("t", [history("few", a=[[1, 1, 0]])])) == ["refused"]
+        assert statuses(ranker.import_history("t", [history("few", b=[[1, 5, 0]])])) == ["imported"]
         assert ranker.usage().queries == 1
+        ranker.click(ranker.rank("few", ["a"], k=1).impression, "a")  # an import leaves room for what is ranked
+        found = {item.id: (item.exposure, item.clicks) for item in ranker.query_state("few").items}
+        assert found == {"a": (2**30 + 1, 2**30 + 1), "b": (5, 0)}
         assert_sound(ranker)
 
 

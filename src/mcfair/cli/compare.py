@@ -10,7 +10,7 @@ import typer
 
 from ..errors import NotFoundError
 from .options import PluginOptions, with_option_groups
-from .render import encoded, print_table, stages
+from .render import encoded, print_table, printable, stages
 from .service_options import DEFAULT_STORE, STORE, parse_duration
 from .stores import readable
 
@@ -87,7 +87,7 @@ def show_policies(found: PolicyComparisons) -> None:
     for group in names[:MOST_GROUPS] if names != [None] else []:
         cells = [{part.group: part for part in each.groups}.get(group) for each in found.policies]
         table.add_row(
-            f"exposure of {group or 'items without a group'}: shown, policy",
+            f"exposure of {printable(group or 'items without a group')}: shown, policy",
             *("-" if cell is None else f"{share(cell.shown)}, {share(cell.policy)}" for cell in cells),
         )
     print_table(table)
@@ -105,7 +105,7 @@ def show_experiment(experiment: ExperimentReport, found: PolicyComparisons) -> N
         table.add_column(arm.name, justify="right", overflow="fold")
     table.add_row("policy", *(arm.policy for arm in experiment.arms))
     table.add_row("share of sessions", *(f"{arm.share:.1%}" for arm in experiment.arms))
-    table.add_row("stopped", *(arm.stopped or "-" for arm in experiment.arms))
+    table.add_row("stopped", *(printable(arm.stopped or "-") for arm in experiment.arms))
     table.add_row("lists, clicks", *(f"{arm.lists:,}, {arm.clicks:,}" for arm in experiment.arms))
     for label, name in (
         ("clicks per list", "clicks_per_list"),
@@ -117,7 +117,7 @@ def show_experiment(experiment: ExperimentReport, found: PolicyComparisons) -> N
     names = list(dict.fromkeys(group.group for each in found.arms.values() for group in each))
     for group in names[:MOST_GROUPS] if names != [None] else []:
         shares = [{part.group: part.exposure for part in found.arms.get(arm.name, [])} for arm in experiment.arms]
-        label = f"exposure of {group or 'items without a group'}"
+        label = f"exposure of {printable(group or 'items without a group')}"
         table.add_row(label, *(share(each[group]) if group in each else "-" for each in shares))
     print_table(table)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["about_this_machine", "encoded", "print_table", "processors", "progress", "stages", "status"]
+__all__ = ["about_this_machine", "encoded", "print_table", "printable", "processors", "progress", "stages", "status"]
 
 
 def encoded(value: Any) -> str:
@@ -22,10 +22,24 @@ def encoded(value: Any) -> str:
 
 
 def print_table(table: Table) -> None:
-    """Print a table as wide as the terminal, and wide enough in a file."""
+    """Print a table as wide as the terminal, and wide enough in a file.
+
+    Names in it come from logs and stores, so brackets and colons are no markup.
+    """
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    Console(width=None if sys.stdout.isatty() else 160, markup=False, emoji=False).print(table)
+
+
+def printable(text: str) -> str:
+    r"""Return a name with its control characters written out: a terminal would execute them.
+
+    Examples
+    --------
+    >>> printable("red \x1b[31m")
+    'red \\x1b[31m'
+    """
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 @contextmanager

@@ -48,8 +48,9 @@ PAGE, STEP, BOOKED_STEP = 32, 16, 1_000
 REST = 4.0
 """Rests of the background walk, relative to the time of its work: requests are ranked by the same interpreter."""
 
-MAX_AGE = 3_600_000
-"""Age of a summary, in ms, at which it is computed again because counts have decayed or matured without an entry."""
+MAX_AGE, ASKED_AGE = 3_600_000, 10_000
+"""Age of a summary, in ms, at which it is computed again because counts may have decayed or matured without an entry:
+in the background, and for those who ask."""
 
 IDLE_SECONDS = 60.0
 """Interval at which the time of unchanged figures is written."""
@@ -147,7 +148,7 @@ class Summarizer:
 
         If the store cannot be written, the figures are computed all the same.
         """
-        walk = SummaryWalk(store, now, MAX_AGE if resting else 0, self.executor.log_unreadable)
+        walk = SummaryWalk(store, now, MAX_AGE if resting else ASKED_AGE, self.executor.log_unreadable)
         writable = True
         begun = time.perf_counter()
         for updates in walk.steps():
@@ -217,8 +218,7 @@ class SummaryWalk:
         self.store, self.now, self.log_unreadable = store, now, log_unreadable
         self.repository = LedgerRepository(store)
         self.version = self.repository.in_force
-        timed = self.version.half_life or self.version.maturation
-        self.oldest = now - max_age if timed else 0
+        self.oldest = now - max_age
         self.sums = FigureSums()
         self.last = 0
 
@@ -248,8 +248,12 @@ class SummaryWalk:
 
     def is_current(self, stored: StoredSummary, head: int) -> bool:
         """Return whether the summary of a query, whose log ends with the entry `head`, is not to be computed again."""
-        place = (stored.booked, stored.seq, stored.version)
-        return place == (head, head, self.version.number) and stored.time > self.oldest
+        version = self.version
+        if (stored.booked, stored.seq, stored.version) != (head, head, version.number):
+            return False
+        if self.oldest < stored.time <= self.now:  # a later one is of a clock that was ahead
+            return True
+        return not version.maturation and version.bucket(stored.time) == version.bucket(self.now)  # it decays in steps
 
     def updates(self, number: int, stored: StoredSummary | None) -> list[SummaryUpdate]:
         """Summarise a query and add it up; return what is to be written. A damaged query is left out."""

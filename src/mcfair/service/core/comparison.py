@@ -215,6 +215,8 @@ class LoggedLists:
         arm = arm_name(version.rules.experiment, impression.assignment)
         if arm is not None and version.experiment == repository.in_force.experiment:
             self.arms.setdefault(arm, []).append((ledger.number, exposure(shown)))
+        if not version.is_known:
+            return  # there are no estimates to compare by
         others: dict[tuple[Literal["shadow", "replay"], str], IntArray] = {}
         if impression.policy_list is not None:
             policy = version.rules.policy if impression.policy is None else impression.policy

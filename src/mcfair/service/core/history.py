@@ -108,13 +108,13 @@ class HistoryOperations(EngineState):
         """Write the present figures, and those of the current hour; fold old hours into days.
 
         `seen` is a query that the figures include, 0 if there is none: if it was deleted since, perhaps with all
-        others, the figures are dropped. So are those that are older than what is stored.
+        others, the figures are dropped. So are those that are older than what is stored, unless that is of the future:
+        then the clock was ahead, and was corrected since.
         """
         figures = present.figures
         stored = self.store.periods(PRESENT, 0, 1, 1)
-        if (seen and self.store.key_of(seen) is None) or (
-            stored and stored[0].body and decode_figures(stored[0].body).time > figures.time
-        ):
+        time = decode_figures(stored[0].body).time if stored and stored[0].body else 0
+        if (seen and self.store.key_of(seen) is None) or figures.time < time <= self.now():
             return
         for place, part in enumerate(present):
             self.store.set_figures(PRESENT, place, encode(part))

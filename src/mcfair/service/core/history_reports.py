@@ -62,13 +62,17 @@ def group_fairness(figures: StoreFigures, number: int) -> tuple[list[GroupFairne
 
 
 def history(store: Store, figures: StoreFigures, options: HistoryOptions) -> History:
-    """Return the last periods of the history, given the present figures."""
+    """Return the last periods of the history, given the present figures.
+
+    Those that begin more than a day later are left out: they were recorded while the clock was ahead.
+    """
+    until = figures.time + DAY_MS
     with store.read_transaction():
         if options.resolution == "hour":
-            periods = store.periods(HOUR, 0, 2**62, options.limit)
+            periods = store.periods(HOUR, 0, until, options.limit)
         else:
-            hours = store.periods(HOUR, 0, 2**62, 24 * (HOURS_KEPT + 2))
-            days = {each.start: each for each in store.periods(DAY_MS, 0, 2**62, options.limit)}
+            hours = store.periods(HOUR, 0, until, 24 * (HOURS_KEPT + 2))
+            days = {each.start: each for each in store.periods(DAY_MS, 0, until, options.limit)}
             for each in days_of(hours):  # a day may have been booked late, when it was folded already
                 days[each.start] = each if each.start not in days else days_of([days[each.start], each])[0]
             periods = [days[start] for start in sorted(days)][-options.limit :]

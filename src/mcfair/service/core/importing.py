@@ -15,8 +15,8 @@ from .records import Candidates, ImportedCounts, encode
 
 __all__ = ["ImportOperations"]
 
-MOST = 2**31 - 1
-"""Largest count of one item."""
+MOST = 2**30
+"""Most impressions of one item after an import. Counts have 32 bits, so that as many again can be ranked."""
 
 
 class ImportOperations(EngineState):
@@ -74,8 +74,8 @@ class ImportOperations(EngineState):
         ledger.check_size(newcomers, ranks, self.version, now, self.max_ledger)
         block = ledger.counts.blocks.get((self.version.examination, self.version.bucket(now)))
         for item in given.items:
-            row = ledger.index.get(item.id, 0)
-            counted = 0 if block is None else int(max(block.F[row].max(), block.C[row]))
+            row = ledger.index.get(item.id)
+            counted = 0 if block is None or row is None else int(max(block.F[row].max(), block.C[row]))
             if counted + sum(shown for _, shown, _ in item.counts) > MOST:
                 raise RequestError(f"an item would have more than {MOST:,} impressions")
 

@@ -110,7 +110,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         return rules
 
     def continues(self, before: Rules) -> bool:
-        """Return whether these rules continue the experiment of earlier ones: an arm may have been stopped at most."""
+        """Return whether these rules continue the experiment of earlier ones: at most, arms were stopped or resumed."""
         new, old = self.experiment, before.experiment
         return new is not None and old is not None and self.policy == before.policy and running(new) == running(old)
 
@@ -210,6 +210,14 @@ class Version(msgspec.Struct, kw_only=True, dict=True):
     def policy(self) -> Policy:
         """The parsed policy."""
         return parse_policy(self.rules.policy).in_mode("online")
+
+    @cached_property
+    def is_known(self) -> bool:
+        """Whether the policy can be parsed; that of an old version may be of a plugin that is not loaded now."""
+        try:
+            return self.policy is not None
+        except PolicyError:
+            return False
 
     @cached_property
     def theta(self) -> FloatArray:

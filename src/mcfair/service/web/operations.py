@@ -33,6 +33,12 @@ T = TypeVar("T")
 FRESH_SECONDS = 10.0
 """How long the result of a scan over all queries is reused."""
 
+COMPARISONS = 4
+"""Comparisons that are computed or wait for it; further ones are refused, so that rankings keep their places."""
+
+COMPARE_SECONDS = 5.0
+"""When a comparison that was refused may be asked for again."""
+
 CHUNK = 1 << 16
 """Size of the chunks of an export, in bytes."""
 
@@ -51,7 +57,7 @@ class Operations:
         self.fairness = SharedResult(ranker.fairness, FRESH_SECONDS)
         self.exposition = SharedResult(metrics.exposition)
         self.exporter = ThreadPoolExecutor(1, "mcfair-export")
-        self.comparing = ThreadPoolExecutor(1, "mcfair-compare")
+        self.comparing, self.comparisons = ThreadPoolExecutor(1, "mcfair-compare"), 0
         self.document = openapi(OPERATIONS, version("mcfair"))
         self.page = page(self.document).encode()
 
@@ -85,8 +91,14 @@ class Operations:
 
     async def compare(self, body: wire.CompareRequest) -> wire.PolicyComparisons:
         """Compare policies, one request at a time: each takes a processor for seconds."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.comparing, operations.compare, self.ranker.executor, body)
+        if self.comparisons >= COMPARISONS:
+            raise UnavailableError("other comparisons are being computed", COMPARE_SECONDS)
+        self.comparisons += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self.comparing, operations.compare, self.ranker.executor, body)
+        finally:
+            self.comparisons -= 1
 
     async def chunks(self, lines: Generator[bytes, None, None], first: bytes) -> AsyncGenerator[bytes, None]:
         """Iterate over the chunks of an export, all read by one thread: the connection to a store belongs to it."""

@@ -7,7 +7,6 @@ from typing import Annotated, NamedTuple
 import msgspec
 from markupsafe import Markup
 
-from ....policies.base import parse_policy
 from ...wire import (
     MAX_POLICY,
     CompareRequest,
@@ -19,6 +18,7 @@ from ...wire import (
 )
 from .charts import Pair, dumbbell_chart
 from .formatting import NOTHING, format_count, format_figure, format_share, format_time, plural
+from .reads import policy_label
 
 __all__ = ["CompareOptions", "CompareView", "compare_view"]
 
@@ -91,7 +91,7 @@ def compare_view(found: PolicyComparisons, report: ExperimentReport | None) -> C
 
 def policy_card(each: PolicyComparison) -> PolicyCard:
     """Describe what a policy would have shown."""
-    label = parse_policy(each.policy).label
+    label = policy_label(each.policy)
     where = "recorded in shadow mode" if each.source == "shadow" else "computed from the log"
     groups = [
         Pair(group.group or WITHOUT_GROUP, group.shown.value or 0.0, group.policy.value or 0.0)
@@ -158,7 +158,7 @@ def experiment_in_words(report: ExperimentReport) -> str:
 def arm_rows(report: ExperimentReport) -> list[list[str]]:
     """Return the figures of the arms, one row for each figure."""
     rows = [
-        ["policy", *(parse_policy(arm.policy).label for arm in report.arms)],
+        ["policy", *(policy_label(arm.policy) for arm in report.arms)],
         ["share of sessions", *(format_share(arm.share) for arm in report.arms)],
         ["lists", *(format_count(arm.lists) for arm in report.arms)],
         ["clicks", *(format_count(arm.clicks) for arm in report.arms)],

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, NamedTuple
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
@@ -176,15 +176,15 @@ class Dashboard:
         """Render the page that compares policies: lists of shadow mode, one replayed policy, and the experiment."""
         options = wire.decode_options(CompareOptions, request.query_string)
         report, message, status = None, "", 200
-        with suppress(NotFoundError):  # there is no experiment
-            report = await self.read("experiment")
         try:
             found = await self.operations.compare(options.request())
         except RequestError as error:
             message, status = str(error), 400
             found = await self.operations.compare(CompareOptions().request())
-        view = compare_view(found, report)
-        return self.respond(request, "compare", status, view=view, options=options, message=message, **shared)
+        with suppress(NotFoundError):  # there is no experiment
+            report = await self.read("experiment")  # last, because a comparison may be refused
+        build = partial(compare_view, found, report)
+        return await self.show(request, "compare", build, status, options=options, message=message, **shared)
 
     def read(self, name: str, *options: Any) -> Awaitable[Any]:
         """Execute an operation that reads the store in a thread of its own."""
@@ -253,9 +253,31 @@ class PageHandler:
 
 
 def check_same_site(request: Request) -> None:
-    """Refuse a form of another site: browsers name the site of the page that sent it."""
-    if request.headers.get(b"sec-fetch-site", b"none") not in (b"same-origin", b"none"):
-        raise HTTPError(403, "this form was sent by a page of another site", "Sec-Fetch-Site")
+    """Refuse a form of another site: browsers name the site of the page that sent it.
+
+    Over plain HTTP they send its origin only. Proxies may leave the port out of the Host header, so it does not count.
+    """
+    site, origin = request.headers.get(b"sec-fetch-site"), request.headers.get(b"origin")
+    if site is not None:
+        foreign = site not in (b"same-origin", b"none")
+    else:
+        foreign = origin is not None and host_name(origin) != host_name(b"//" + request.headers.get(b"host", b""))
+    if foreign:
+        raise HTTPError(403, "this form was sent by a page of another site", "Sec-Fetch-Site" if site else "Origin")
+
+
+def host_name(origin: bytes) -> str | None:
+    """Return the name of the host of an origin, None if it has none.
+
+    Examples
+    --------
+    >>> [host_name(origin) for origin in (b"http://Shop.example:8000", b"//[::1]:80", b"null", b"http://[")]
+    ['shop.example', '::1', None, None]
+    """
+    try:
+        return urlsplit(origin.decode("latin-1")).hostname
+    except ValueError:
+        return None
 
 
 def parse_form(body: bytes) -> dict[str, str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from itertools import islice
+from contextlib import suppress
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import msgspec
 
+from ....errors import ConflictError, PolicyError
 from ....policies.base import Policy, parse_policy
 from ...core.engine import Engine
 from ...core.ids import Position
@@ -18,7 +20,7 @@ from ...core.rules import Version
 from ...stores import KIND_IMPRESSION
 from ...wire import Explanation, QueryState
 
-__all__ = ["QueryReading", "RuleChange", "find_query_id", "read_query", "read_reasons", "rule_changes"]
+__all__ = ["QueryReading", "RuleChange", "find_query_id", "policy_label", "read_query", "read_reasons", "rule_changes"]
 
 SEARCHED_ENTRIES = 256
 """Log entries, from the newest, among which the last list of a query is searched."""
@@ -63,28 +65,35 @@ def read_reasons(engine: Engine, query_id: str) -> dict[str, str]:
 
 
 def explain_latest(engine: Engine, ledger: Ledger) -> Explanation | None:
-    """Explain the last list of a query; return None if it has expired, or if many events followed it."""
+    """Explain the last list of a query; return None if it has expired, was followed by many events, or is not known.
+
+    The policy of a list is not known if it is of a plugin that is not loaded now.
+    """
     base = engine.store.base(ledger.number)
     for entry in islice(engine.store.log_descending(ledger.number, ledger.seq), SEARCHED_ENTRIES):
         if entry.kind == KIND_IMPRESSION and entry.seq > base:
             position = Position(ledger.number, entry.seq, decode_impression(entry.body).epoch)
-            return engine.explain(engine.ids.impression(ledger.key, position))
+            with suppress(ConflictError):
+                return engine.explain(engine.ids.impression(ledger.key, position))
+            break
     return None
 
 
 def rule_changes(engine: Engine, limit: int) -> list[RuleChange]:
     """Return the newest versions of the rules, newest first; fits of a prior are counted, not listed."""
     found: list[RuleChange] = []
-    before: Version | None = None
-    for version in engine.repository.versions.values():
+    fits = 0
+    for version, before in pairwise([*reversed(engine.repository.versions.values()), None]):
+        if version is None or len(found) == limit:
+            break
+        if before is not None and before.rules == version.rules:
+            fits += 1
+            continue
         changes = [] if before is None else differences(before, version)
-        if before is None or changes:
-            label = parse_policy(version.rules.policy).label
-            found.append(RuleChange(version.number, to_datetime(version.since), label, changes, 0))
-        else:
-            found[-1] = found[-1]._replace(fits=found[-1].fits + 1)
-        before = version
-    return found[-limit:][::-1]
+        label = policy_label(version.rules.policy)
+        found.append(RuleChange(version.number, to_datetime(version.since), label, changes, fits))
+        fits = 0
+    return found
 
 
 def differences(before: Version, version: Version) -> list[str]:
@@ -93,19 +102,40 @@ def differences(before: Version, version: Version) -> list[str]:
     texts = []
     for name in new:
         if name == "policy" and new[name] != old[name]:
-            texts += policy_differences(parse_policy(old[name]), parse_policy(new[name]))
+            texts += policy_differences(old[name], new[name])
         elif new[name] != old[name]:
             texts.append(f"{name}: {old[name]} → {new[name]}")
     return texts
 
 
-def policy_differences(old: Policy, new: Policy) -> list[str]:
+def policy_differences(before: str, after: str) -> list[str]:
     """Describe a change of the policy: its parameters if it is the same one, else both policies."""
-    if type(old) is not type(new):
-        return [f"policy: {old.label} → {new.label}"]
+    old, new = known_policy(before), known_policy(after)
+    if old is None or new is None or type(old) is not type(new):
+        return [f"policy: {policy_label(before)} → {policy_label(after)}"]
     names = dict.fromkeys([*old.changed_parameters, *new.changed_parameters])
     values = {name: (getattr(old, name), getattr(new, name)) for name in names}
     return [f"{name} of {new.name()}: {a} → {b}" for name, (a, b) in values.items() if a != b]
+
+
+def policy_label(text: str) -> str:
+    """Return the label of a stored policy; its text if it is of a plugin that is not loaded now.
+
+    Examples
+    --------
+    >>> policy_label("TopK()"), policy_label("Mine(weight=2)")
+    ('TopK', 'Mine(weight=2)')
+    """
+    policy = known_policy(text)
+    return text if policy is None else policy.label
+
+
+def known_policy(text: str) -> Policy | None:
+    """Return a stored policy, None if it is not known here."""
+    try:
+        return parse_policy(text)
+    except PolicyError:
+        return None
 
 
 READS: tuple[Any, ...] = (find_query_id, read_query, read_reasons, rule_changes)
