@@ -383,6 +383,7 @@ def test_a_session_is_accepted_by_every_instance_over_a_store():
     with Ranker(url, **options) as one, Ranker(url, **options) as two:
         one.rank("red shoes", ["a", "b", "c"], k=2)
         key = one.add_key("reader", ["read"]).key
+        assert two.keys()  # it has noticed the key
         with serving(one) as first, serving(two) as second:
             cookie = sign_in(first, key).headers["set-cookie"].partition(";")[0]
             assert second.get("/").status_code == 401

@@ -183,7 +183,7 @@ class History(Machine):
         self.crash()
 
 
-LONG = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+LONG = settings(deadline=None, suppress_health_check=list(HealthCheck))
 HISTORIES = st.lists(OPERATIONS, min_size=60, max_size=250)
 RULES = st.fixed_dictionaries({
     "strength": st.sampled_from([0.0, 1.0]), "maturation": st.sampled_from([0, 5_000]),
