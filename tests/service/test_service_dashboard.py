@@ -488,7 +488,7 @@ def test_refusals_under_overload_and_while_stopping_are_pages(filled):
 
 
 def test_strangers_use_up_no_places(keyed):
-    """Whoever signs in has no key yet: neither overload nor a slow form must keep the others from being served."""
+    """Sign-in needs no key, so neither overload nor a slow form may keep other requests from being served."""
     lifecycle = keyed.server.app.lifecycle
     before, lifecycle.max_in_flight = lifecycle.max_in_flight, 0
     try:
