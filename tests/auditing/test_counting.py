@@ -9,7 +9,7 @@ from logs import flat, random_log, random_sessions
 
 import mcfair as mf
 from mcfair.auditing import counting, reading, row_buckets
-from mcfair.auditing.bucket_counts import tally
+from mcfair.auditing.cells import tally
 from mcfair.auditing.encoding import KeyCodes, grouped_rows
 from mcfair.auditing.periods import Periods
 

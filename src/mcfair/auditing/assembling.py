@@ -10,14 +10,16 @@ import polars as pl
 
 from ..arrays import FloatArray, IntArray
 from ..data.grades import relevance
-from .bucket_counts import BucketCounts, Cells, Pattern, tally
+from .bucket_counts import BucketCounts, Pattern
+from .cells import Cells, joined
 from .cleaning import FAULTS
 from .click_log import ClickLog
 from .inferred_lists import inferred_slots
-from .log_counts import LogCounts, TimedCounts
+from .log_counts import LogCounts
 from .numbering import Numbering
 from .periods import Periods
 from .reading import Survey
+from .timed_counts import TimedCounts, slots_of_lists, slots_of_rows
 
 __all__ = ["UNKNOWN", "assemble"]
 
@@ -55,11 +57,11 @@ def assemble(
     LogCounts
     """
     shapes, numbers_of = merged_patterns([part.patterns for part in parts])
-    shown = joined([recoded(part.shown, codes) for part, codes in zip(parts, numbers_of, strict=True)])
+    shown = joined([part.shown.recoded(codes) for part, codes in zip(parts, numbers_of, strict=True)])
     names, item_at, query_at = ordered_names(variants, numbers, shown, log.candidates)
     starts = np.flatnonzero(np.diff(names["query"].rle_id().to_numpy().astype(np.int64), prepend=-1))
     quality: dict[str, Any] = log.quality | {"impressions": "identified" if shapes or log.single else "inferred"}
-    lists = joined([recoded(part.lists, codes) for part, codes in zip(parts, numbers_of, strict=True)])
+    lists = joined([part.lists.recoded(codes) for part, codes in zip(parts, numbers_of, strict=True)])
     if "time" in log.rows.collect_schema():
         quality["rows without a valid time"] = survey.undated
     if shapes:
@@ -92,7 +94,7 @@ def assemble(
         groups=codes,
         group_names=labels,
         relevance=merit(names, log, parts, item_at, quality),
-        timed=timed_counts(log, numbers, parts, periods, (shapes, numbers_of), (item_at, query_at)),
+        timed=timed_counts(numbers, parts, periods, (shapes, numbers_of), (item_at, query_at)),
         rows=survey.rows,
         excluded={reason: n for reason, n in excluded.items() if n},
         quality=quality,
@@ -112,20 +114,6 @@ def merged_patterns(parts: Sequence[Sequence[Pattern]]) -> tuple[list[IntArray],
     place = {code: i for i, code in enumerate(order)}
     numbers = [np.array([place[code] for code, _, _ in patterns] or [0]) for patterns in parts]
     return [known[code][0] for code in order], numbers
-
-
-def recoded(cells: Cells, codes: IntArray) -> Cells:
-    """Return counts whose last number is replaced by its code."""
-    return Cells((*cells.at[:-1], codes[cells.at[-1]]), cells.count, cells.sums)
-
-
-def joined(parts: Sequence[Cells]) -> Cells:
-    """Concatenate counts."""
-    return Cells(
-        tuple(np.concatenate(each) for each in zip(*(part.at for part in parts), strict=True)),
-        np.concatenate([part.count for part in parts]),
-        tuple(np.concatenate(each) for each in zip(*(part.sums for part in parts), strict=True)),
-    )
 
 
 def cell_arrays(shown: Cells, item_at: IntArray, single: bool) -> dict[str, Any]:
@@ -149,34 +137,7 @@ def cell_arrays(shown: Cells, item_at: IntArray, single: bool) -> dict[str, Any]
     }
 
 
-Slots = tuple[IntArray, ...]
-"""The query, the place and the rank of slots, then how many there were; with times, the period comes last."""
-
-
-def slots_of_lists(lists: Cells, patterns: list[IntArray], query_at: IntArray) -> Slots:
-    """Return how often each place of a query's lists was at each rank, from lists by query, period and pattern."""
-    pattern = lists.at[-1]
-    size = np.array([each.size for each in patterns])
-    begin = np.cumsum(size) - size
-    repeats = size[pattern]
-    entry = np.repeat(np.arange(pattern.size), repeats)
-    place = np.arange(entry.size) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    rank = np.concatenate(patterns)[begin[pattern[entry]] + place]
-    others = (each[entry].astype(np.int64) for each in lists.at[1:-1])
-    return query_at[lists.at[0][entry]], place, rank, lists.count[entry].astype(np.int64), *others
-
-
-def slots_of_rows(shown: Cells, query_at: IntArray) -> Slots:
-    """Return the same where every row is a list of its own; `query_at` has the query of each pair."""
-    at = (query_at[shown.at[0]], shown.at[1], *shown.at[2:])
-    size = tuple(int(each.max(initial=0)) + 1 for each in at)
-    cells = tally(at, size, shown.count)
-    query, rank, *others = (each.astype(np.int64) for each in cells.at)
-    return query, np.zeros_like(rank), rank + 1, cells.sums[0].astype(np.int64), *others
-
-
 def timed_counts(
-    log: ClickLog,
     numbers: Numbering,
     parts: Sequence[BucketCounts],
     periods: Periods | None,
@@ -186,22 +147,14 @@ def timed_counts(
     """Return the counts by period, None for a log without times."""
     if periods is None:
         return None
-    item_at, query_at = places
-    place = item_at.astype(np.int32)  # these may be as many as the rows
-    shown = joined([part.timed for part in parts])
-    if patterns[0]:
-        lists = joined([recoded(part.timed_lists, codes) for part, codes in zip(parts, patterns[1], strict=True)])
-        slots = slots_of_lists(lists, patterns[0], query_at)
-    else:
-        slots = slots_of_rows(shown, query_at[numbers.pair_query])
-    names = ("slot_query", "slot_place", "slot_rank", "slot_count", "slot_period")
     return TimedCounts(
         periods=periods,
-        item=place[shown.at[0]],
-        rank=shown.at[1] + 1,
-        period=shown.at[2],
-        shown=shown.count,
-        **dict(zip(names, slots, strict=True)),
+        shown=tuple(part.timed for part in parts),
+        lists=tuple(part.timed_lists.recoded(codes) for part, codes in zip(parts, patterns[1], strict=True)),
+        patterns=patterns[0],
+        item_at=places[0],
+        query_at=places[1],
+        pair_query=numbers.pair_query,
     )
 
 

@@ -9,13 +9,14 @@ import numpy as np
 
 from .._jit import kernel
 from ..arrays import FloatArray
+from .cells import Cells, tally
 from .cleaning import TOP_RANK
 from .encoding import Integers, KeyCodes, grouped_rows
 from .numbering import Numbering
 from .periods import Periods
 from .row_buckets import Columns
 
-__all__ = ["BucketCounts", "Cells", "count_bucket"]
+__all__ = ["BucketCounts", "Pattern", "count_bucket"]
 
 Pattern = tuple[int, Integers, int]
 """A set of ranks that lists filled: its hash, the ranks, and the number of lists."""
@@ -122,53 +123,6 @@ def cleaned(rows: Columns, pairs: int) -> tuple[Columns, Columns, list[Pattern],
 # --- sums ------------------------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Cells:
-    """Counts by one or more numbers, and sums of other values beside them."""
-
-    at: tuple[Integers, ...]
-    count: Integers
-    sums: tuple[FloatArray, ...] = ()
-
-    def moved(self, by: int) -> Cells:
-        """Return the same counts with the first number shifted."""
-        return Cells((self.at[0] + by, *self.at[1:]), self.count, self.sums)
-
-
-def tally(at: tuple[Integers, ...], size: tuple[int, ...], *values: FloatArray | Integers) -> Cells:
-    """Count rows by one or more numbers, in the order of these; sum values beside the counts.
-
-    Rows with a negative number do not count.
-
-    Examples
-    --------
-    >>> cells = tally((np.array([1, 0, 1]), np.array([2, 0, 2])), (2, 3), np.array([0.5, 1.0, 0.25]))
-    >>> [each.tolist() for each in (*cells.at, cells.count, *cells.sums)]
-    [[0, 1], [0, 2], [1, 2], [1.0, 0.75]]
-    """
-    key = at[0].astype(np.int64)
-    for number, each in zip(size[1:], at[1:], strict=True):
-        key *= number
-        key += each
-    if min(int(each.min(initial=0)) for each in at) < 0:
-        inside = np.all([each >= 0 for each in at], axis=0)
-        key, values = key[inside], tuple(each[inside] for each in values)
-    whole = int(np.prod(size, dtype=np.float64))
-    if whole <= 4 * key.size + (1 << 16):
-        counts = np.bincount(key, minlength=whole)
-        cells = np.flatnonzero(counts)
-        count = counts[cells]
-        sums = tuple(np.bincount(key, each, whole)[cells].astype(np.float64, copy=False) for each in values)
-    else:
-        cells, place, count = np.unique(key, return_inverse=True, return_counts=True)
-        sums = tuple(np.bincount(place, each, cells.size).astype(np.float64, copy=False) for each in values)
-    numbers = []
-    for number in size[:0:-1]:
-        cells, rest = np.divmod(cells, number)
-        numbers.append(rest.astype(np.int16 if number < 1 << 15 else np.int32))  # cells may be as many as rows
-    return Cells((cells.astype(np.int32), *numbers[::-1]), count.astype(np.int32), sums)
-
-
 def counted_values(rows: Columns) -> list[Any]:
     """Return what is summed beside the impressions of a cell: clicks, and both divided by propensities."""
     values = [rows["clicked"]]
@@ -201,7 +155,7 @@ class BucketCounts:
     lists : Cells
         Impressions by query and pattern; empty if the log does not identify impressions.
     timed, timed_lists : Cells
-        The same by period: (pair, rank, period) and (query, period, pattern).
+        The same by period: (period, pair, rank) and (period, query, pattern).
     patterns : list of Pattern
         The sets of ranks that lists filled.
     merit : (4, pairs of the bucket) array or None
@@ -266,13 +220,13 @@ def count_bucket(rows: Columns, bucket: int, names: Numbering, ranks: int, perio
     shown = tally(at, size, *counted_values(rows))
     when, times = (rows["hour"], lists["hour"]) if periods is not None else (nothing, nothing)
     periods = periods or Periods.none()
-    at_time = (*(each[: when.size] for each in at[:2]), periods.index(when))
-    list_at_time = (lists["query"][: times.size], periods.index(times), lists["pattern"][: times.size])
+    at_time = (periods.index(when), *(each[: when.size] for each in at[:2]))
+    list_at_time = (periods.index(times), lists["query"][: times.size], lists["pattern"][: times.size])
     return BucketCounts(
         shown=shown.moved(first_pair),
         lists=tally((lists["query"], lists["pattern"]), (queries, size[2])).moved(first_query),
-        timed=tally(at_time, (pairs, ranks, len(periods))).moved(first_pair),
-        timed_lists=tally(list_at_time, (queries, len(periods), size[2])).moved(first_query),
+        timed=tally(at_time, (len(periods), pairs, ranks)).moved(first_pair, axis=1).compact(),
+        timed_lists=tally(list_at_time, (len(periods), queries, size[2])).moved(first_query, axis=1),
         patterns=patterns,
         merit=merit_of_pairs(rows, pairs) if "merit" in rows else None,
         variants=tally((rows["variant"][several],), (names.pair.size,)),

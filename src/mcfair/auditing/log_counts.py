@@ -11,36 +11,9 @@ import polars as pl
 import scipy.sparse as sp
 
 from ..arrays import FloatArray, IntArray
-from .encoding import Integers
-from .periods import Periods
+from .timed_counts import TimedCounts
 
-__all__ = ["LogCounts", "TimedCounts", "rank_weights", "sums_at"]
-
-
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class TimedCounts:
-    """Counts by period of the log.
-
-    Attributes
-    ----------
-    periods : Periods
-        The periods.
-    item, rank, period, shown : (cells,) int arrays
-        Impressions of each item at each rank in each period.
-    slot_query, slot_place, slot_rank, slot_period, slot_count : (slots,) int arrays
-        How often a place of a query's lists was at a rank, in each period.
-    """
-
-    periods: Periods
-    item: Integers
-    rank: Integers
-    period: Integers
-    shown: Integers
-    slot_query: IntArray
-    slot_place: IntArray
-    slot_rank: IntArray
-    slot_period: IntArray
-    slot_count: IntArray
+__all__ = ["LogCounts", "rank_weights", "sums_at"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -38,20 +38,18 @@ def unfairness_over_time(figures: Figures) -> pl.DataFrame | None:
     counts = figures.counts
     order = items.descending(R, counts.offsets)
     judged = figures.judged > 0
-    slot_at = counts.offsets[timed.slot_query] + timed.slot_place
     E, w, rows = np.zeros(counts.items), np.zeros(counts.items), []
     nothing = (float("nan"), float("nan"))
     so_far = mean_figures(E, R, w, counts.offsets, order, judged)
     for period, label in enumerate(timed.periods.labels()):
-        cell, slot = np.flatnonzero(timed.period == period), np.flatnonzero(timed.slot_period == period)
-        if not slot.size:  # one wrong time may add thousands of periods
+        query, place, rank, count = timed.slots(period)
+        if not query.size:  # one wrong time may add thousands of periods
             rows.append((label, 0, *so_far, *nothing))
             continue
-        exposed = timed.shown[cell] * rank_weights(p, timed.rank[cell])
-        handed = timed.slot_count[slot] * rank_weights(p, timed.slot_rank[slot])
-        own, places = sums_at(timed.item[cell], exposed, counts.items), sums_at(slot_at[slot], handed, counts.items)
-        first = slot[timed.slot_place[slot] == 0]
-        visits = sums_at(timed.slot_query[first], timed.slot_count[first], counts.queries)
+        item, at_rank, shown = timed.items(period)
+        own = sums_at(item, shown * rank_weights(p, at_rank), counts.items)
+        places = sums_at(counts.offsets[query] + place, count * rank_weights(p, rank), counts.items)
+        visits = sums_at(query[place == 0], count[place == 0], counts.queries)
         E += own
         w += places
         so_far = mean_figures(E, R, w, counts.offsets, order, judged)
