@@ -128,6 +128,15 @@ def test_what_is_wrong_is_one_line(log, tmp_path):
     assert "unknown method 'guess'" in refused("examination", log, *COLUMNS, "--method", "guess")
 
 
+def test_control_characters_of_a_log_do_not_reach_the_terminal(tmp_path):
+    LOG.with_columns(group=pl.col("seller") + "\x1b[31m").rename({"q_text": "query", "t": "impression"}).write_csv(
+        tmp_path / "log.csv"
+    )
+    done = run("audit", str(tmp_path / "log.csv"), "--resamples", "20", "--out", str(tmp_path / "page"))
+    assert "\x1b" not in done.stdout
+    assert "small\\x1b[31m" in done.stdout
+
+
 def test_a_group_without_merit_has_no_ratio(log, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     LOG.with_columns(clicked=(pl.col("seller") == "large").cast(int)).write_csv("one.csv")

@@ -137,3 +137,5 @@ def test_the_command_writes_a_file(tmp_path):
     assert wrong.stderr.startswith("mcfair: error:")
     assert wrong.stderr.count("\n") == 1
     assert "cannot read" in run(tmp_path / "none.csv").stderr
+    scores.write_text("query,item,scroe\nq,a,0.9\nq,b,0.8\n")
+    assert run(scores).stderr.startswith(f"mcfair: error: {scores}: no column score")

@@ -13,7 +13,7 @@ import typer
 
 from ..errors import DataError, SettingError
 from .options import PluginOptions, with_option_groups
-from .render import encoded, print_table, status
+from .render import encoded, print_table, printable, status
 
 if TYPE_CHECKING:
     from ..analysis.propensities import FittedExamination
@@ -146,12 +146,12 @@ def show(found: Audit) -> None:
     from ..report.formatting import NOTHING
 
     counts = found.counts
-    print(f"{found.name}: read as {found.format}, {found!r}")
+    print(f"{printable(found.name)}: read as {found.format}, {found!r}")
     for reason, number in counts.excluded.items():
         print(f"left out: {number:,} rows ({reason})")
     print()
     for sentence in findings(found):
-        print(sentence)
+        print(printable(sentence))
     if not counts.group_names:
         return
     table = Table(title=f"exposure by {found.model.name}, merit {found.merit_label}", title_justify="left")
@@ -159,7 +159,7 @@ def show(found: Audit) -> None:
         table.add_column(name, justify="left" if name == "group" else "right")
     for row in found.groups().sort("ratio", nulls_last=True).head(20).iter_rows(named=True):
         table.add_row(
-            row["group"],
+            printable(row["group"]),
             f"{row['items']:,}",
             f"{100 * row['exposure_share']:.2f} %",
             f"{100 * row['merit_share']:.2f} %",

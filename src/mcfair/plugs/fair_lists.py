@@ -32,6 +32,7 @@ def fair_lists(
     k: int = 10,
     sessions: int = 100,
     seed: int = 0,
+    name: str = "the table",
 ) -> pl.DataFrame:
     """Rank the items of every query for a number of sessions, so that exposure follows relevance over them.
 
@@ -51,6 +52,8 @@ def fair_lists(
         Number of lists of each query.
     seed
         Seed of randomised policies.
+    name
+        The name of the table in errors.
 
     Returns
     -------
@@ -70,12 +73,12 @@ def fair_lists(
     >>> fair_lists(table, k=1, sessions=4)["item"].to_list()
     ['a', 'b', 'a', 'b']
     """
-    for name, value in (("k", k), ("sessions", sessions)):
+    for count, value in (("k", k), ("sessions", sessions)):
         if value < 1:
-            raise SettingError(f"{name} = {value} is not allowed: expected at least 1")
-    read = read_candidates(table)
+            raise SettingError(f"{count} = {value} is not allowed: expected at least 1")
+    read = read_candidates(table, name)
     if "relevance" not in read.columns:  # equal scores would hide a misspelt name
-        raise DataError(f"the table: no column score (or {', '.join(VALUES)}), by which items are ranked")
+        raise DataError(f"{name}: no column score (or {', '.join(VALUES)}), by which items are ranked")
     columns = {role: role for role in read.columns}
     data = build_dataset(read, columns, "scores")
     names, items = data.query_ids or (), data.item_ids or ()
