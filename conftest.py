@@ -2,8 +2,10 @@
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
 import mcfair as mf
@@ -23,6 +25,16 @@ LONGEST = (
     *("report", "service_postgres_machine", "service_app", "deploy_monitoring", "browser", "claims", "figures"),
     *("service_rows", "cli_import", "service_history", "cli_live", "cli_leaderboard", "service_dashboard_browser"),
 )
+
+
+TESTS = Path(__file__).parent / "tests"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path):
+    """Look for doctests in the package only: they are imported and searched by every process."""
+    collected = yield
+    return [each for each in collected if not (isinstance(each, DoctestModule) and TESTS in file_path.parents)]
 
 
 def pytest_collection_modifyitems(items):
