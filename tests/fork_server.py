@@ -35,7 +35,7 @@ class ForkedProcess:
     """
 
     def __init__(self, words, *, env, cwd=None):
-        command = {"words": [str(word) for word in words], "env": dict(env), "cwd": str(cwd or os.getcwd())}
+        command = {"words": [str(word) for word in words], "env": dict(env), "cwd": str(cwd or Path.cwd())}
         pipes = [os.pipe() for _ in range(3)]
         with LOCK:
             socket.send_fds(template(), [json.dumps(command).encode()], [written for _, written in pipes])
@@ -185,8 +185,8 @@ def main():
     for number, descriptor in enumerate((nothing, *outputs)):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)
-    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     os.environ.clear()
     os.environ.update(command["env"])
     os.chdir(command["cwd"])
@@ -195,7 +195,7 @@ def main():
 
 def execute(first, *others):
     """Execute the arguments of the interpreter."""
-    sys.path[0] = os.getcwd()
+    sys.path[0] = str(Path.cwd())
     if first == "-m":
         sys.argv = list(others)
         runpy.run_module(others[0], run_name="__main__", alter_sys=True)

@@ -1,4 +1,4 @@
-"""Real server processes: started, or forked from one that has started, queried over real sockets, killed, and never left running."""
+"""Real server processes: started or forked, queried over real sockets, killed, and never left running."""
 
 import atexit
 import http.client
@@ -76,7 +76,9 @@ class ServerProcess:
         self.port = port or None
         self.lines = []
         self.output_changed = threading.Condition()
-        self.readers = [threading.Thread(target=each, daemon=True) for each in (self.read_output, self.child.stdout.read)]
+        self.readers = [
+            threading.Thread(target=each, daemon=True) for each in (self.read_output, self.child.stdout.read)
+        ]
         for each in self.readers:
             each.start()
 
