@@ -27,7 +27,7 @@ def test_steady_load_neither_grows_nor_loses_anything(tmp_path):
     soaked = Soak(tmp_path, retention=1.5, pause=0.04).run(7, samples=14)
     print(*soaked.samples, sep="\n")
     assert soaked.faults == []
-    assert soaked.samples[-1].operations > 400
+    assert soaked.samples[-1].operations > 300
     assert soaked.samples[-1].impressions < soaked.samples[-1].operations / 4  # most have expired
     assert soaked.growth("file") < 2
     assert soaked.growth("impressions") < 2
