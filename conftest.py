@@ -2,8 +2,10 @@
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
 import mcfair as mf
@@ -18,11 +20,33 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 LONGEST = (
-    *("processes", "own_parts", "service_postgres", "service_crash", "execute", "service_faults", "service_soak"),
-    *("deploy_restart", "cli_experiments", "cluster", "service_commands", "service_machine", "cli_app", "policies"),
-    *("report", "service_postgres_machine", "service_app", "deploy_monitoring", "browser", "claims", "figures"),
-    *("service_rows", "cli_import", "service_history", "cli_live", "cli_leaderboard", "service_dashboard_browser"),
+    *("report", "processes", "own_parts", "cluster", "service_crash", "service_postgres", "execute", "cli_leaderboard"),
+    *("deploy_restart", "cli_experiments", "service_faults", "service_commands", "service_machine", "cli_app"),
+    *("policies", "service_soak", "service_postgres_machine", "service_app", "deploy_monitoring", "service_rows"),
+    *("cli_import", "service_history", "cli_live", "service_dashboard_browser"),
 )
+
+
+TESTS = Path(__file__).parent / "tests"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path):
+    """Look for doctests in the package only: they are imported and searched by every process."""
+    collected = yield
+    return [each for each in collected if not (isinstance(each, DoctestModule) and TESTS in file_path.parents)]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Distribute file by file, but give the tests of the report to one process: they share results of 20 seconds."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return "tests/report" if nodeid.startswith("tests/report/") else super()._split_scope(nodeid)
+
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items):

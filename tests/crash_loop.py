@@ -67,7 +67,7 @@ class Report:
 class CrashLoop:
     """A server under load that is killed at given points."""
 
-    def __init__(self, folder, *, clients=4, seed=0, fault=None, faulty=True, log=lambda line: None):
+    def __init__(self, folder, *, clients=4, seed=0, fault=None, faulty=True, fresh=False, log=lambda line: None):
         self.store = Path(folder) / "store.db"
         self.rng = random.Random(seed)
         self.environment = {"MCFAIR_FAULT": fault, "MCFAIR_FAULTY": str(int(faulty))} if fault else {}
@@ -75,7 +75,7 @@ class CrashLoop:
         self.run_state = LoadRun(free_port())
         self.shoppers = [Shopper(self.run_state, number, seed) for number in range(clients)]
         self.report = Report(faults=self.run_state.faults)
-        self.log = log
+        self.fresh, self.log = fresh, log
         self.begin_experiment()
 
     def begin_experiment(self):
@@ -86,7 +86,8 @@ class CrashLoop:
 
     def start(self, crash=None):
         environment = self.environment | ({"MCFAIR_CRASH": crash} if crash else {})
-        return ServerProcess(self.store, port=self.run_state.port, command=CRASH_SERVER, environment=environment)
+        options = {"port": self.run_state.port, "command": CRASH_SERVER, "fresh": self.fresh}
+        return ServerProcess(self.store, **options, environment=environment)
 
     def run(self, points):
         """Kill the server once at each of the points, then stop the shoppers and check everything."""
@@ -205,11 +206,13 @@ def main():
         from postgres_loop import PostgresLoop
 
         points = [POSTGRES_POINTS[i % len(POSTGRES_POINTS)] for i in range(options.kills)]
-        report = PostgresLoop(clients=options.clients, seed=options.seed, fsync=True, log=log).run(points)
+        report = PostgresLoop(clients=options.clients, seed=options.seed, fsync=True, fresh=True, log=log).run(points)
     else:
         points = [MORE_POINTS[i % len(MORE_POINTS)] for i in range(options.kills)]
         with tempfile.TemporaryDirectory(prefix="mcfair-crash-") as folder:
-            loop = CrashLoop(folder, clients=options.clients, seed=options.seed, fault=options.fault, log=log)
+            loop = CrashLoop(
+                folder, clients=options.clients, seed=options.seed, fault=options.fault, fresh=True, log=log
+            )
             report = loop.run(points)
     print(report)
     if statistics.median(report.recoveries) > options.max_seconds:

@@ -61,7 +61,7 @@ class PostgresReport(Report):
 class PostgresLoop(CrashLoop):
     """Two instances on one database, of which one after the other is killed."""
 
-    def __init__(self, *, clients=4, seed=0, fsync=False, log=lambda line: None):
+    def __init__(self, *, clients=4, seed=0, fsync=False, fresh=False, log=lambda line: None):
         self.database = PostgresServer(fsync=fsync)
         self.store = self.database.new_database()
         self.rng = random.Random(seed)
@@ -71,7 +71,7 @@ class PostgresLoop(CrashLoop):
         self.shoppers = [RoamingShopper(self.run_state, number, seed, self.ports) for number in range(clients)]
         self.report = PostgresReport(self.run_state.faults)
         self.servers = [None, None]
-        self.log = log
+        self.fresh, self.log = fresh, log
         self.begin_experiment()
 
     def run(self, points):
@@ -92,7 +92,11 @@ class PostgresLoop(CrashLoop):
         for place in stopped:
             environment = {"MCFAIR_CRASH": crash} if crash and place == stopped[-1] else {}
             self.servers[place] = ServerProcess(
-                self.store, port=self.ports[place], command=CRASH_SERVER, environment=environment
+                self.store,
+                port=self.ports[place],
+                command=CRASH_SERVER,
+                environment=environment,
+                fresh=self.fresh,
             )
         return self.servers[stopped[-1]]
 

@@ -1,4 +1,4 @@
-"""Real server processes: started, queried over real sockets, killed, and never left running."""
+"""Real server processes: started or forked, queried over real sockets, killed, and never left running."""
 
 import atexit
 import http.client
@@ -15,6 +15,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+
+from fork_server import ForkedProcess, run_forked
 
 START_SECONDS = 240.0
 """Timeout of a start: the first one on a machine compiles."""
@@ -46,32 +48,39 @@ def free_port():
         return tried.getsockname()[1]
 
 
-def mcfair(*arguments, timeout=START_SECONDS, **options):
-    """Run a command and wait for it."""
-    command = [*SERVE, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, **options)
+def mcfair(*arguments, timeout=START_SECONDS, env=os.environ, cwd=None):
+    """Run a command in a forked process and wait for it."""
+    return run_forked([*SERVE[1:], *map(str, arguments)], timeout=timeout, env=env, cwd=cwd)
 
 
 # --- servers ---------------------------------------------------------------------------------------------------------
 
 
 class ServerProcess:
-    """`mcfair serve` in a process group of its own, which the context manager kills at the end of its block."""
+    """`mcfair serve` in a process group of its own, which the context manager kills at the end of its block.
 
-    def __init__(self, store, *options, port=0, command=SERVE, environment=None):
+    It is forked from a process that has imported everything, or has a `fresh` interpreter.
+    """
+
+    def __init__(self, store, *options, port=0, command=SERVE, environment=None, fresh=False):
         where = store if "://" in str(store) else f"sqlite:///{store}"
         words = [*command, "serve", "--store", where, "--port", str(port), *map(str, options)]
         self.begun = time.monotonic()
-        self.child = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            start_new_session=True, env=os.environ | (environment or {}),
-        )  # fmt: skip
+        environment = os.environ | (environment or {})
+        if fresh:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+            self.child = subprocess.Popen(words, **streams, start_new_session=True, env=environment)
+        else:
+            self.child = ForkedProcess(words[1:], env=environment)
         RUNNING.add(self)
         self.port = port or None
         self.lines = []
         self.output_changed = threading.Condition()
-        self.reader = threading.Thread(target=self.read_output, daemon=True)
-        self.reader.start()
+        self.readers = [
+            threading.Thread(target=each, daemon=True) for each in (self.read_output, self.child.stdout.read)
+        ]
+        for each in self.readers:
+            each.start()
 
     def read_output(self):
         """Collect stderr; a full pipe would block the process."""
@@ -141,7 +150,9 @@ class ServerProcess:
 
     def clean_up(self):
         RUNNING.discard(self)
-        self.reader.join(10)
+        for each in self.readers:
+            each.join(10)
+        self.child.stdout.close()
         self.child.stderr.close()
 
     def connect(self, **options):

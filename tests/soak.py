@@ -78,7 +78,9 @@ class StatelessShopper(Shopper):
 class Soak:
     """A server with a short retention under steady load, and samples of its size."""
 
-    def __init__(self, folder, *, retention=20.0, clients=4, pause=0.02, kill_every=None, log=lambda line: None):
+    def __init__(
+        self, folder, *, retention=20.0, clients=4, pause=0.02, kill_every=None, fresh=False, log=lambda line: None
+    ):
         self.store = Path(folder) / "store.db"
         self.options = ("--retention", f"{retention}s")
         self.kill_every = kill_every
@@ -88,7 +90,7 @@ class Soak:
         ]
         self.inspector = Shopper(self.run_state, clients, 0)
         self.report = SoakReport(faults=self.run_state.faults)
-        self.log = log
+        self.fresh, self.log = fresh, log
 
     def run(self, seconds, samples=30):
         """Run the load for some time, then compare the state of the service with what it acknowledged."""
@@ -117,7 +119,7 @@ class Soak:
     def start(self, point=None):
         self.server = ServerProcess(
             self.store, *self.options, port=self.run_state.port, command=CRASH_SERVER if point else SERVE,
-            environment={"MCFAIR_CRASH": point} if point else None,
+            environment={"MCFAIR_CRASH": point} if point else None, fresh=self.fresh,
         ).ready()  # fmt: skip
         self.until = time.monotonic() + self.kill_every if self.kill_every else float("inf")
         self.run_state.up.set()
@@ -182,7 +184,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="mcfair-soak-") as folder:
         soak = Soak(
             folder, retention=options.retention, clients=options.clients, pause=options.pause,
-            kill_every=options.kill_every, log=lambda line: print(line, flush=True),
+            kill_every=options.kill_every, fresh=True, log=lambda line: print(line, flush=True),
         )  # fmt: skip
         report = soak.run(60 * options.minutes)
     growth = {what: report.growth(what) for what in ("rss", "file", "impressions")}

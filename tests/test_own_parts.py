@@ -1,7 +1,7 @@
 """Parts of a user's own, each in one plugin file: on the command line, in experiments, in reports, on a cluster."""
 
 import json
-import subprocess
+import os
 import sys
 from html import unescape
 
@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from dask_cluster import cluster
+from fork_server import run_forked
 
 import mcfair as mf
 from mcfair.cli.plugins import import_plugin
@@ -200,21 +201,36 @@ def folder(tmp_path_factory):
     return folder
 
 
+KINDS = (mf.Policy.kind, mf.ClickModel.kind, mf.Estimator.kind, mf.Metric.kind)
+
+
+@pytest.fixture(scope="module")
+def imported(folder):
+    """Import the four plugins into this process, once: their kernels are compiled for each import."""
+    before = [dict(kind.registry) for kind in KINDS]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", list(sys.path))
+        for name in FILES:
+            patch.setitem(sys.modules, name.removesuffix(".py"), None)
+            import_plugin(str(folder / name))
+        parts = [dict(kind.registry.items() - old.items()) for kind, old in zip(KINDS, before, strict=True)]
+        for kind, old in zip(KINDS, before, strict=True):
+            kind.registry.clear()
+            kind.registry.update(old)
+        yield parts
+
+
 @pytest.fixture
-def plugins(folder, monkeypatch):
-    """Import the four plugins into this process."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    for name in FILES:
-        monkeypatch.setitem(sys.modules, name.removesuffix(".py"), None)
-        import_plugin(str(folder / name))
+def plugins(imported):
+    """Register the parts of the four plugins, which are removed after each test."""
+    for kind, parts in zip(KINDS, imported, strict=True):
+        kind.registry.update(parts)
 
 
 def mcfair(folder, *words):
     """Run a command with the four plugins in a process of its own."""
     options = [word for name in FILES for word in ("--plugin", name)]
-    done = subprocess.run(
-        [sys.executable, "-m", "mcfair", *words, *options], cwd=folder, capture_output=True, text=True
-    )
+    done = run_forked(["-m", "mcfair", *words, *options], cwd=folder, env=os.environ, timeout=240)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -60,7 +60,21 @@ def distributed():
     pytest.importorskip("distributed", reason="needs the extra [cluster]")
 
 
-def test_a_cluster_gives_the_same_and_survives_the_death_of_a_worker(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def two_workers(tmp_path_factory):
+    """A cluster of two workers; the last test that uses it kills one of them."""
+    with cluster(tmp_path_factory.mktemp("cluster"), workers=2) as started:
+        yield started
+
+
+def test_priors_that_are_fitted_during_a_run_have_the_same_bits_on_a_cluster(tmp_path, two_workers):
+    remote = run_experiments([FITTED], tmp_path / "remote", cluster=two_workers[0])
+    local = run_experiments([FITTED], tmp_path / "local")
+    assert remote.runs.height == 4
+    assert_same(local, remote)
+
+
+def test_a_cluster_gives_the_same_and_survives_the_death_of_a_worker(tmp_path, monkeypatch, two_workers):
     plugins = tmp_path / "plugins"  # workers have neither the plugin nor the module that it imports
     plugins.mkdir()
     (plugins / "theirs.py").write_text(THEIRS)
@@ -71,27 +85,19 @@ def test_a_cluster_gives_the_same_and_survives_the_death_of_a_worker(tmp_path, m
         name="users", settings=GRID.settings, seeds=2, series=(Series(policies=("Compiled", "Plain(weight=1)")),)
     )
     local = run_experiments([GRID, users], tmp_path / "local")
-    with cluster(tmp_path, workers=2) as (address, processes):
-        done = []
+    address, processes = two_workers
+    done = []
 
-        def progress(stage, finished, total):
-            if stage == "runs" and finished == 5:
-                processes[1].kill()  # one of the two workers, in the middle of the work
-                done.append(total)
+    def progress(stage, finished, total):
+        if stage == "runs" and finished == 5:
+            processes[1].kill()  # one of the two workers, in the middle of the work
+            done.append(total)
 
-        remote = run_experiments([GRID, users], tmp_path / "remote", cluster=address, progress=progress)
-        assert processes[1].wait() == -signal.SIGKILL
-        assert processes[2].poll() is None
+    remote = run_experiments([GRID, users], tmp_path / "remote", cluster=address, progress=progress)
+    assert processes[1].wait() == -signal.SIGKILL
+    assert processes[2].poll() is None
     assert done == [36]
     assert_same(local, remote, tolerance=1e-9)
-
-
-def test_priors_that_are_fitted_during_a_run_have_the_same_bits_on_a_cluster(tmp_path):
-    with cluster(tmp_path, workers=1) as (address, _):
-        remote = run_experiments([FITTED], tmp_path / "remote", cluster=address)
-    local = run_experiments([FITTED], tmp_path / "local")
-    assert remote.runs.height == 4
-    assert_same(local, remote)
 
 
 def test_a_scheduler_without_workers_is_refused(tmp_path):

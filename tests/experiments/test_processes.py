@@ -157,18 +157,7 @@ def test_a_worker_that_dies_is_named_and_the_others_end(tmp_path):
     assert not psutil.wait_procs(workers, timeout=5)[1]
 
 
-def test_nothing_is_left_behind(tmp_path):
-    grid = Experiment(name="grid", settings=({"steps": 20},), series=(Series(policies=("TopK", "FairK")),), seeds=2)
-    me = psutil.Process()
-    for number in range(2):
-        run_experiments([grid], tmp_path / str(number), jobs=2)
-        left = [each for each in me.children(recursive=True) if "--process-name" in each.cmdline()]
-        assert left == []
-    with pytest.raises(mf.SettingError, match="jobs = 0 is not allowed: expected a number of processes of at least 1"):
-        run_experiments([grid], tmp_path / "none", jobs=0)
-
-
-def test_datasets_are_sent_once_to_each_worker_and_not_with_every_task(tmp_path):
+def test_datasets_are_sent_once_to_each_worker_and_no_worker_is_left_behind(tmp_path):
     """Each time a dataset is rebuilt in a worker, it leaves a file."""
 
     class Counted(mf.Dataset):
@@ -189,3 +178,11 @@ def test_datasets_are_sent_once_to_each_worker_and_not_with_every_task(tmp_path)
     assert len(set(arrivals)) == len(arrivals)
     assert str(os.getpid()) not in arrivals
     assert len(list(Path(tmp_path / "out" / "runs").glob("[!.]*"))) == 12
+    left = [each for each in psutil.Process().children(recursive=True) if "--process-name" in each.cmdline()]
+    assert left == []
+
+
+def test_a_number_of_processes_that_is_not_allowed(tmp_path):
+    grid = Experiment(name="grid", settings=({"steps": 20},), series=(Series(policies=("TopK",)),))
+    with pytest.raises(mf.SettingError, match="jobs = 0 is not allowed: expected a number of processes of at least 1"):
+        run_experiments([grid], tmp_path / "none", jobs=0)

@@ -127,7 +127,7 @@ def test_the_command_of_the_image_is_allowed():
 def test_the_health_check_of_the_image_follows_readiness(tmp_path):
     check = next(rest for name, rest in final_stage() if name == "HEALTHCHECK")
     _, program = json.loads(check.partition("CMD ")[2])[1:]
-    with ServerProcess(tmp_path / "mcfair.db", "--drain", "60s") as server:
+    with ServerProcess(tmp_path / "mcfair.db", "--drain", "60s", fresh=True) as server:
         here = program.replace(":8000", f":{server.ready().port}")
         healthy = subprocess.run([sys.executable, "-c", here], check=False)
         server.child.terminate()

@@ -128,7 +128,8 @@ def test_restart_of_a_single_instance_delays_the_requests_of_a_client_and_fails_
 
 
 def test_sigterm_turns_readiness_off_first_finishes_requests_and_exits_with_0(tmp_path):
-    with ServerProcess(tmp_path / "mcfair.db", "--drain", "2s") as server, server.ready().connect() as connection:
+    begun = ServerProcess(tmp_path / "mcfair.db", "--drain", "2s", fresh=True)
+    with begun as server, server.ready().connect() as connection:
         assert connection.get("/readyz").status == 200
         server.child.send_signal(signal.SIGTERM)
         while connection.get("/readyz").status == 200:

@@ -11,6 +11,7 @@ import stat
 from contextlib import closing, suppress
 
 import pytest
+from hypothesis import settings
 from service_process import ServerProcess, mcfair
 from typer.testing import CliRunner
 
@@ -231,6 +232,9 @@ def test_serve_on_a_port_in_use_creates_no_store(tmp_path):
 
 # --- damage ----------------------------------------------------------------------------------------------------------
 
+EXAMPLES = settings().max_examples // 2
+"""Number of examples of each kind of damage: few, or many in the soak."""
+
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
@@ -293,7 +297,7 @@ def check_verification(path, detected):
 
 @pytest.mark.parametrize("damage", [flip, flip_header, cut, overwrite_page, zero_page, swap_pages])
 def test_verify_ends_in_one_line_for_any_damage(damage, sound, tmp_path):
-    for seed in range(25):
+    for seed in range(EXAMPLES):
         content = bytearray(sound)
         damage(content, random.Random(seed))
         path = tmp_path / f"{seed}.db"
@@ -313,7 +317,7 @@ def test_verify_ends_in_one_line_for_rows_and_tables_that_are_wrong(sound, tmp_p
     for table, column in columns:
         for value in ("x'00'", "'text'", "-1", "NULL", "1e300", "9223372036854775807", "zeroblob(100000)"):
             statements.append(f"UPDATE OR IGNORE {table} SET {column} = {value}")
-    statements = random.Random(1).sample(statements, 60)
+    statements = random.Random(1).sample(statements, min(3 * EXAMPLES, len(statements)))
     statements += [f"DROP TABLE {table}" for table in tables if not table.startswith("sqlite_")]
     for i, statement in enumerate(statements):
         path = tmp_path / f"{i}.db"

@@ -112,9 +112,12 @@ class TwoInstances(PostgresMachine):
 
 
 QUICK = settings(
-    max_examples=15, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck),
+    max_examples=settings().max_examples // 2,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
-)  # fmt: skip
+)
 """Shrinking an example would take minutes: every step is several round trips."""
 
 

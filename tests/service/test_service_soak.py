@@ -24,10 +24,10 @@ REQUEST = with_raw_items(RankRequest(query="red shoes", items=[Item("a"), Item("
 
 
 def test_steady_load_neither_grows_nor_loses_anything(tmp_path):
-    soaked = Soak(tmp_path, retention=1.0, pause=0.04).run(9, samples=15)
+    soaked = Soak(tmp_path, retention=1.5, pause=0.04).run(7, samples=14)
     print(*soaked.samples, sep="\n")
     assert soaked.faults == []
-    assert soaked.samples[-1].operations > 400
+    assert soaked.samples[-1].operations > 300
     assert soaked.samples[-1].impressions < soaked.samples[-1].operations / 4  # most have expired
     assert soaked.growth("file") < 2
     assert soaked.growth("impressions") < 2
@@ -58,10 +58,10 @@ def test_crash_during_compaction(tmp_path):
 
 
 def test_idempotency_keys_expire_as_fast_as_they_arrive():
-    now, rate, retention = 1_700_000_000_000, 1_000, 2
+    now, rate, retention = 1_700_000_000_000, 500, 2
     store = SQLiteStore(None)
     engine = Engine(store, lambda rules: change_rules(rules, None, {"retention": float(retention)}), clock=lambda: now)
-    for second in range(12):
+    for second in range(8):
         for i in range(rate):
             engine.rank(REQUEST, f"{second} {i}")
         now += 1_000
