@@ -1,8 +1,13 @@
-"""The figures of bayesfair.md, from runs of the package on built-in data: `make figures`, a minute or two."""
+"""Draw the pictures of the pages and write the figures that they quote: `make figures`, a minute or two.
+
+Pictures come from runs of the package on built-in data and from docs/results/*.json, which `docs/measure.py` and the
+commands named in the files write. `python docs/make_figures.py --quoted` writes the quoted figures alone.
+"""
 
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,6 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
+from quoted_figures import pages, rewritten
 
 import mcfair as mf
 from mcfair.analysis.limits import frontier
@@ -146,7 +152,19 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 
 
 def main() -> None:
-    """Write all figures, with few colours: the files are small."""
+    """Write all pictures and quoted figures."""
+    if "--quoted" not in sys.argv[1:]:
+        draw_pictures()
+    for page in pages():
+        old = page.read_text(encoding="utf-8")
+        new = rewritten(old)
+        if new != old:
+            page.write_text(new, encoding="utf-8")
+            print(page, flush=True)
+
+
+def draw_pictures() -> None:
+    """Write all pictures, with few colours: the files are small."""
     FOLDER.mkdir(exist_ok=True)
     for name, draw in FIGURES.items():
         drawn = io.BytesIO()
