@@ -18,6 +18,7 @@ import numpy as np
 
 import mcfair as mf
 from mcfair.analysis.limits import frontier
+from mcfair.data.catalogue import locate
 from mcfair.experiments.execute import run_experiments
 from mcfair.experiments.experiment import Experiment, shipped_experiment
 from mcfair.simulation.run import versions
@@ -75,6 +76,34 @@ def demo() -> Figures:
     return table_of(shipped_experiment("table1").on("mq2008-like", "").reduced(seeds=2, points=5, shorter=5))
 
 
+# --- ties ------------------------------------------------------------------------------------------------------------
+
+TIES = {
+    "TopK": ("index", "random", "least-exposed"),
+    "FairK": ("index", "random", "least-exposed"),
+    "MCFair(alpha=1000, beta=0)": ("index", "random", "least-exposed"),
+    "ILP(alpha=1)": ("deviation", "index"),
+}
+"""Policies with every rule for ties that they have."""
+
+
+def ties() -> Figures:
+    """Return unfairness, cNDCG@5 by rule for ties, in the setting of Table 1."""
+    fold = mf.load_fold(locate("mq2008/fold1"), preset="wsdm23")
+    found: dict[str, dict[str, Figures]] = {}
+    for text, rules in TIES.items():
+        found[text] = {}
+        for rule in rules:
+            head, _, rest = text.partition("(")
+            policy = f"{head}({rest.rstrip(')') + ', ' if rest else ''}ties={rule})"
+            runs = [mf.simulate(fold, policy, "post-processing", steps=10_000, seed=seed) for seed in range(5)]
+            found[text][rule] = {
+                "unfairness": spread(each.unfairness for each in runs),
+                "cndcg": spread(each.cndcg[5] for each in runs),
+            }
+    return {"policies": found}
+
+
 # --- BayesFair on built-in data --------------------------------------------------------------------------------------
 
 STEPS, SEEDS = 50_000, range(3)
@@ -121,11 +150,11 @@ def weaker(data: mf.Dataset, share: float = 0.05) -> mf.Dataset:
 
 
 def single_queries(data: mf.Dataset, policies: Iterable[str], steps: int, queries: int = 8) -> Figures:
-    """Return the figures of runs that have one query of ten candidates each, so that nothing can be pooled."""
-    tens = np.flatnonzero(data.sizes == 10)[:queries]
+    """Return the figures of runs that have one query of eight candidates each, so that nothing can be pooled."""
+    alike = np.flatnonzero(data.sizes == 8)[:queries]
     found = {}
     for policy in policies:
-        runs = [played(data.take([int(each)]), policy, steps=steps) for each in tens]
+        runs = [played(data.take([int(each)]), policy, steps=steps) for each in alike]
         found[policy] = {name: float(np.mean([run[name] for run in runs])) for name in runs[0]}
     return found
 
@@ -174,7 +203,7 @@ def long_tables(mslr: Path) -> dict[str, mf.Dataset]:
 
 def past_the_paper(mslr: Path) -> Figures:
     """Return what BudgetFair gives up, and the policies on long lists; `mslr` is a LETOR file of MSLR-WEB."""
-    folds = {f"MQ2008, fold {i}": mf.load_fold(f"mq2008/fold{i}", preset="wsdm23") for i in (1, 2, 3)}
+    folds = {f"MQ2008, fold {i}": mf.load_fold(locate(f"mq2008/fold{i}"), preset="wsdm23") for i in (1, 2, 3)}
     data = folds | long_tables(mslr)
     budgets: dict[str, dict[str, list[float]]] = {}
     for mode, seeds in (("post-processing", (0,)), ("online", (0, 1))):
@@ -200,6 +229,7 @@ def past_the_paper(mslr: Path) -> Figures:
 MEASURES: dict[str, Callable[..., Figures]] = {
     "table1": table1,
     "demo": demo,
+    "ties": ties,
     "bayesfair": bayesfair,
     "past_the_paper": past_the_paper,
 }

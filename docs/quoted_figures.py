@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from quoting import QUOTES, pages, quoted, results, rewritten, table, written
+import quoted_comparisons
+import quoted_service
+from quoting import QUOTES, pages, quoted, results, rewritten, table, table_of, written
 
 from mcfair.report.formatting import format_number
 
-__all__ = ["QUOTES", "pages", "results", "rewritten", "written"]
+__all__ = ["QUOTES", "pages", "quoted_comparisons", "quoted_service", "results", "rewritten", "written"]
 
 
 # --- the paper's table -----------------------------------------------------------------------------------------------
@@ -109,41 +109,12 @@ def demo_floor() -> str:
     return f"{results('demo')['floor']['mean']:.2f}"
 
 
-# --- past the paper --------------------------------------------------------------------------------------------------
-
-
-def entries(board: str) -> dict[str, Any]:
-    """Return the entries of a board of the leaderboard by name."""
-    (found,) = (each for each in results("leaderboard")["boards"] if each["name"] == board)
-    return {each["name"]: each for each in found["entries"]}
-
-
-@quoted("past-the-paper")
-def past_the_paper() -> str:
-    """Return the comparison of BayesFair and MCFair in two sentences."""
-    found = entries("frontier, online")
-    volume = {name: f"{each['hypervolume']['mean']:.3f}" for name, each in found.items()}
-    least = {name: f"{each['least_unfairness']['mean']:.2f}" for name, each in found.items()}
-    return (
-        "On the five folds of MQ2008 (100,000 sessions, five seeds) the frontier of BayesFair covers "
-        f"{volume['BayesFair']} of what knowing the relevance would allow, MCFair's {volume['MCFair']} (by mean "
-        f"{volume['MCFair, by mean']}); its least unfairness is {least['BayesFair']} floors, MCFair's "
-        f"{least['MCFair']}."
-    )
-
-
 # --- speed -----------------------------------------------------------------------------------------------------------
-
-
-def tables_of(name: str, title: str) -> list[dict[str, Any]]:
-    """Return the rows of the table of a benchmark whose title begins so."""
-    (found,) = (rows for head, rows in results(name)["tables"].items() if head.startswith(title))
-    return list(found)
 
 
 def session(data: str, mode: str) -> str:
     """Return the microseconds of a session of MCFair on one thread, from the minimum to the median of the rounds."""
-    rows = tables_of("speed", f"Sessions per second: {data}, {mode}")
+    rows = table_of("speed", f"Sessions per second: {data}, {mode}")
     policy = "MCFair(beta=100)" if mode == "online" else "MCFair(beta=0)"
     time = next(row["1 thread, µs/session"] for row in rows if row["policy"] == policy)
     ends = dict.fromkeys(f"{time[end]:.2f}" for end in ("best", "median"))
@@ -152,7 +123,7 @@ def session(data: str, mode: str) -> str:
 
 def thousand(policy: str, data: str) -> tuple[float, float]:
     """Return the seconds of 1,000 lists in post-processing: the paper's and ours."""
-    rows = tables_of("speed", "Seconds per 1,000 lists")
+    rows = table_of("speed", "Seconds per 1,000 lists")
     row = next(each for each in rows if (each["policy"], each["data"]) == (policy, data))
     return float(row["paper, s/1,000"]), float(row["post-processing, s/1,000"]["best"])
 
@@ -161,7 +132,7 @@ def thousand(policy: str, data: str) -> tuple[float, float]:
 def speed() -> str:
     """Return the speed of the package in a paragraph."""
     small, large = "mq2008-like", "istella-s-like"
-    (run,) = tables_of("speed", "The large run")
+    (run,) = table_of("speed", "The large run")
     ilp, ilp_large = thousand("ILP", small), thousand("ILP", large)
     lp, lp_large = thousand("LP", small), thousand("LP", large)
     return (

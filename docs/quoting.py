@@ -49,6 +49,12 @@ def results(name: str) -> dict[str, Any]:
     return found
 
 
+def table_of(name: str, title: str) -> list[dict[str, Any]]:
+    """Return the rows of the table of a benchmark whose title begins so."""
+    (found,) = (rows for head, rows in results(name)["tables"].items() if head.startswith(title))
+    return list(found)
+
+
 def pages() -> Iterator[Path]:
     """Yield the pages that may quote figures."""
     yield DOCS.parent / "README.md"
