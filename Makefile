@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check bench figures soak clean
+.PHONY: demo test check docs reference bench figures soak clean
 
 demo: $(VENV)/ready
 	$(BIN)/mcfair demo
@@ -20,6 +20,13 @@ check: $(VENV)/ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(PYTEST)
+
+docs: $(VENV)/ready
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -j auto -c docs . build/docs
+	@echo "open build/docs/index.html"
+
+reference: $(VENV)/ready
+	$(BIN)/python docs/make_reference.py
 
 bench: $(VENV)/ready
 	$(BIN)/python benchmarks/run.py

@@ -1,0 +1,77 @@
+"""How Sphinx builds the site: `make docs`.
+
+The source folder is the repository itself, so that README.md, CONTRIBUTING.md and CHANGELOG.md are pages of the site and
+every relative link means the same on a code host and here. Nothing is fetched when a page is viewed.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import mcfair as mf
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+project = "mcfair"
+author = "the authors of mcfair"
+release = version = installed_version("mcfair")
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "numpydoc"]
+root_doc = "docs/index"
+include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "RELEASING.md", "docs/**"]
+exclude_patterns = ["**/.*", ".*", "build", "docs/results", "docs/**/*.py"]
+
+# --- Markdown --------------------------------------------------------------------------------------------------------
+
+myst_heading_anchors = 4
+nb_execution_mode = "off"  # the outputs of notebooks are committed, and tests execute them
+
+# --- docstrings ------------------------------------------------------------------------------------------------------
+
+numpydoc_show_class_members = False  # autodoc lists them
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+maximum_signature_line_length = 80
+add_module_names = False
+
+# --- HTML ------------------------------------------------------------------------------------------------------------
+
+html_theme = "furo"
+html_title = f"mcfair {release}"
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_show_copyright = False
+html_theme_options = {"sidebar_hide_name": False}
+pygments_style = "default"
+pygments_dark_style = "github-dark"
+
+START = '<!doctype html><meta charset="utf-8"><title>mcfair</title><meta http-equiv="refresh" content="0; url={url}">\n'
+
+
+def show_kernel(app: Sphinx, what: str, name: str, value: Any, options: Any, signature: str, returns: str) -> Any:
+    """Return the signature of the function behind a kernel, which autodoc does not find."""
+    if isinstance(value, mf.Kernel):
+        from sphinx.util.inspect import signature as read_signature
+        from sphinx.util.inspect import stringify_signature
+
+        return stringify_signature(read_signature(value.interpreted), unqualified_typehints=True), None
+    return None
+
+
+def write_start_page(app: Sphinx, error: Exception | None) -> None:
+    """Write an index.html that leads to the first page, which lies in docs/ as it does in the repository."""
+    if error is None and app.builder.name == "html":
+        Path(app.outdir, "index.html").write_text(START.format(url=f"{root_doc}.html"), encoding="utf-8")
+
+
+def setup(app: Sphinx) -> None:
+    """Connect the steps above."""
+    app.connect("autodoc-process-signature", show_kernel)
+    app.connect("build-finished", write_start_page)
