@@ -1,7 +1,7 @@
 """How Sphinx builds the site: `make docs`.
 
-The source folder is the repository itself, so that README.md, CONTRIBUTING.md and CHANGELOG.md are pages of the site and
-every relative link means the same on a code host and here. Nothing is fetched when a page is viewed.
+The source folder is the repository itself, so that README.md, CONTRIBUTING.md and CHANGELOG.md are pages of the site
+and every relative link means the same on a code host and here. Nothing is fetched when a page is viewed.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -211,9 +210,3 @@ def measures() -> str:
 
     rows = [(code(name), label, best, sentence(about)) for name, (label, best, about) in EXPLANATIONS.items()]
     return table(("measure", "name on the page", "best", "meaning"), rows)
-
-
-def undocumented_rows(text: str) -> list[str]:
-    """Return the rows of tables whose last cell is empty: what they list has no description."""
-    rows = [line for line in text.splitlines() if re.match(r"\| `", line)]
-    return [row for row in rows if re.search(r"\|\s*\|$", row)]

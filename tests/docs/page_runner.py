@@ -165,7 +165,7 @@ class PageRun:
         if bare.endswith("&"):
             self.start(bare.removesuffix("&"))
             return ""
-        if re.match(r"mcfair (serve|demo --live)\b", bare):
+        if re.match(r"mcfair (serve|demo --live)\b(?!.*--seconds)", bare):
             raise PageError(f"{command}: runs until it is stopped; it needs an & at the end")
         state = self.folder / "environment"
         script = f"set -a\n{command}\nstatus=$?\nenv -0 > {state}\nexit $status"
