@@ -80,7 +80,9 @@ class PageRun:
         path = os.pathsep.join([str(tools), str(Path(sys.executable).parent), os.environ["PATH"]])
         environment = {"PATH": path, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "MPLBACKEND": "Agg"}
         self.undo.enter_context(mock.patch.dict(os.environ, environment))
-        self.undo.enter_context(mock.patch.dict(sys.modules, {"__main__": self.module}))
+        # Not patch.dict, which would also remove the modules that the page imports, and Numba cannot be imported twice.
+        self.undo.callback(sys.modules.__setitem__, "__main__", sys.modules["__main__"])
+        sys.modules["__main__"] = self.module
         self.undo.enter_context(mock.patch.object(sys, "path", [str(work), *sys.path]))
         self.undo.callback(os.chdir, Path.cwd())
         os.chdir(work)
@@ -163,7 +165,7 @@ class PageRun:
         if bare.endswith("&"):
             self.start(bare.removesuffix("&"))
             return ""
-        if re.match(r"mcfair (serve|demo --live)\b", bare):
+        if re.match(r"mcfair (serve|demo --live)\b(?!.*--seconds)", bare):
             raise PageError(f"{command}: runs until it is stopped; it needs an & at the end")
         state = self.folder / "environment"
         script = f"set -a\n{command}\nstatus=$?\nenv -0 > {state}\nexit $status"
