@@ -19,6 +19,7 @@ check: $(VENV)/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(MAKE) docs
 	$(PYTEST)
 
 docs: $(VENV)/ready
