@@ -9,7 +9,6 @@ from page_blocks import ROOT, parse_blocks
 
 import mcfair as mf
 
-SOURCE = ROOT / "src" / "mcfair"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
 
 LONGEST = 300
@@ -85,20 +84,7 @@ def test_what_is_public_exists():
     assert re.fullmatch(r"\d+\.\d+\.\d+", mf.__version__)
 
 
-# --- the architecture page -------------------------------------------------------------------------------------------
-
-ARCHITECTURE = text_of(ROOT / "docs" / "architecture.md")
-
-
-def test_every_package_and_module_is_on_the_architecture_page():
-    for path in SOURCE.iterdir():
-        if not path.name.startswith("__") and (path.suffix == ".py" or (path / "__init__.py").exists()):
-            assert f"`{path.stem}{'/' if path.is_dir() else ''}`" in ARCHITECTURE, path.stem
-
-
-def test_every_module_of_the_service_is_on_the_architecture_page():
-    for path in [*(SOURCE / "service").glob("[!_]*.py"), *(SOURCE / "service" / "core").glob("[!_]*.py")]:
-        assert f"`{path.stem}`" in ARCHITECTURE, path.stem
+# --- equations -------------------------------------------------------------------------------------------------------
 
 
 def find(path):
