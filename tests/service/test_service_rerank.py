@@ -124,6 +124,13 @@ def test_results_in_the_order_of_the_documents(client):
     body = {"query": "order", "documents": documents, "order": "documents", "policy": "TopK"}
     results = client.post("/v1/rerank", json=body).json()["results"]
     assert [(result["index"], result["relevance_score"]) for result in results] == [(0, 1 / 3), (1, 1.0), (2, 1 / 2)]
+    body |= {"query": "shorter", "top_n": 2}
+    results = client.post("/v1/rerank", json=body).json()["results"]
+    assert [(result["id"], result["relevance_score"]) for result in results] == [
+        ("low", 0.0),
+        ("high", 1.0),
+        ("middle", 1 / 2),
+    ]
 
 
 def test_a_key_belongs_to_the_ranking_whatever_its_shape(client, ranker):

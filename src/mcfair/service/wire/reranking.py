@@ -69,7 +69,8 @@ class RerankRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     ] = None
     return_documents: Annotated[bool, about("return the texts of the documents")] = False
     order: Annotated[
-        Literal["rank", "documents"], about("order of the results: by rank, or as the documents were sent")
+        Literal["rank", "documents"],
+        about("order of the results: by rank; or as the documents were sent, one for each, with 0 below the list"),
     ] = "rank"
     ids: Annotated[Names, about("ids of the documents, one for each, for callers that send columns")] = None
     priors: Annotated[Priors, about("priors of the documents, likewise")] = None
@@ -95,7 +96,7 @@ class Reranked(ResponseBody, omit_defaults=True):
     """A ranked document."""
 
     index: Annotated[int, about("position of the document in the request, from 0")]
-    relevance_score: Annotated[float, about("1 / rank, so that sorting by it gives the list; no estimate of relevance")]
+    relevance_score: Annotated[float, about("1 / rank, by which clients sort; no estimate of relevance")]
     id: Annotated[str, about("id of the item, for feedback")]
     document: Annotated[RerankedText | None, about("the text, if it was requested and the document has one")] = None
 
@@ -206,16 +207,15 @@ def derived_id(text: str | None, field: str) -> str:
 
 def as_reranking(request: RerankRequest, items: list[Item], ranking: Ranking) -> Reranking:
     """Translate the ranking of the items of a request back to a response about its documents."""
+    ranks = {ranked.id: ranked.rank for ranked in ranking.items}
     index = {item.id: i for i, item in enumerate(items)}
+    order = [index[id] for id in ranks] if request.order == "rank" else range(len(items))
     results = []
-    for ranked in ranking.items:
-        i = index[ranked.id]
-        given = request.documents[i]
+    for i in order:
+        id, given = items[i].id, request.documents[i]
         text = given if isinstance(given, str) else given.text
         document = RerankedText(text) if request.return_documents and text is not None else None
-        results.append(Reranked(i, 1.0 / ranked.rank, ranked.id, document))
-    if request.order == "documents":
-        results.sort(key=lambda result: result.index)
+        results.append(Reranked(i, 1.0 / ranks[id] if id in ranks else 0.0, id, document))
     meta = RerankMeta(
         query_id=ranking.query_id,
         policy=ranking.policy,
