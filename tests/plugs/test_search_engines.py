@@ -86,10 +86,9 @@ def run_pipeline(service, hits, query):
     (inputs,), (outputs,) = infer["ml_inference"]["input_map"], infer["ml_inference"]["output_map"]
     parameters = dict(CONNECTOR["parameters"])
     for name, path in inputs.items():
-        if path.startswith("_request."):
-            # The engine leaves out the name of the extension, `rerank`, which its parser has consumed.
-            request = SEARCH | {"ext": {"query_context": {"query_text": query}}}
-            parameters[name] = read_path(request, path.removeprefix("_request."))
+        if path.startswith("$._request."):
+            assert read_path(SEARCH, path.removeprefix("$._request.")) == "red shoes"
+            parameters[name] = query
         else:
             parameters[name] = [hit["_source"][path] for hit in hits]
     (action,) = CONNECTOR["actions"]
