@@ -1,14 +1,17 @@
 """How Sphinx builds the site: `make docs`.
 
-The source folder is the repository itself, so that README.md, CONTRIBUTING.md and CHANGELOG.md are pages of the site and
-every relative link means the same on a code host and here. Nothing is fetched when a page is viewed.
+The source folder is the repository itself, so that README.md, CONTRIBUTING.md and CHANGELOG.md are pages of the site
+and every relative link means the same on a code host and here. Nothing is fetched when a page is viewed.
 """
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pygments.lexers.special import TextLexer
 
 import mcfair as mf
 
@@ -21,7 +24,7 @@ release = version = installed_version("mcfair")
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "numpydoc"]
 root_doc = "docs/index"
-include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "RELEASING.md", "docs/**"]
+include_patterns = ["*.md", "benchmarks/*.md", "docs/**"]
 exclude_patterns = ["**/.*", ".*", "build", "docs/results", "docs/**/*.py"]
 
 # --- Markdown --------------------------------------------------------------------------------------------------------
@@ -32,9 +35,9 @@ nb_execution_mode = "off"  # the outputs of notebooks are committed, and tests e
 # --- docstrings ------------------------------------------------------------------------------------------------------
 
 numpydoc_show_class_members = False  # autodoc lists them
+default_role = "py:obj"  # a name between single backquotes is code, and a link where it is documented
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 80
 add_module_names = False
@@ -65,6 +68,25 @@ def show_kernel(app: Sphinx, what: str, name: str, value: Any, options: Any, sig
     return None
 
 
+def skip_kernel(app: Sphinx, what: str, name: str, value: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out the kernels of parts: they are another form of the method that is described."""
+    return True if isinstance(value, mf.Kernel) else None
+
+
+def add_navigation(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Append a table of contents to the index of a folder: the pages in the order in which it links them.
+
+    It is no part of the page itself, which is to read well on a code host.
+    """
+    folder, _, name = docname.rpartition("/")
+    if name != "index" or docname == root_doc or "{toctree}" in source[0]:
+        return
+    below = {each.removeprefix(f"{folder}/") for each in app.env.found_docs if each.startswith(f"{folder}/")} - {name}
+    linked = [each for each in re.findall(r"\]\(([\w-]+)\.(?:md|ipynb)", source[0]) if each in below]
+    ordered = [*dict.fromkeys(linked), *sorted(below - set(linked))]
+    source[0] += "\n\n```{toctree}\n:hidden:\n\n" + "\n".join(ordered) + "\n```\n"
+
+
 def write_start_page(app: Sphinx, error: Exception | None) -> None:
     """Write an index.html that leads to the first page, which lies in docs/ as it does in the repository."""
     if error is None and app.builder.name == "html":
@@ -73,5 +95,8 @@ def write_start_page(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> None:
     """Connect the steps above."""
+    app.add_lexer("csv", TextLexer)
     app.connect("autodoc-process-signature", show_kernel)
+    app.connect("autodoc-skip-member", skip_kernel)
+    app.connect("source-read", add_navigation)
     app.connect("build-finished", write_start_page)

@@ -17,6 +17,7 @@ from flow_picture import flow
 from matplotlib.figure import Figure
 from PIL import Image
 from quoted_figures import pages, results, rewritten
+from readme_figures import draw as readme_attention
 
 import mcfair as mf
 from mcfair.estimators.base import relevance_intervals
@@ -124,6 +125,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "tail": tail,
     "frontier": frontiers,
     "price": price,
+    "readme_attention": readme_attention,
     **PICTURES,
 }
 

@@ -1,6 +1,6 @@
 """Write the generated parts of the reference: `make reference`.
 
-Pages of docs/reference are Markdown that is committed, so that they can be read, linked and searched on a code host, too.
+Pages of docs/reference are Markdown that is committed, so that they can be read, linked and searched on a code host.
 What stands between two comments is rewritten from the code; a test fails if it is not what the code says:
 
     <!-- generated: policies -->
@@ -13,18 +13,26 @@ The names are the keys of `SOURCES`. Everything else on these pages is written b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-from reference_interfaces import api_overview, api_page, command_list, commands, http_operations, http_overview, http_types
+from reference_interfaces import (
+    api_overview,
+    api_page,
+    command_list,
+    commands,
+    http_operations,
+    http_overview,
+    http_types,
+)
 from reference_tables import (
     experiment_keys,
     log_columns,
     measures,
     parts,
     rule_table,
-    serve_options,
     series_keys,
+    serve_options,
     service_metrics,
     setting_keys,
 )
@@ -78,9 +86,9 @@ def rewritten(text: str) -> str:
     return MARKED.sub(write, text)
 
 
-def pages() -> Iterator[Path]:
-    """Yield the pages of the reference."""
-    yield from sorted(REFERENCE.rglob("*.md"))
+def pages() -> list[Path]:
+    """Return the pages of the reference."""
+    return sorted(REFERENCE.rglob("*.md"))
 
 
 if __name__ == "__main__":

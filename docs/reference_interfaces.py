@@ -53,7 +53,11 @@ GROUPS: dict[str, tuple[str, str, list[str]]] = {
     "fair-lists": ("Fair lists from scores", "mcfair.plugs.fair_lists", ["fair_lists"]),
     "reranker": ("A re-ranker for tables", "mcfair.plugs.reranker", ["FairReranker"]),
     "pyterrier": ("A transformer of PyTerrier", "mcfair.plugs.pyterrier", ["Fair"]),
-    "exposure-measures": ("Measures of ir_measures", "mcfair.plugs.exposure_measures", ["ExposureProvider"]),
+    "exposure-measures": (
+        "Measures of ir_measures",
+        "mcfair.plugs.exposure_measures",
+        ["EED", "EEL", "EER", "Unfairness", "ExposureProvider"],
+    ),
     "testing": ("Tests of your own parts and stores", "mcfair.testing", ["check_part", "check_store", "views"]),
 }
 """Pages of the Python API: title, module and names. Parts and errors are added to the page of their base class."""
@@ -80,7 +84,7 @@ def is_subclass(value: Any, base: type) -> bool:
 
 
 def api_overview() -> str:
-    """Return the tables of all public names, each with its page and first sentence."""
+    """Return the tables of all public names, each with its page and first sentence, and the order of the pages."""
     sections = []
     for group, (title, module, _) in GROUPS.items():
         rows = []
@@ -89,12 +93,13 @@ def api_overview() -> str:
             first = sentence((inspect.getdoc(value) or "").split("\n\n")[0])
             rows.append((f"[`{name}`](api/{group}.md)", first))
         sections.append(f"## {title}\n\n" + table((f"name in `{module}`", "purpose"), rows))
-    return "\n\n".join(sections)
+    contents = "\n".join(f"api/{group}" for group in GROUPS)
+    return "\n\n".join([*sections, f"```{{toctree}}\n:hidden:\n\n{contents}\n```"])
 
 
 def api_page(group: str) -> str:
     """Return the directives that render the docstrings of the names of one page."""
-    title, module, _ = GROUPS[group]
+    module = GROUPS[group][1]
     lines = ["```{eval-rst}", f".. currentmodule:: {module}"]
     for name in group_names(group):
         value = getattr(import_module(module), name)
@@ -102,8 +107,10 @@ def api_page(group: str) -> str:
             lines += ["", f".. autoclass:: {name}", "   :members:"]
             if group == "service":
                 lines.append("   :inherited-members:")
-        else:
+        elif callable(value) and hasattr(value, "__name__"):
             lines += ["", f".. autofunction:: {name}"]
+        else:
+            lines += ["", f".. autodata:: {name}", "   :no-value:"]
     return "\n".join([*lines, "```"])
 
 
@@ -126,7 +133,10 @@ def all_commands() -> dict[str, Any]:
 def command_list() -> str:
     """Return the table of all commands."""
     rows = [
-        (f"[`mcfair {name}`](#mcfair-{name.replace(' ', '-')})", sentence(each.help or "").split(". ")[0].rstrip(".") + ".")
+        (
+            f"[`mcfair {name}`](#mcfair-{name.replace(' ', '-')})",
+            sentence(each.help or "").split(". ")[0].rstrip(".") + ".",
+        )
         for name, each in all_commands().items()
     ]
     return table(("command", "what it does"), rows)
@@ -192,7 +202,8 @@ def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
 def http_overview() -> str:
     """Return the table of all operations."""
     rows = [
-        (code(f"{method} {path}"), scope_of(described), described["summary"]) for method, path, described in operations()
+        (code(f"{method} {path}"), scope_of(described), described["summary"])
+        for method, path, described in operations()
     ]
     return table(("operation", "scope", "what it does"), rows)
 
@@ -262,7 +273,12 @@ def http_types() -> str:
         lines = [f"### {name}", "", sentence(schema.get("description", ""))]
         required = schema.get("required", [])
         rows = [
-            (code(field), typed(each), "required" if field in required else default_of(each), sentence(each.get("description", "")))
+            (
+                code(field),
+                typed(each),
+                "required" if field in required else default_of(each),
+                sentence(each.get("description", "")),
+            )
             for field, each in schema.get("properties", {}).items()
         ]
         if rows:

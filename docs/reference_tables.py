@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -118,7 +117,7 @@ def rule_table() -> str:
     rows = []
     for name, schema in components["PolicyChange"]["properties"].items():
         option = f"--{name.replace('_', '-')}"
-        default = getattr(defaults, name)
+        default = mf.parse_policy(defaults.policy).label if name == "policy" else getattr(defaults, name)
         rows.append(
             (
                 code(name),
@@ -146,8 +145,13 @@ def bounds(schema: dict[str, Any]) -> str:
     if name == "a list" and "items" in schema:
         return f"{name} of: {bounds(schema['items'])}"
     if low is not None and high is not None:
-        return f"{name} from {low:g} to {high:g}"
-    return f"{name} of at least {low:g}" if low is not None else name
+        return f"{name} from {figure(low)} to {figure(high)}"
+    return f"{name} of at least {figure(low)}" if low is not None else name
+
+
+def figure(value: float) -> str:
+    """Return a bound with separators between thousands."""
+    return f"{int(value):,}" if value == int(value) else f"{value:g}"
 
 
 def serve_rows() -> list[tuple[str, str, str]]:
@@ -211,9 +215,3 @@ def measures() -> str:
 
     rows = [(code(name), label, best, sentence(about)) for name, (label, best, about) in EXPLANATIONS.items()]
     return table(("measure", "name on the page", "best", "meaning"), rows)
-
-
-def undocumented_rows(text: str) -> list[str]:
-    """Return the rows of tables whose last cell is empty: what they list has no description."""
-    rows = [line for line in text.splitlines() if re.match(r"\| `", line)]
-    return [row for row in rows if re.search(r"\|\s*\|$", row)]

@@ -11,7 +11,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 
 import httpx
 import msgspec
@@ -802,25 +801,3 @@ def test_missing_extra_names_the_install_command(missing, module):
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert "pip install 'mcfair[service]'" in ran.stderr.splitlines()[-1]
-
-
-SERVICE_PAGE = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
-
-
-def test_every_metric_and_rule_is_documented(client):
-    assert client.get("/v1/fairness").status_code == 200  # there are gauges of fairness after it
-    metrics = set(re.findall(r"^# TYPE (mcfair_\w+) ", client.get("/metrics").text, flags=re.MULTILINE))
-    assert len({name for name in metrics if not name.endswith("_created")}) == 19
-    for name in metrics:
-        assert f"`{name.removesuffix('_created')}" in SERVICE_PAGE, name
-    for name in wire.PolicyChange.__struct_fields__:
-        assert f"`{name}`" in SERVICE_PAGE, name
-        has_option = name != "experiment"  # an experiment begins while the service runs
-        assert (f"`--{name.replace('_', '-')}`" in SERVICE_PAGE) == has_option, name
-
-
-def test_every_summary_is_on_the_service_page(client):
-    for path, methods in client.get("/openapi.json").json()["paths"].items():
-        for method, described in methods.items():
-            line = next(line for line in SERVICE_PAGE.splitlines() if line.startswith(f"| `{method.upper()} {path}` |"))
-            assert line.endswith(f"| {described['summary']} |")
