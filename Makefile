@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check docs reference bench figures soak clean
+.PHONY: demo test check docs reference bench figures gallery soak clean
 
 demo: $(VENV)/ready
 	$(BIN)/mcfair demo
@@ -34,6 +34,9 @@ bench: $(VENV)/ready
 
 figures: $(VENV)/ready
 	$(BIN)/python docs/make_figures.py
+
+gallery: $(VENV)/ready
+	$(BIN)/python docs/gallery/execute.py
 
 soak: $(VENV)/ready
 	$(BIN)/python tests/crash_loop.py --kills 60

@@ -304,16 +304,28 @@ def test_guard_stops_an_arm_that_loses_clicks():
     assert "has fewer clicks per list than the control" in shop.engine.version.rules.experiment.arms[0].stopped
 
 
+def add_harmful_totals(ranker):
+    """Count 20 lists in each bucket of both arms; those of the second arm add far more unfairness."""
+    for arm, lists, unfairness in ((0, 20, 0), (1, 20, 8 * UNIT)):
+        for bucket in range(BUCKETS):
+            amounts = ArmCounter(lists, 10 + bucket % 3, 0, unfairness + bucket % 5 * UNIT // 10)
+            key = (ranker.executor.engine.version.experiment, arm, bucket)
+            ranker.executor.submit(lambda engine, key=key, amounts=amounts: engine.store.add_to_arm(1, key, amounts))
+
+
+def test_caller_may_run_the_guard():
+    with mf.Ranker("memory:", warm=False, guard_interval=0.0, experiment=experiment("TopK")) as ranker:
+        assert ranker.guard_experiment() == []
+        add_harmful_totals(ranker)
+        assert ranker.guard_experiment() == ["other"]
+        assert ranker.guard_experiment() == []
+        assert ranker.experiment().arms[1].stopped.startswith("adds more unfairness")
+
+
 def test_background_guard_stops_and_logs_once(caplog):
     with mf.Ranker("memory:", warm=False, guard_interval=0.0, experiment=experiment("TopK")) as ranker:
         guard = BackgroundGuard(ranker.executor, 1e6)
-        for arm, lists, unfairness in ((0, 20, 0), (1, 20, 8 * UNIT)):
-            for bucket in range(BUCKETS):
-                amounts = ArmCounter(lists, 10 + bucket % 3, 0, unfairness + bucket % 5 * UNIT // 10)
-                key = (ranker.executor.engine.version.experiment, arm, bucket)
-                ranker.executor.submit(
-                    lambda engine, key=key, amounts=amounts: engine.store.add_to_arm(1, key, amounts)
-                )
+        add_harmful_totals(ranker)
         with caplog.at_level(logging.WARNING, "mcfair.service"):
             guard.step()
             guard.step()
