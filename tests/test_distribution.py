@@ -1,7 +1,5 @@
 """The wheel and the sdist, built for real; `make release-check` also installs them."""
 
-import importlib.metadata
-
 import pytest
 from distribution import ROOT, faults_of_sdist, faults_of_wheel, project
 from hatchling import build
