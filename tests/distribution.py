@@ -1,5 +1,6 @@
 """What the wheel and the sdist have to hold; `test_distribution.py` and `release_check.py` ask here."""
 
+import subprocess
 import tarfile
 import tomllib
 import zipfile
@@ -20,9 +21,12 @@ def project():
 
 
 def files_below(folder):
-    """Return the files of a folder, less what Python and the tools leave there."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {path for path in found if not {"__pycache__", "_build"} & set(path.parts) and path.suffix != ".pyc"}
+    """Return the files of a folder that git does not ignore; in an unpacked sdist, all but bytecode."""
+    if not (ROOT / ".git").exists():
+        return {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", str(folder)]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    return {ROOT / name for name in listed if name and (ROOT / name).is_file()}
 
 
 def faults_of_wheel(wheel):

@@ -22,8 +22,10 @@ from pathlib import Path
 from distribution import faults_of_sdist, faults_of_wheel, project
 
 SMOKE = Path(__file__).with_name("release_smoke.py")
-EXTRAS = ("cluster", "client", "postgres", "service")
-"""Extras for users; `dev` and `release` are for work on the project itself."""
+EXTRAS = [
+    each for each in ("cluster", "client", "postgres", "service", "docs") if each in project()["optional-dependencies"]
+]
+"""Extras that `release_smoke.py` tries."""
 
 QUICK_TESTS = (
     *("test_package.py", "test_parts.py", "test_errors.py", "test_random.py", "test_elementary.py", "data", "metrics"),
@@ -110,7 +112,7 @@ class Check:
 
     def tests(self, interpreter, name, constraints=()):
         """Run the quick tests out of the sdist, without its sources, against the installed wheel."""
-        requirement = f"mcfair[{','.join(EXTRAS)}] @ {self.wheel.as_uri()}"
+        requirement = f"mcfair[cluster,client,postgres,service] @ {self.wheel.as_uri()}"
         python = self.environment(interpreter, name, requirement, *TEST_TOOLS, constraints=constraints)
         with tarfile.open(self.sdist) as archive:
             archive.extractall(self.folder, filter="data")

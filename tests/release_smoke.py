@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from importlib import import_module
 from pathlib import Path
 
 import mcfair as mf
@@ -113,8 +114,15 @@ def service(folder):
     command("demo", "--live", "--seconds", 2, "--no-browser")
 
 
+def docs(_):
+    """The tools that build the pages can be imported."""
+    for name in ("furo", "myst_nb", "numpydoc", "sphinx"):
+        import_module(name)
+
+
+STEPS = {step.__name__: step for step in (base, missing, cluster, client, postgres, service, docs)}
+
 if __name__ == "__main__":
-    steps = {"base": base, "missing": missing, "cluster": cluster, "client": client, "postgres": postgres}
     for name in sys.argv[1:]:
         with tempfile.TemporaryDirectory() as place:
-            (steps | {"service": service})[name](Path(place))
+            STEPS[name](Path(place))
