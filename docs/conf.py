@@ -11,6 +11,8 @@ from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pygments.lexers.special import TextLexer
+
 import mcfair as mf
 
 if TYPE_CHECKING:
@@ -33,8 +35,10 @@ nb_execution_mode = "off"  # the outputs of notebooks are committed, and tests e
 # --- docstrings ------------------------------------------------------------------------------------------------------
 
 numpydoc_show_class_members = False  # autodoc lists them
+default_role = "py:obj"  # a name between single backquotes is code, and a link where it is documented
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
+autodoc_type_aliases = {name: name for name in ("BoolArray", "CountArray", "FloatArray", "IntArray")}
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 80
 add_module_names = False
@@ -92,6 +96,7 @@ def write_start_page(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> None:
     """Connect the steps above."""
+    app.add_lexer("csv", TextLexer)
     app.connect("autodoc-process-signature", show_kernel)
     app.connect("autodoc-skip-member", skip_kernel)
     app.connect("source-read", add_navigation)

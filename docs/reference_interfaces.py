@@ -84,7 +84,7 @@ def is_subclass(value: Any, base: type) -> bool:
 
 
 def api_overview() -> str:
-    """Return the tables of all public names, each with its page and first sentence."""
+    """Return the tables of all public names, each with its page and first sentence, and the order of the pages."""
     sections = []
     for group, (title, module, _) in GROUPS.items():
         rows = []
@@ -93,7 +93,8 @@ def api_overview() -> str:
             first = sentence((inspect.getdoc(value) or "").split("\n\n")[0])
             rows.append((f"[`{name}`](api/{group}.md)", first))
         sections.append(f"## {title}\n\n" + table((f"name in `{module}`", "purpose"), rows))
-    return "\n\n".join(sections)
+    contents = "\n".join(f"api/{group}" for group in GROUPS)
+    return "\n\n".join([*sections, f"```{{toctree}}\n:hidden:\n\n{contents}\n```"])
 
 
 def api_page(group: str) -> str:

@@ -117,7 +117,7 @@ def rule_table() -> str:
     rows = []
     for name, schema in components["PolicyChange"]["properties"].items():
         option = f"--{name.replace('_', '-')}"
-        default = getattr(defaults, name)
+        default = mf.parse_policy(defaults.policy).label if name == "policy" else getattr(defaults, name)
         rows.append(
             (
                 code(name),
@@ -145,8 +145,13 @@ def bounds(schema: dict[str, Any]) -> str:
     if name == "a list" and "items" in schema:
         return f"{name} of: {bounds(schema['items'])}"
     if low is not None and high is not None:
-        return f"{name} from {low:g} to {high:g}"
-    return f"{name} of at least {low:g}" if low is not None else name
+        return f"{name} from {figure(low)} to {figure(high)}"
+    return f"{name} of at least {figure(low)}" if low is not None else name
+
+
+def figure(value: float) -> str:
+    """Return a bound with separators between thousands."""
+    return f"{int(value):,}" if value == int(value) else f"{value:g}"
 
 
 def serve_rows() -> list[tuple[str, str, str]]:

@@ -9,7 +9,6 @@ from page_blocks import ROOT, parse_blocks
 
 import mcfair as mf
 
-SOURCE = ROOT / "src" / "mcfair"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
 
 LONGEST = 300
@@ -80,25 +79,17 @@ def test_pages_are_short(page):
     assert len(written.splitlines()) <= LONGEST
 
 
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_no_merge_is_left_unfinished(page):
+    assert not re.search(r"^(<<<<<<<|>>>>>>>) ", text_of(page), flags=re.MULTILINE)
+
+
 def test_what_is_public_exists():
     assert all(hasattr(mf, name) for name in mf.__all__)
     assert re.fullmatch(r"\d+\.\d+\.\d+", mf.__version__)
 
 
-# --- the architecture page -------------------------------------------------------------------------------------------
-
-ARCHITECTURE = text_of(ROOT / "docs" / "architecture.md")
-
-
-def test_every_package_and_module_is_on_the_architecture_page():
-    for path in SOURCE.iterdir():
-        if not path.name.startswith("__") and (path.suffix == ".py" or (path / "__init__.py").exists()):
-            assert f"`{path.stem}{'/' if path.is_dir() else ''}`" in ARCHITECTURE, path.stem
-
-
-def test_every_module_of_the_service_is_on_the_architecture_page():
-    for path in [*(SOURCE / "service").glob("[!_]*.py"), *(SOURCE / "service" / "core").glob("[!_]*.py")]:
-        assert f"`{path.stem}`" in ARCHITECTURE, path.stem
+# --- equations -------------------------------------------------------------------------------------------------------
 
 
 def find(path):

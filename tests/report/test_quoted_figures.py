@@ -10,6 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "docs"))
 
+from flow_picture import flow  # noqa: E402
+from make_figures import FIGURES  # noqa: E402
 from quoted_figures import QUOTES, pages, rewritten, written  # noqa: E402
 from quoting import MARKED, RESULTS  # noqa: E402
 
@@ -63,6 +65,20 @@ def test_every_results_file_is_quoted():
     sources = [each.read_text(encoding="utf-8") for each in (ROOT / "docs").glob("*.py") if each.name != "measure.py"]
     for file in RESULTS.glob("*.json"):
         assert any(re.search(rf'(results|table_of)\("{file.stem}"', each) for each in sources), file.name
+
+
+# --- pictures --------------------------------------------------------------------------------------------------------
+
+
+def test_every_picture_is_drawn_by_make_figures_and_small():
+    pictures = list((ROOT / "docs" / "figures").iterdir())
+    assert {each.name for each in pictures} == {"flow.svg", *(f"{name}.png" for name in FIGURES)}
+    for picture in pictures:
+        assert picture.stat().st_size < 60_000, picture.name
+
+
+def test_the_picture_of_the_flow_is_the_one_that_is_drawn():
+    assert (ROOT / "docs" / "figures" / "flow.svg").read_text(encoding="utf-8") == flow()
 
 
 # --- figures that were typed -----------------------------------------------------------------------------------------
