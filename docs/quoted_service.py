@@ -73,23 +73,6 @@ def service_performance() -> str:
     )
 
 
-@quoted("service-figure")
-def service_figure(name: str) -> str:
-    """Return one figure of one process, for the middle of a sentence."""
-    calm = "calm: service, n = 100"
-    figures: dict[str, str] = {
-        "capacity": f"{service_row('Overload')['capacity, requests/s']:,.0f}",
-        "feedback": f"{service_row('Feedback')['events/s']:,.0f}",
-        "p50": f"{latency('service, n = 100', 'p50'):.1f}",
-        "p99": f"{latency('service, n = 100', 'p99'):.0f}",
-        "calm-p50": f"{latency(calm, 'p50'):.1f}",
-        "calm-p99": f"{latency(calm, 'p99'):.0f}",
-        "impression": f"{service_row('Bytes', 'database')['an impression']:.0f}",
-        "item-memory": f"{service_row('Bytes', 'memory')[KEY_ITEM]:.0f}",
-    }
-    return figures[name]
-
-
 @quoted("service-targets")
 def service_targets() -> str:
     """Return the targets of the service's benchmark that are not met, in words."""
