@@ -1,19 +1,22 @@
-"""The costs of the service's default rules: the tables of docs/service.md, by rehearsals of the service itself.
+"""The costs of the service's default rules, by rehearsals of the service itself: tables that the documentation quotes.
 
 Run `python benchmarks/defaults.py costs` for the rules one by one, and `python benchmarks/defaults.py policies` for
 MCFair beside BayesFair with late and lost clicks, newcomers and drift. Each takes about ten minutes on two cores;
-`--quick` plays one seed.
+`--quick` plays one seed, and `--out docs/results/defaults.json` replaces these tables in the file that pages quote.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
+from pathlib import Path
 
 import msgspec
 import numpy as np
+from measuring import machine
 
 import mcfair as mf
 from mcfair.service.core.rules import Rules
@@ -85,6 +88,15 @@ def rehearse(
     return Rehearsal(data=known, sessions=lists, **users, **settings).play(msgspec.structs.replace(Rules(), **changes))
 
 
+Rows = list[list[str]]
+
+
+def shown(row: list[str]) -> list[str]:
+    """Print a row of a table as Markdown, and return it."""
+    print(f"| {' | '.join(row)} |", flush=True)
+    return row
+
+
 def joined(cells: Iterable[float], form: str) -> str:
     """Return the figures of the three profiles in one cell."""
     return " / ".join(format(each, form) for each in cells)
@@ -93,7 +105,7 @@ def joined(cells: Iterable[float], form: str) -> str:
 # --- the rules one by one --------------------------------------------------------------------------------------------
 
 
-def cost_row(name: str, seeds: int) -> str:
+def cost_row(name: str, seeds: int) -> list[str]:
     """Return a row of the table of costs."""
     changes, cells = RULES[name], [[] for _ in range(4)]
     after, fairness = [], 0.0
@@ -110,8 +122,8 @@ def cost_row(name: str, seeds: int) -> str:
         if profile == "uniform":
             fairness = mean(each.unfairness for each in whole)
     worst, ndcg, wrong = (joined(cells[i], ".2f") for i in (0, 1, 3))
-    shown = f"all, within {max(after):,}" if all(after) else joined(cells[2], ".0%")
-    return f"| {name} | {worst} | {ndcg} | {shown} | {fairness:,.0f} | {wrong} |"
+    reached = f"all, within {max(after):,}" if all(after) else joined(cells[2], ".0%")
+    return [name, worst, ndcg, reached, f"{fairness:,.0f}", wrong]
 
 
 def mean(values: Iterable[float | None]) -> float:
@@ -119,13 +131,18 @@ def mean(values: Iterable[float | None]) -> float:
     return float(np.mean([each for each in values if each is not None]))
 
 
-def print_costs(seeds: int) -> None:
-    """Print the table of costs."""
-    print("| rules | worst of the first 200 lists | mean NDCG | candidates shown | unfairness, uniform |", end=" ")
-    print("mean NDCG, worthless priors |\n|---|---|---|---|---|---|")
+COST_HEAD = [
+    *("rules", "worst of the first 200 lists", "mean NDCG", "candidates shown", "unfairness, uniform"),
+    "mean NDCG, worthless priors",
+]
+
+
+def print_costs(seeds: int) -> Rows:
+    """Print and return the table of costs."""
+    table = [shown(COST_HEAD)]
+    shown(["---"] * len(COST_HEAD))
     with ProcessPoolExecutor() as pool:
-        for each in pool.map(cost_row, RULES, [seeds] * len(RULES)):
-            print(each, flush=True)
+        return table + [shown(each) for each in pool.map(cost_row, RULES, [seeds] * len(RULES))]
 
 
 # --- policies --------------------------------------------------------------------------------------------------------
@@ -143,12 +160,18 @@ def short_lists(rules: str, condition: str, priors: str, profile: str, seed: int
     return rehearse(COMPARED[rules], data, seed, 3 * LISTS, priors, k=5, **disturbed)
 
 
+POLICY_HEAD = [
+    *("disturbed by", "rules", "NDCG", "worst list", "unfairness", "shown"),
+    *("NDCG, worthless priors", "unfairness", "NDCG, no priors", "unfairness"),
+]
+
+
 def print_policies(
     play: Callable[..., Outcome], conditions: Iterable[str], profiles: Iterable[str], seeds: int
-) -> None:
-    """Print a table of policies under some conditions."""
-    print("| disturbed by | rules | NDCG | worst list | unfairness | shown | NDCG, worthless priors |", end=" ")
-    print(f"unfairness | NDCG, no priors | unfairness |\n|{'---|' * 10}")
+) -> Rows:
+    """Print and return a table of policies under some conditions."""
+    table = [shown(POLICY_HEAD)]
+    shown(["---"] * len(POLICY_HEAD))
     keys = list(product(conditions, COMPARED, PRIORS, profiles, range(seeds)))
     columns = zip(*((rules, condition, *rest) for condition, rules, *rest in keys), strict=True)
     with ProcessPoolExecutor() as pool:
@@ -163,7 +186,8 @@ def print_policies(
             cells.append(joined((mean(run.unfairness for run in each) for each in runs), ",.0f"))
             if priors == "exact":
                 cells.append(joined((mean(run.shown for run in each) for each in runs), ".0%"))
-        print(f"| {condition} | {rules} | {' | '.join(cells)} |", flush=True)
+        table.append(shown([condition, rules, *cells]))
+    return table
 
 
 def main() -> None:
@@ -171,13 +195,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("table", choices=["costs", "policies"])
     parser.add_argument("--quick", action="store_true", help="one seed; too few for figures to quote")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file in which to replace the tables")
     options = parser.parse_args()
     if options.table == "costs":
-        print_costs(1 if options.quick else 5)
+        tables = {"costs": print_costs(1 if options.quick else 5)}
     else:
         seeds = 1 if options.quick else 2
-        print_policies(short_lists, ["nothing", "all at once"], [""], seeds)
-        print_policies(long_list, CONDITIONS, PROFILES, seeds)
+        tables = {
+            "short lists": print_policies(short_lists, ["nothing", "all at once"], [""], seeds),
+            "long lists": print_policies(long_list, CONDITIONS, PROFILES, seeds),
+        }
+    if options.out is not None:
+        made_with = machine()
+        old = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
+        new = {name: {"made_with": made_with, "table": table} for name, table in tables.items()}
+        found = {"made_with": made_with, "tables": old.get("tables", {}) | new}
+        options.out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ class Report:
 
     def write(self, file, about):
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"machine": about, "tables": self.tables}, indent=1, ensure_ascii=False) + "\n")
+        file.write_text(json.dumps({"made_with": about, "tables": self.tables}, indent=1, ensure_ascii=False) + "\n")
         show_progress(f"written to {file}")
 
 
@@ -142,11 +142,12 @@ def plain(value):
 
 
 def machine():
-    """Describe the machine that the figures come from."""
+    """Describe the machine that the figures come from, and the command that measured them."""
     cpu = Path("/proc/cpuinfo")
     model = re.search(r"model name\s*:\s*(.+)", cpu.read_text()) if cpu.exists() else None
     return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "measured": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "cpu": model[1] if model else platform.processor(),
         "cpus": os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",

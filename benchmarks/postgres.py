@@ -8,6 +8,7 @@ is. *Routed*: each query belongs to one instance, as clients route them. *Not ro
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -109,10 +110,12 @@ def main():
     parser.add_argument("--queries", type=int, default=1_000)
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--candidates", type=int, default=100)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file to write")
     options = parser.parse_args()
     if reason := missing():
         sys.exit(reason)
-    print(*(f"{name}: {value}" for name, value in machine().items()), sep="\n", flush=True)
+    about = machine()
+    print(*(f"{name}: {value}" for name, value in about.items()), sep="\n", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(folder, options.seconds, options.queries, options.connections, options.candidates)
         try:
@@ -130,6 +133,9 @@ def main():
         cells = [f"{median(each[name] for each in rounds):,.1f}" for name in names]
         ratio = median(each["requests/s"] / base for each, base in zip(rounds, one, strict=True))
         print(f"| {case} | {' | '.join(cells)} | {ratio:.2f} |")
+    if options.out is not None:
+        text = json.dumps({"made_with": about, "cases": found}, indent=1, ensure_ascii=False)
+        options.out.write_text(f"{text}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

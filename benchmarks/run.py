@@ -349,7 +349,8 @@ def start_up(report, effort):
 # --- all of it ----------------------------------------------------------------------------------------------------
 
 
-SECTIONS = (speed, lists, bounds, growth_in_items, growth_in_sessions, large_run, start_up, read_letor_files)
+PARTS = (speed, lists, bounds, growth_in_items, growth_in_sessions, large_run, start_up, read_letor_files)
+SECTIONS = {each.__name__: each for each in PARTS}
 
 
 def main():
@@ -358,6 +359,7 @@ def main():
     parser.add_argument(
         "--against", type=Path, metavar="PATH", help="only compare with another checkout of mcfair, or its src folder"
     )
+    parser.add_argument("--only", choices=SECTIONS, action="append", help="measure only this section; repeatable")
     parser.add_argument("--out", type=Path, help="JSON file to write  [default: benchmarks/results/latest.json]")
     options = parser.parse_args()
     effort, report, about = QUICK if options.quick else FULL, Report(), machine()
@@ -365,9 +367,10 @@ def main():
     if options.against is not None:
         compare_checkouts(report, options.against, effort)
     else:
-        for section in SECTIONS:
-            section(report, effort)
-        report.table("Targets, on one thread", report.targets)
+        for name in options.only or SECTIONS:
+            SECTIONS[name](report, effort)
+        if report.targets:
+            report.table("Targets, on one thread", report.targets)
     about |= {
         "load average at the end": load_average(),
         "quick": options.quick,

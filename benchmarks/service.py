@@ -382,7 +382,9 @@ def main():
         report.table("Targets", report.targets)
     about |= {"load average at the end": [round(load, 2) for load in os.getloadavg()], "quick": options.quick}
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps({"machine": about, "tables": report.tables}, indent=1, ensure_ascii=False) + "\n")
+    options.out.write_text(
+        json.dumps({"made_with": about, "tables": report.tables}, indent=1, ensure_ascii=False) + "\n"
+    )
     show_progress(f"written to {options.out}")
 
 

@@ -1,37 +1,34 @@
-"""The figures of bayesfair.md, from runs of the package on built-in data: `make figures`, a minute or two."""
+"""Draw the pictures of the pages and write the figures that they quote: `make figures`, a minute or two.
+
+Pictures come from runs of the package on built-in data and from docs/results/*.json, which `docs/measure.py` and the
+commands named in the files write. `python docs/make_figures.py --quoted` writes the quoted figures alone.
+"""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
+from explanation_pictures import DASHES, PICTURES, panels
+from flow_picture import flow
 from matplotlib.figure import Figure
 from PIL import Image
+from quoted_figures import pages, results, rewritten
+from readme_figures import draw as readme_attention
 
 import mcfair as mf
-from mcfair.analysis.limits import frontier
 from mcfair.estimators.base import relevance_intervals
 from mcfair.policies.posterior import tail_mean
 from mcfair.report.figures import matplotlib_defaults
 from mcfair.report.styles import BLACK, BLUE, GREEN, GREY, PURPLE, VERMILLION
 
 FOLDER = Path(__file__).parent / "figures"
-STEPS, SEEDS = 50_000, range(3)
-ALPHAS = (0, 1, 3, 7, 15, 25, 40, 70, 130, 300, 1_000, 3_000)
-
 SHORT = mf.synthetic("mq2008-like", seed=0)
-LONG = mf.synthetic("istella-s-like", seed=0).take(range(66))  # about as many queries and visits
 
-GRADE_COLORS, DASHES = (BLUE, GREEN, VERMILLION), (0, (4, 3))
-
-
-def panels(widths: Sequence[float], height: float = 2.9) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels side by side."""
-    figure = Figure(figsize=(8.2, height), layout="constrained")
-    return figure, list(figure.subplots(1, len(widths), width_ratios=widths, squeeze=False).flat)
+GRADE_COLORS = (BLUE, GREEN, VERMILLION)
 
 
 def posterior() -> Figure:
@@ -94,30 +91,15 @@ def tail() -> Figure:
     return figure
 
 
-def mean_figures(data: mf.Dataset, policy: str, **options: str) -> tuple[float, float]:
-    """Return unfairness and average NDCG@5 over the seeds."""
-    runs = [mf.simulate(data, policy, "online", steps=STEPS, seed=seed, **options) for seed in SEEDS]
-    return float(np.mean([each.unfairness for each in runs])), float(np.mean([each.ndcg[5] for each in runs]))
-
-
 def frontiers() -> Figure:
     """Draw average NDCG@5 against unfairness of BayesFair, MCFair and the limit when relevance is known."""
-    curves = {
-        "BayesFair": ([mean_figures(SHORT, f"BayesFair(alpha={each})") for each in ALPHAS], PURPLE),
-        "BayesFair, IPS": ([mean_figures(SHORT, f"BayesFair(alpha={each})", estimator="IPS") for each in ALPHAS], GREY),
-        "MCFair": ([mean_figures(SHORT, f"MCFair(alpha={each})") for each in (0.01, 0.03, 0.1, 0.2, 0.5, 1)], BLUE),
-        "MCFair(scale=mean)": (
-            [mean_figures(SHORT, f"MCFair(alpha={each}, scale=mean)") for each in (3, 10, 30, 100, 300, 1_000)],
-            GREEN,
-        ),
-    }
+    found = results("bayesfair")
     figure, (axes,) = panels([1], 3.4)
-    for label, (points, color) in curves.items():
-        axes.plot(*zip(*points, strict=True), color=color, marker="o", markersize=4, label=label)
-    state = mf.simulate(SHORT, "TopK", "online", steps=STEPS).state
-    limit = frontier(SHORT, state.visits, state.p)
-    axes.plot(limit.unfairness, limit.ndcg, color=BLACK, linestyle=DASHES, label="limit, relevance known")
-    floor = float(limit.unfairness[0])
+    for (label, points), color in zip(found["curves"].items(), (PURPLE, GREY, BLUE, GREEN), strict=True):
+        unfair, ndcg = ([each[name] for each in points] for name in ("unfairness", "ndcg"))
+        axes.plot(unfair, ndcg, color=color, marker="o", markersize=4, label=label)
+    limit, floor = found["limit"], found["floor"]
+    axes.plot(limit["unfairness"], limit["ndcg"], color=BLACK, linestyle=DASHES, label="limit, relevance known")
     axes.set(xlim=(0.95 * floor, 2.5 * floor), ylim=(0.9, 1.0), xlabel="unfairness (lower is fairer)")
     axes.set_ylabel("average NDCG@5")
     axes.legend(loc="lower right")
@@ -126,11 +108,12 @@ def frontiers() -> Figure:
 
 def price() -> Figure:
     """Draw what a value of α costs in NDCG, and what it saves in unfairness."""
+    found = results("bayesfair")
     figure, (left, right) = panels([1, 1])
-    for label, data, color in (("10 candidates", SHORT, PURPLE), ("100 candidates", LONG, VERMILLION)):
-        unfair, ndcg = np.array([mean_figures(data, f"BayesFair(alpha={each})") for each in ALPHAS]).T
-        left.plot(ALPHAS, ndcg[0] - ndcg, color=color, marker="o", markersize=4, label=label)
-        right.plot(ALPHAS, unfair / unfair[0], color=color, marker="o", markersize=4)
+    for (label, points), color in zip(found["prices"].items(), (PURPLE, VERMILLION), strict=True):
+        unfair, ndcg = (np.array([each[name] for each in points]) for name in ("unfairness", "ndcg"))
+        left.plot(found["alphas"], ndcg[0] - ndcg, color=color, marker="o", markersize=4, label=label)
+        right.plot(found["alphas"], unfair / unfair[0], color=color, marker="o", markersize=4)
     left.set(xscale="symlog", xlabel=r"$\alpha$", ylabel=r"NDCG@5 lost against $\alpha = 0$")
     right.set(xscale="symlog", xlabel=r"$\alpha$", ylabel=r"unfairness relative to $\alpha = 0$", ylim=(0, 1.05))
     left.legend()
@@ -142,12 +125,27 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "tail": tail,
     "frontier": frontiers,
     "price": price,
+    "readme_attention": readme_attention,
+    **PICTURES,
 }
 
 
 def main() -> None:
-    """Write all figures, with few colours: the files are small."""
+    """Write all pictures and quoted figures."""
+    if "--quoted" not in sys.argv[1:]:
+        draw_pictures()
+    for page in pages():
+        old = page.read_text(encoding="utf-8")
+        new = rewritten(old)
+        if new != old:
+            page.write_text(new, encoding="utf-8")
+            print(page, flush=True)
+
+
+def draw_pictures() -> None:
+    """Write all pictures, with few colours: the files are small."""
     FOLDER.mkdir(exist_ok=True)
+    (FOLDER / "flow.svg").write_text(flow(), encoding="utf-8")
     for name, draw in FIGURES.items():
         drawn = io.BytesIO()
         with matplotlib_defaults():

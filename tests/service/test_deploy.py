@@ -60,10 +60,10 @@ def test_secrets_are_ignored_by_git():
     assert ignored.returncode == 0
 
 
-@pytest.mark.parametrize("name", ["deploying", "runbook", "upgrading"])
+@pytest.mark.parametrize("name", ["deploy", "runbook", "migrate"])
 def test_commands_on_the_pages_for_operators_are_allowed(name):
-    text = (ROOT / "docs" / f"{name}.md").read_text()
-    code = re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL) + re.findall(r"`([^`\n]+)`", text)
+    text = (ROOT / "docs" / "how-to" / f"{name}.md").read_text()
+    code = re.findall(r"```(?:console|sh)\n(.*?)```", text, flags=re.DOTALL) + re.findall(r"`([^`\n]+)`", text)
     commands = "serve|keys add|keys list|keys revoke|backup|verify|replay|restore|migrate"
     given = [line for part in code for line in re.findall(rf"\bmcfair(?:-1)? ((?:{commands})\b[^\n|&#]*)", part)]
     assert given
@@ -215,7 +215,7 @@ def test_store_of_compose_is_found_through_a_service_file(tmp_path, monkeypatch)
 
 @needs_postgres
 def test_dump_of_postgresql_restores_the_store():
-    """As docs/deploying.md advises: keys and impression ids stay valid, and every list is reproduced."""
+    """As docs/how-to/deploy.md advises: keys and impression ids stay valid, and every list is reproduced."""
     server = postgres_server.shared_server()
     old, new = server.new_database(), server.new_database()
     with Ranker(old, warm=False) as ranker:

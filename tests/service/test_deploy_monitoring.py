@@ -26,7 +26,7 @@ RULES = yaml.safe_load((FOLDER / "rules.yml").read_text())["groups"][0]["rules"]
 RULE_TESTS = yaml.safe_load((FOLDER / "rules.test.yml").read_text())["tests"]
 DASHBOARD = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
-RUNBOOK = (DEPLOY.parent / "docs" / "runbook.md").read_text()
+RUNBOOK = (DEPLOY.parent / "docs" / "how-to" / "runbook.md").read_text()
 
 ALERTS = {rule["alert"]: rule for rule in RULES}
 QUERIES = [rule["expr"] for rule in RULES] + [target["expr"] for panel in PANELS for target in panel["targets"]]
@@ -132,7 +132,7 @@ def test_panels_have_a_description_and_a_unit_and_show_the_chosen_instances():
 @pytest.mark.parametrize("name", ALERTS)
 def test_every_alert_has_its_section_in_the_runbook(name):
     page, _, anchor = ALERTS[name]["annotations"]["runbook"].partition("#")
-    assert (page, anchor) == ("docs/runbook.md", name.lower())
+    assert (page, anchor) == ("docs/how-to/runbook.md", name.lower())
     (section,) = re.findall(rf"^## {name}$(.*?)(?=^## |\Z)", RUNBOOK, flags=re.MULTILINE | re.DOTALL)
     for head in ("**What it means.**", "**What to look at.**", "**What to do.**"):
         assert section.count(head) == 1, head

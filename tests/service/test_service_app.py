@@ -11,7 +11,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 
 import httpx
 import msgspec
@@ -533,21 +532,13 @@ def test_concurrent_fairness_requests_share_one_scan(client):
 
 
 def raw(client, sent, timeout=10.0):
-    """ClientRequest bytes, and give what comes back before the connection is closed."""
+    """Send bytes, and return what comes back before the connection is closed."""
     with socket.create_connection((client.base_url.host, client.base_url.port), timeout=timeout) as connection:
         connection.sendall(sent)
         received = b""
         while piece := connection.recv(65_536):
             received += piece
     return received
-
-
-def wait_until_idle(client):
-    """Wait until no request is in flight."""
-    until = time.monotonic() + 10
-    while client.server.app.lifecycle.in_flight:
-        assert time.monotonic() < until
-        time.sleep(0.001)
 
 
 class SlowStore(SQLiteStore):
@@ -802,25 +793,3 @@ def test_missing_extra_names_the_install_command(missing, module):
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert "pip install 'mcfair[service]'" in ran.stderr.splitlines()[-1]
-
-
-SERVICE_PAGE = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
-
-
-def test_every_metric_and_rule_is_documented(client):
-    assert client.get("/v1/fairness").status_code == 200  # there are gauges of fairness after it
-    metrics = set(re.findall(r"^# TYPE (mcfair_\w+) ", client.get("/metrics").text, flags=re.MULTILINE))
-    assert len({name for name in metrics if not name.endswith("_created")}) == 19
-    for name in metrics:
-        assert f"`{name.removesuffix('_created')}" in SERVICE_PAGE, name
-    for name in wire.PolicyChange.__struct_fields__:
-        assert f"`{name}`" in SERVICE_PAGE, name
-        has_option = name != "experiment"  # an experiment begins while the service runs
-        assert (f"`--{name.replace('_', '-')}`" in SERVICE_PAGE) == has_option, name
-
-
-def test_every_summary_is_on_the_service_page(client):
-    for path, methods in client.get("/openapi.json").json()["paths"].items():
-        for method, described in methods.items():
-            line = next(line for line in SERVICE_PAGE.splitlines() if line.startswith(f"| `{method.upper()} {path}` |"))
-            assert line.endswith(f"| {described['summary']} |")

@@ -22,6 +22,7 @@ class Recorder(Methods):
 
 CALLS = [
     Recorder().rank("q", ["a"]),
+    Recorder().rerank("q", ["a"]),
     Recorder().feedback([{"impression": "i", "item": "a"}]),
     Recorder().retract([{"impression": "i", "item": "a"}]),
     Recorder().click("i", "a"),

@@ -1,4 +1,4 @@
-"""Privacy: what is stored and what erasure leaves, checked in the raw bytes of the files; see docs/privacy.md."""
+"""Privacy: what is stored and what erasure leaves, checked in the raw bytes of files; see docs/how-to/privacy.md."""
 
 import shutil
 import sqlite3

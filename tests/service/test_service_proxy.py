@@ -43,7 +43,7 @@ def uncommented_tls(folder, port):
         check=True, capture_output=True,
     )  # fmt: skip
     commented = re.findall(r"^ *(# .*ssl.*;)$", (DEPLOY / "nginx.conf").read_text(), flags=re.MULTILINE)
-    assert len(commented) == 4, "docs/deploying.md names their number"
+    assert len(commented) == 4, "docs/how-to/deploy.md names their number"
     return {line: line[2:].replace("443", f"127.0.0.1:{port}").replace("/etc/ssl", str(folder)) for line in commented}
 
 

@@ -10,9 +10,9 @@ from mcfair.service.web.apidocs import openapi
 from mcfair.service.web.operations import OPERATIONS
 
 # Some requests that the schema allows are refused with 400: byte lengths, duplicate ids, policies, conflicting rules,
-# names that cannot be printed, more clicks than impressions.
+# names that cannot be printed, more clicks than impressions, documents without an id or a text.
 STATUSES = {"positive_data_acceptance": {"expected-statuses": ["2xx", "400", "404", "409"]}}
-STRICTER = ("rank", "lookup", "change_policy", "compare", "import_history", "add_key")
+STRICTER = ("rank", "rerank", "lookup", "change_policy", "compare", "import_history", "add_key")
 config = schemathesis.Config.from_dict(
     {"operations": [{"include-operation-id": each, "checks": STATUSES} for each in STRICTER]}
 )

@@ -29,6 +29,7 @@ ANY = providers.base.Any()
 def measure(name: str, title: str, description: str, higher_is_better: bool) -> Any:
     """Define a measure of ir_measures and register it."""
     fields = {
+        "__doc__": description,
         "__name__": name,
         "NAME": name,
         "PRETTY_NAME": title,
@@ -48,7 +49,7 @@ Unfairness = measure("Unfairness", "Unfairness of exposure", "Eq. 8 of MCFair on
 
 
 class ExposureProvider(providers.Provider):  # type: ignore[misc]  # it has no types
-    """Computes the measures of this module."""
+    """Compute the measures of this module."""
 
     NAME = "mcfair"
     SUPPORTED_MEASURES: ClassVar[list[Any]] = [each(cutoff=ANY) for each in (EED, EER, EEL, Unfairness)]
@@ -58,7 +59,7 @@ class ExposureProvider(providers.Provider):  # type: ignore[misc]  # it has no t
 
 
 class ExposureEvaluator(providers.Evaluator):  # type: ignore[misc]
-    """Computes measures of one set of judgements for any number of runs."""
+    """Compute measures of one set of judgements for any number of runs."""
 
     def __init__(self, measures: Any, qrels: dict[str, dict[str, int]]) -> None:
         super().__init__(measures, set(qrels))

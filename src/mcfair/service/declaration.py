@@ -24,7 +24,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     An `idempotent` operation accepts an Idempotency-Key. One that is not `repeatable` must not be retried if it may
     have been executed. A `threaded` one gets the executor instead of the engine and runs in a thread of its caller,
     concurrently with others. A `probe` is always admitted, so it must need little; a `rooted` operation receives the
-    path under which the application is mounted.
+    path under which the application is mounted. `aliases` are further paths, for clients of another API.
     """
 
     function: Callable[..., Any]
@@ -45,6 +45,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     threaded: bool = False
     probe: bool = False
     rooted: bool = False
+    aliases: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

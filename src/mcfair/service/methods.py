@@ -14,6 +14,7 @@ from .calls import Call, check_options, first, given_order, key_request, report
 from .comparison_methods import ComparisonMethods
 from .history_methods import HistoryMethods
 from .import_methods import ImportMethods
+from .reranking_methods import RerankingMethods
 
 if TYPE_CHECKING:
     from ..policies.base import Policy
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Methods"]
 
 
-class Methods(ComparisonMethods, HistoryMethods, ImportMethods):
+class Methods(ComparisonMethods, HistoryMethods, ImportMethods, RerankingMethods):
     """The operations of the service as methods. Each builds a call; a subclass executes it.
 
     Every method raises RequestError if an argument is not allowed, or if the API key of a client is missing or lacks

@@ -243,6 +243,7 @@ class AsyncClient(ClientSettings):
     """
 
     rank = awaitable(Methods.rank)
+    rerank = awaitable(Methods.rerank)
     feedback = awaitable(Methods.feedback)
     retract = awaitable(Methods.retract)
     click = awaitable(Methods.click)

@@ -113,9 +113,11 @@ class RankingApp:
         self.dashboard = Dashboard(operations, authorizer)
         self.router = Router()
         for operation in OPERATIONS:
-            self.router.add(operation.method, operation.path, Handler(operations, operation, authorizer))
-        for handler in self.dashboard.handlers:
-            self.router.add(handler.method, handler.path, handler)
+            handler = Handler(operations, operation, authorizer)
+            for path in (operation.path, *operation.aliases):
+                self.router.add(operation.method, path, handler)
+        for page in self.dashboard.handlers:
+            self.router.add(page.method, page.path, page)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Process a request, or the lifespan of the server."""

@@ -42,6 +42,15 @@ COMPARE_SECONDS = 5.0
 CHUNK = 1 << 16
 """Size of the chunks of an export, in bytes."""
 
+RERANK_EXAMPLE = {
+    "query": "red shoes",
+    "documents": ["blue socks", {"id": "sku1", "text": "red canvas shoes", "prior": 0.42, "group": "seller A"}],
+    "top_n": 2,
+}
+
+TRANSLATED: dict[str, Operation] = {}
+"""Operations of other APIs, which are translated to those of the service."""
+
 PROBES: dict[str, Operation] = {}
 probe = partial(operation, "GET", tag="Operation", table=PROBES, probe=True)
 
@@ -79,6 +88,32 @@ class Operations:
         results: wire.FeedbackResults = await self.submit(operation, **arguments)
         self.metrics.count_events(operation.name, results)
         return results
+
+    @operation(
+        "POST",
+        "/v1/rerank",
+        "Ranking",
+        "rank",
+        table=TRANSLATED,
+        request=wire.RerankRequest,
+        decode_as=wire.RerankRequest,
+        response=wire.Reranking,
+        errors=(409,),
+        idempotent=True,
+        aliases=("/v2/rerank",),
+        example=RERANK_EXAMPLE,
+    )
+    async def rerank(self, body: wire.RerankRequest, key: str | None, caller: str | None) -> wire.Reranking:
+        """Rank documents, in the shape of Cohere's rerank endpoint.
+
+        It is `rank` in another shape, also at `/v2/rerank`. Documents are items: an object has an `id`, and a text
+        without one gets `text-` and the first 32 hex digits of the SHA-256 of its UTF-8 bytes. A repeated text gets
+        `-2`, `-3` and so on after that. The policy does not read the texts, and they are not stored. The score of a
+        result is 1 / rank. Report clicks with the `impression` and the `id` of a result.
+        """
+        request = wire.as_rank_request(body)
+        arguments = {"body": wire.with_raw_items(request), "key": key, "caller": caller}
+        return wire.as_reranking(body, request.items, await self.submit(operations.OPERATIONS["rank"], **arguments))
 
     # --- reading the store --------------------------------------------------------------------------------------------
 
@@ -146,7 +181,7 @@ class Operations:
         return Response(200, encode_headers(HTML, **CONFINED), self.page)
 
 
-OPERATIONS = [*operations.OPERATIONS.values(), *PROBES.values()]
+OPERATIONS = [*operations.OPERATIONS.values(), *TRANSLATED.values(), *PROBES.values()]
 """Every operation of the HTTP API, in the order of the documentation."""
 
 

@@ -7,4 +7,5 @@ The limits and descriptions in `requests` and `responses` are annotations, from 
 from .checks import *  # noqa: F403
 from .experiments import *  # noqa: F403
 from .requests import *  # noqa: F403
+from .reranking import *  # noqa: F403
 from .responses import *  # noqa: F403

@@ -133,29 +133,31 @@ def check_rank_request(request: RawRankRequest) -> None:
         check_text("session", request.session, MAX_SESSION)
 
 
-def check_cells(n: int, k: int) -> None:
-    """Check the number of items times ranks."""
+def check_cells(n: int, k: int, field: str = "k") -> None:
+    """Check the number of items times ranks; `field` is the name of k in the request."""
     if n * k > MAX_CELLS:
         raise RequestError(
-            f"k = {k} is not allowed for {n} items: expected at most {MAX_CELLS // n:,}, because items times k may not "
-            f"exceed {MAX_CELLS:,}",
-            "k",
+            f"{field} = {k} is not allowed for {n} items: expected at most {MAX_CELLS // n:,}, because items times "
+            f"{field} may not exceed {MAX_CELLS:,}",
+            field,
         )
 
 
-def check_items(items: list[Item]) -> None:
-    """Check the lengths of ids and groups, and that ids are distinct."""
+def check_items(items: list[Item], field: str = "items") -> None:
+    """Check the lengths of ids and groups, and that ids are distinct; `field` is their name in the request."""
     ids = [item.id for item in items]
     texts = ids + [item.group for item in items if item.group is not None]
     if len(set(ids)) == len(ids) and "".join(texts).isascii() and max(map(len, texts)) <= MAX_ID:
         return  # the common case in a few fast calls; the loop below finds what is wrong
     seen: set[str] = set()
     for i, item in enumerate(items):
-        check_text(f"items[{i}].id", item.id, MAX_ID)
+        check_text(f"{field}[{i}].id", item.id, MAX_ID)
         if item.group is not None:
-            check_text(f"items[{i}].group", item.group, MAX_ID)
+            check_text(f"{field}[{i}].group", item.group, MAX_ID)
         if item.id in seen:
-            raise RequestError(f"items[{i}].id = {item.id!r} is a duplicate: ids must be distinct", f"items[{i}].id")
+            raise RequestError(
+                f"{field}[{i}].id = {item.id!r} is a duplicate: ids must be distinct", f"{field}[{i}].id"
+            )
         seen.add(item.id)
 
 

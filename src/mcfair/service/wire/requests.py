@@ -117,6 +117,13 @@ class Item(Struct, gc=False, omit_defaults=True, forbid_unknown_fields=True):
 
 
 Items = Annotated[list[Item], Meta(min_length=1, max_length=MAX_ITEMS)]
+OwnPolicy = Annotated[PolicyText | None, about("policy for this request only")]
+DeferExposure = Annotated[bool, about("credit no exposure until `shown` is reported")]
+Shadow = Annotated[bool, about("record the policy's list, but return the order of the request")]
+SessionId = Annotated[
+    Annotated[str, Meta(min_length=1, max_length=MAX_SESSION)] | None,
+    about("id of the user's session, which decides on the arm of an experiment; only a keyed hash of it is used"),
+]
 
 
 class RankRequest(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -125,14 +132,11 @@ class RankRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     query: Annotated[Text, about("text of the query; every byte matters")]
     items: Annotated[Items, about("the candidates, with distinct ids")]
     k: Annotated[int, Meta(ge=1, le=2**31 - 1, description="length of the list; shorter if there are fewer items")] = 10
-    policy: Annotated[PolicyText | None, about("policy for this request only")] = None
+    policy: OwnPolicy = None
     explain: Annotated[bool, about("return the terms of each score")] = False
-    defer_exposure: Annotated[bool, about("credit no exposure until `shown` is reported")] = False
-    shadow: Annotated[bool, about("record the policy's list, but return the order of the request")] = False
-    session: Annotated[
-        Annotated[str, Meta(min_length=1, max_length=MAX_SESSION)] | None,
-        about("id of the user's session, which decides on the arm of an experiment; only a keyed hash of it is used"),
-    ] = None
+    defer_exposure: DeferExposure = False
+    shadow: Shadow = False
+    session: SessionId = None
 
 
 FIELDS_BESIDES_ITEMS = [field for field in RankRequest.__struct_fields__ if field != "items"]

@@ -1,0 +1,103 @@
+"""How Sphinx builds the site: `make docs`.
+
+The source folder is the repository itself, so that README.md, CONTRIBUTING.md and CHANGELOG.md are pages of the site
+and every relative link means the same on a code host and here. Nothing is fetched when a page is viewed.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pygments.lexers.special import TextLexer
+
+import mcfair as mf
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+project = "mcfair"
+author = "the authors of mcfair"
+release = version = installed_version("mcfair")
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "numpydoc"]
+root_doc = "docs/index"
+include_patterns = ["*.md", "benchmarks/*.md", "docs/**"]
+exclude_patterns = ["**/.*", ".*", "build", "docs/results", "docs/**/*.py"]
+
+# --- Markdown --------------------------------------------------------------------------------------------------------
+
+myst_heading_anchors = 4
+nb_execution_mode = "off"  # the outputs of notebooks are committed, and tests execute them
+
+# --- docstrings ------------------------------------------------------------------------------------------------------
+
+numpydoc_show_class_members = False  # autodoc lists them
+default_role = "py:obj"  # a name between single backquotes is code, and a link where it is documented
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_type_aliases = {name: name for name in ("BoolArray", "CountArray", "FloatArray", "IntArray")}
+python_use_unqualified_type_names = True
+maximum_signature_line_length = 80
+add_module_names = False
+
+# --- HTML ------------------------------------------------------------------------------------------------------------
+
+html_theme = "furo"
+html_title = f"mcfair {release}"
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_show_copyright = False
+html_theme_options = {"sidebar_hide_name": False}
+pygments_style = "default"
+pygments_dark_style = "github-dark"
+
+START = '<!doctype html><meta charset="utf-8"><title>mcfair</title><meta http-equiv="refresh" content="0; url={url}">\n'
+
+
+def show_kernel(app: Sphinx, what: str, name: str, value: Any, options: Any, signature: str, returns: str) -> Any:
+    """Return the signature of the function behind a kernel, which autodoc does not find."""
+    if isinstance(value, mf.Kernel):
+        from sphinx.util.inspect import signature as read_signature
+        from sphinx.util.inspect import stringify_signature
+
+        return stringify_signature(read_signature(value.interpreted), unqualified_typehints=True), None
+    return None
+
+
+def skip_kernel(app: Sphinx, what: str, name: str, value: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out the kernels of parts: they are another form of the method that is described."""
+    return True if isinstance(value, mf.Kernel) else None
+
+
+def add_navigation(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Append a table of contents to the index of a folder: the pages in the order in which it links them.
+
+    It is no part of the page itself, which is to read well on a code host.
+    """
+    folder, _, name = docname.rpartition("/")
+    if name != "index" or docname == root_doc or "{toctree}" in source[0]:
+        return
+    below = {each.removeprefix(f"{folder}/") for each in app.env.found_docs if each.startswith(f"{folder}/")} - {name}
+    linked = [each for each in re.findall(r"\]\(([\w-]+)\.(?:md|ipynb)", source[0]) if each in below]
+    ordered = [*dict.fromkeys(linked), *sorted(below - set(linked))]
+    source[0] += "\n\n```{toctree}\n:hidden:\n\n" + "\n".join(ordered) + "\n```\n"
+
+
+def write_start_page(app: Sphinx, error: Exception | None) -> None:
+    """Write an index.html that leads to the first page, which lies in docs/ as it does in the repository."""
+    if error is None and app.builder.name == "html":
+        Path(app.outdir, "index.html").write_text(START.format(url=f"{root_doc}.html"), encoding="utf-8")
+
+
+def setup(app: Sphinx) -> None:
+    """Connect the steps above."""
+    app.add_lexer("csv", TextLexer)
+    app.connect("autodoc-process-signature", show_kernel)
+    app.connect("autodoc-skip-member", skip_kernel)
+    app.connect("source-read", add_navigation)
+    app.connect("build-finished", write_start_page)

@@ -1,0 +1,51 @@
+"""The site that `make docs` has built is read from the file system without a network; the build itself can fail."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from browser import BROWSER
+from devtools import browsing
+from page_blocks import ROOT
+
+WIDTHS = (1280, 390)
+OPENED = (
+    "docs/index",
+    "README",
+    "docs/reference/parts",
+    "docs/reference/http-api",
+    "docs/reference/api/simulation",
+)
+
+
+SITE = ROOT / "build" / "docs"
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium")
+@pytest.mark.skipif(
+    not (SITE / "index.html").exists(), reason="make docs, which is part of make check, builds the site"
+)
+def test_pages_open_without_a_network_and_fit_the_window():
+    assert 'content="0; url=docs/index.html"' in (SITE / "index.html").read_text()
+    with browsing() as browser:
+        for scheme in ("light", "dark"):
+            for width in WIDTHS:
+                browser.show(width=width, scheme=scheme)
+                for name in OPENED:
+                    browser.open((SITE / f"{name}.html").as_uri())
+                    browser.until("document.readyState === 'complete'")
+                    assert browser.complaints == [], name
+                    assert [url for url in browser.requested if not url.startswith(("file:", "data:"))] == [], name
+                    assert browser.evaluate("document.documentElement.scrollWidth") == width, (name, width)
+                shade = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+                assert (shade == "rgb(255, 255, 255)") == (scheme == "light")
+
+
+def test_a_missing_page_fails_the_build(tmp_path):
+    (tmp_path / "index.md").write_text("# Title\n\n[gone](gone.md)\n")
+    (tmp_path / "conf.py").write_text("extensions = ['myst_nb']\n")
+    command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--quiet", str(tmp_path), str(tmp_path / "out")]
+    built = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"NO_COLOR": "1"})
+    assert built.returncode == 1
+    assert "index.md:3: WARNING: 'myst' cross-reference target not found: 'gone.md'" in built.stderr
