@@ -106,7 +106,7 @@ def test_prose_has_a_question_findings_and_next_steps(path):
     assert "?" in prose[0]
     assert prose[-1].startswith("## What was found\n")
     assert "\n## Try next\n" in prose[-1]
-    for target in re.findall(r"\]\(([\w-]+\.ipynb)\)", "".join(prose)):
+    for target in re.findall(r"\]\(([^)#:]+)\)", "".join(prose)):
         assert (FOLDER / target).exists(), target
 
 
