@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check docs reference bench figures soak clean
+.PHONY: demo test check docs reference bench figures gallery soak dist release-check clean
 
 demo: $(VENV)/ready
 	$(BIN)/mcfair demo
@@ -19,6 +19,7 @@ check: $(VENV)/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(MAKE) docs
 	$(PYTEST)
 
 docs: $(VENV)/ready
@@ -34,6 +35,9 @@ bench: $(VENV)/ready
 figures: $(VENV)/ready
 	$(BIN)/python docs/make_figures.py
 
+gallery: $(VENV)/ready
+	$(BIN)/python docs/gallery/execute.py
+
 soak: $(VENV)/ready
 	$(BIN)/python tests/crash_loop.py --kills 60
 	$(BIN)/python tests/crash_loop.py --kills 62 --store postgresql --max-seconds 10
@@ -41,11 +45,23 @@ soak: $(VENV)/ready
 	$(BIN)/python tests/soak.py --minutes 4 --kill-every 8
 	$(PYTEST) --hypothesis-profile soak
 
+dist: $(VENV)/release
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+
+release-check: dist
+	$(BIN)/python tests/release_check.py dist
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mcfair needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; name another with make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(VENV)/release: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
 	@touch $@

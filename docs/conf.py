@@ -38,6 +38,7 @@ numpydoc_show_class_members = False  # autodoc lists them
 default_role = "py:obj"  # a name between single backquotes is code, and a link where it is documented
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
+autodoc_type_aliases = {name: name for name in ("BoolArray", "CountArray", "FloatArray", "IntArray")}
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 80
 add_module_names = False

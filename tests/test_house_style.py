@@ -111,7 +111,7 @@ PRIVATE_WORDS = re.compile(
 
 def test_texts_are_in_the_words_of_the_field():
     sources = [path for path in SOURCE.rglob("*") if path.suffix in (".py", ".toml", ".j2", ".css")]
-    for path in [*sources, *ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
+    for path in [*sources, *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
         lines = path.read_text(encoding="utf-8").splitlines()
         assert [line for line in lines if PRIVATE_WORDS.search(line)] == [], path
 

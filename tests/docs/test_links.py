@@ -79,6 +79,11 @@ def test_pages_are_short(page):
     assert len(written.splitlines()) <= LONGEST
 
 
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_no_merge_is_left_unfinished(page):
+    assert not re.search(r"^(<<<<<<<|>>>>>>>) ", text_of(page), flags=re.MULTILINE)
+
+
 def test_what_is_public_exists():
     assert all(hasattr(mf, name) for name in mf.__all__)
     assert re.fullmatch(r"\d+\.\d+\.\d+", mf.__version__)

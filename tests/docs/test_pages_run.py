@@ -10,9 +10,7 @@ from page_runner import run_page
 FOLDERS = ("docs/tutorial/", "docs/how-to/", "docs/explanation/")
 """Folders whose pages test_tutorial_runs.py, test_how_to_runs.py and test_explanation_runs.py run."""
 
-RETIRED = tuple(f"docs/{name}.md" for name in ("audit", "deploying", "plugs", "service", "usage", "beyond"))
 
-
-@pytest.mark.parametrize("page", [page for page in find_pages() if not page.startswith((*FOLDERS, *RETIRED))])
+@pytest.mark.parametrize("page", [page for page in find_pages() if not page.startswith(FOLDERS)])
 def test_the_page_runs(page, tmp_path):
     run_page(page, tmp_path / "page")

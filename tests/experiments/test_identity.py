@@ -16,7 +16,7 @@ import pytest
 
 import mcfair as mf
 from mcfair.experiments import identity, origins
-from mcfair.experiments.identity import UnidentifiedCodeError, code_identity, identify, user_modules
+from mcfair.experiments.identity import UnidentifiedCodeError, identify, user_modules
 from mcfair.experiments.origins import imported_modules, installed_version, source_hash
 
 SOURCE = """
@@ -339,10 +339,9 @@ VALUES = [
 
 
 def test_different_values_have_different_identities():
-    found = [code_identity(each) for each in VALUES]
-    assert None not in found
+    found = [identify(each) for each in VALUES]
     assert len(set(found)) == len(VALUES)
-    assert found == [code_identity(each) for each in VALUES]
+    assert found == [identify(each) for each in VALUES]
 
 
 def test_cycles_come_to_an_end():
@@ -381,7 +380,6 @@ LOCK = threading.Lock()
     ],
 )
 def test_what_cannot_be_identified_is_named(function, reason):
-    assert code_identity(function) is None
     with pytest.raises(UnidentifiedCodeError, match=reason):
         identify(function)
 
@@ -390,7 +388,8 @@ def test_a_structure_that_is_nested_too_deeply_is_not_identified():
     deep = []
     for _ in range(100_000):
         deep = [deep]
-    assert code_identity(deep) is None
+    with pytest.raises(UnidentifiedCodeError, match="nested too deeply"):
+        identify(deep)
 
 
 def teardown_module():

@@ -532,21 +532,13 @@ def test_concurrent_fairness_requests_share_one_scan(client):
 
 
 def raw(client, sent, timeout=10.0):
-    """ClientRequest bytes, and give what comes back before the connection is closed."""
+    """Send bytes, and return what comes back before the connection is closed."""
     with socket.create_connection((client.base_url.host, client.base_url.port), timeout=timeout) as connection:
         connection.sendall(sent)
         received = b""
         while piece := connection.recv(65_536):
             received += piece
     return received
-
-
-def wait_until_idle(client):
-    """Wait until no request is in flight."""
-    until = time.monotonic() + 10
-    while client.server.app.lifecycle.in_flight:
-        assert time.monotonic() < until
-        time.sleep(0.001)
 
 
 class SlowStore(SQLiteStore):

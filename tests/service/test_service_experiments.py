@@ -66,6 +66,13 @@ def stored(shop):
 # --- assignment ------------------------------------------------------------------------------------------------------
 
 
+def stop_harmful_arms(engine):
+    """Do what the background guard does in one step; return the names of the arms that it stops."""
+    totals = engine.guarded_totals()
+    harmful = {} if totals is None else totals.harmful()
+    return [name for name, reason in harmful.items() if engine.stop_arm(totals.number, name, reason)]
+
+
 def test_shares_of_arms_hold_and_sessions_spread_over_buckets():
     arms = [{"name": "b", "policy": UNFAIR, "share": 0.1}, {"name": "c", "policy": UNFAIR, "share": 0.25}]
     shop = Shop(0, experiment={"name": "test", "arms": arms})
@@ -284,8 +291,8 @@ def test_experiment_finds_the_difference_between_two_policies_and_stops_the_unfa
         assert getattr(other, name).value == pytest.approx(
             getattr(control, name).value + other.differences[name].value, abs=1e-12
         )
-    assert shop.engine.guard_arms() == ["other"]
-    assert shop.engine.guard_arms() == []
+    assert stop_harmful_arms(shop.engine) == ["other"]
+    assert stop_harmful_arms(shop.engine) == []
     stopped = experiment_report(shop.store, shop.clock).arms[1]
     assert stopped.stopped.startswith("adds more unfairness than the control by more than 0.02 (p = ")
     assert stopped.lists == other.lists
@@ -300,20 +307,32 @@ def test_experiment_finds_the_difference_between_two_policies_and_stops_the_unfa
 def test_guard_stops_an_arm_that_loses_clicks():
     shop = Shop(0, policy="TopK", experiment=experiment("RandomK", guard={"unfairness": None}))
     shop.sessions(500)
-    assert shop.engine.guard_arms() == ["other"]
+    assert stop_harmful_arms(shop.engine) == ["other"]
     assert "has fewer clicks per list than the control" in shop.engine.version.rules.experiment.arms[0].stopped
+
+
+def add_harmful_totals(ranker):
+    """Count 20 lists in each bucket of both arms; those of the second arm add far more unfairness."""
+    for arm, lists, unfairness in ((0, 20, 0), (1, 20, 8 * UNIT)):
+        for bucket in range(BUCKETS):
+            amounts = ArmCounter(lists, 10 + bucket % 3, 0, unfairness + bucket % 5 * UNIT // 10)
+            key = (ranker.executor.engine.version.experiment, arm, bucket)
+            ranker.executor.submit(lambda engine, key=key, amounts=amounts: engine.store.add_to_arm(1, key, amounts))
+
+
+def test_caller_may_run_the_guard():
+    with mf.Ranker("memory:", warm=False, guard_interval=0.0, experiment=experiment("TopK")) as ranker:
+        assert ranker.guard_experiment() == []
+        add_harmful_totals(ranker)
+        assert ranker.guard_experiment() == ["other"]
+        assert ranker.guard_experiment() == []
+        assert ranker.experiment().arms[1].stopped.startswith("adds more unfairness")
 
 
 def test_background_guard_stops_and_logs_once(caplog):
     with mf.Ranker("memory:", warm=False, guard_interval=0.0, experiment=experiment("TopK")) as ranker:
         guard = BackgroundGuard(ranker.executor, 1e6)
-        for arm, lists, unfairness in ((0, 20, 0), (1, 20, 8 * UNIT)):
-            for bucket in range(BUCKETS):
-                amounts = ArmCounter(lists, 10 + bucket % 3, 0, unfairness + bucket % 5 * UNIT // 10)
-                key = (ranker.executor.engine.version.experiment, arm, bucket)
-                ranker.executor.submit(
-                    lambda engine, key=key, amounts=amounts: engine.store.add_to_arm(1, key, amounts)
-                )
+        add_harmful_totals(ranker)
         with caplog.at_level(logging.WARNING, "mcfair.service"):
             guard.step()
             guard.step()
@@ -331,7 +350,7 @@ def test_two_arms_with_one_policy_do_not_differ():
             for _ in range(2):
                 shop.visit(f"session {i}")
             if i % 20 == 0:
-                assert shop.engine.guard_arms() == []
+                assert stop_harmful_arms(shop.engine) == []
         for name, difference in experiment_report(shop.store, shop.clock).arms[1].differences.items():
             assert difference.p > 0.001, f"{name} of seed {seed}"
 

@@ -12,7 +12,7 @@ import mcfair as mf
 from mcfair.policies.ordering import top_k_scratch
 from mcfair.random import POLICY, draws
 from mcfair.service.core.decision import decide
-from mcfair.service.core.reasons import Reasons, ordinal, present_standings
+from mcfair.service.core.reasons import Reasons, ordinal
 from mcfair.service.ranker import Ranker
 
 POLICIES = [
@@ -222,20 +222,6 @@ def test_explanations_of_the_service_are_true_of_its_ledgers(rules, data):
                 sentence = sentence.replace("has been credited with", "has had")
                 sentence = sentence.replace("have been credited with", "have had")
             check_sentence(sentence, facts, ids.index(each.id), basis)
-
-
-def test_present_standings_of_a_query_are_those_of_a_list_ranked_now():
-    with Ranker("memory:", policy="MCFair(alpha=2, beta=1)", warm=False) as ranker:
-        for _ in range(5):
-            answer = ranker.rank("q", list("abcde"), k=2)
-            ranker.click(answer.impression, answer.items[0].id)
-        engine = ranker.executor.engine
-        ledger = engine.find_ledger("q", None)
-        found = present_standings(engine.repository, ledger, engine.version, engine.now(), k=2)
-        why = ranker.explain(ranker.rank("q", list("abcde"), k=2).impression)
-    assert [(each.item, each.rank, each.sentence) for each in found] == [
-        (each.id, each.rank, each.sentence) for each in (*why.items, *why.omitted)
-    ]
 
 
 def test_oracle_of_rank_is_the_sum_of_the_papers_terms():

@@ -92,7 +92,7 @@ def assemble(
         groups=codes,
         group_names=labels,
         relevance=merit(names, log, parts, item_at, quality),
-        timed=timed_counts(log, numbers, parts, periods, (shapes, numbers_of), (item_at, query_at)),
+        timed=timed_counts(numbers, parts, periods, (shapes, numbers_of), (item_at, query_at)),
         rows=survey.rows,
         excluded={reason: n for reason, n in excluded.items() if n},
         quality=quality,
@@ -176,7 +176,6 @@ def slots_of_rows(shown: Cells, query_at: IntArray) -> Slots:
 
 
 def timed_counts(
-    log: ClickLog,
     numbers: Numbering,
     parts: Sequence[BucketCounts],
     periods: Periods | None,

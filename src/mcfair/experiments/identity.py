@@ -37,7 +37,7 @@ from .origins import (
 )
 from .references import DESCRIPTORS, HEAP_TYPE, NOT_CODE, UNDEFINED, Import, is_of_enum, lookup, own_hints, references
 
-__all__ = ["UnidentifiedCodeError", "code_identity", "identify", "user_modules"]
+__all__ = ["UnidentifiedCodeError", "identify", "user_modules"]
 
 OPAQUE = (eval, exec, compile, open, input, globals, locals, __import__, importlib.import_module)
 """Code that calls one of these depends on text that cannot be seen before it runs."""
@@ -47,7 +47,7 @@ class UnidentifiedCodeError(Exception):
     """The code of an object refers to something whose content cannot be determined."""
 
 
-def code_identity(obj: Any) -> str | None:
+def identify(obj: Any) -> str:
     """Return a hash of the code and the values that an object consists of and refers to.
 
     Functions count with their bytecode, constants, defaults, closures and the globals they refer to, classes with their
@@ -61,24 +61,18 @@ def code_identity(obj: Any) -> str | None:
 
     Returns
     -------
-    str or None
-        None if the object refers to something that cannot be identified, such as an open file.
+    str
+
+    Raises
+    ------
+    UnidentifiedCodeError
+        If the object refers to something that cannot be identified, such as an open file; the error names it.
 
     Examples
     --------
-    >>> code_identity(lambda x: x + 1) == code_identity(lambda x: x + 1) != code_identity(lambda x: x + 2)
+    >>> identify(lambda x: x + 1) == identify(lambda x: x + 1) != identify(lambda x: x + 2)
     True
-    >>> print(code_identity(lambda path: open(path).read()))
-    None
     """
-    try:
-        return identify(obj)
-    except UnidentifiedCodeError:
-        return None
-
-
-def identify(obj: Any) -> str:
-    """Return what `code_identity` returns, or raise an error that names what cannot be identified."""
     walk = Walk()
     try:
         walk.visit(obj)

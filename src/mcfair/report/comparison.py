@@ -177,10 +177,19 @@ def tradeoff(
 
 
 def as_series(policies: Mapping[str, Policies] | Policies) -> tuple[Series, ...]:
-    """Return one curve per label, or one per text."""
+    """Return one curve per label, or one per text; those of one policy are told apart by what their points share."""
     if isinstance(policies, Mapping):
         return tuple(Series(policies=as_texts(each), label=label) for label, each in policies.items())
-    return tuple(Series(policies=(text,)) for text in as_texts(policies))
+    series = tuple(Series(policies=(text,)) for text in as_texts(policies))
+    names = [each.name for each in series]
+    return tuple(Series(policies=e.policies, label=shared_label(e)) if names.count(e.name) > 1 else e for e in series)
+
+
+def shared_label(series: Series) -> str:
+    """Return the name of a policy with the parameters that all points of a curve have in common, if there are any."""
+    first, *others = series.points
+    same = [name for name in first.changed_parameters if all(getattr(first, name) == getattr(p, name) for p in others)]
+    return first.text(same) if same else series.name
 
 
 def as_texts(policies: Policies) -> tuple[str, ...]:

@@ -58,7 +58,8 @@ class Ranker(Methods):
         Interval, in seconds, at which it is checked whether the prior of a pooled estimator is to be fitted again; 0
         leaves that to the caller.
     guard_interval
-        Interval, in seconds, at which the guard of a running experiment tests its arms; 0 leaves that to the caller.
+        Interval, in seconds, at which the guard of a running experiment tests its arms; 0 leaves that to the
+        caller, see `guard_experiment`.
     summary_interval
         Interval, in seconds, at which changed queries are summarised for the history and the figures over all queries;
         0 leaves that to those who ask for them.
@@ -175,6 +176,18 @@ class Ranker(Methods):
     def export(self) -> Iterator[dict[str, Any]]:  # noqa: D102
         with closing(self._execute(Call("export"))) as lines:
             yield from map(msgspec.json.decode, lines)
+
+    def guard_experiment(self) -> list[str]:
+        """Test the arms of the running experiment now, and stop those that are worse than the control.
+
+        The guard does this every `guard_interval` seconds. A simulation, in which time does not pass, calls it.
+
+        Returns
+        -------
+        list of str
+            The names of the arms that were stopped.
+        """
+        return self.executor.submit(Engine.guard_arms).result()
 
     def close(self) -> None:
         """Execute what is queued, then close the store; refuse later operations."""

@@ -46,7 +46,7 @@ def read_lists(table: pl.LazyFrame, columns: Mapping[str, str], name: str, files
     }
     missing = pl.col(items).is_null()
     rows = table.filter(~missing, pl.col(items).list.len() > 0).with_columns(**{clicks: pl.col(clicks).fill_null([])})
-    marks = are_marks(rows, items, clicks, schema, name)
+    marks = are_marks(rows, items, clicks, schema)
     lengths = [pl.col(clicks).list.len() == pl.col(items).list.len()] if marks else []
     lengths += [pl.col(column).list.len() == pl.col(items).list.len() for column in parallel.values()]
     quality = survey_lists(table, rows, items, clicks, marks, lengths, name)
@@ -77,7 +77,7 @@ def role_column(role: str, schema: pl.Schema, columns: Mapping[str, str], name: 
     )
 
 
-def are_marks(rows: pl.LazyFrame, items: str, clicks: str, schema: pl.Schema, name: str) -> bool:
+def are_marks(rows: pl.LazyFrame, items: str, clicks: str, schema: pl.Schema) -> bool:
     """Return whether clicks are marks, one for each item, rather than ids of items."""
     kind = schema[clicks].inner  # type: ignore[attr-defined]
     if kind == pl.Boolean:

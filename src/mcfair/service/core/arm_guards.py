@@ -57,9 +57,3 @@ class ArmGuardOperations(EngineState):
         stopped = msgspec.structs.replace(experiment, arms=arms)
         self.activate(msgspec.structs.replace(self.version.rules, experiment=stopped))
         return True
-
-    def guard_arms(self) -> list[str]:
-        """Stop every arm that is harmful by now; return their names. The engine waits for the test."""
-        totals = self.guarded_totals()
-        harmful = {} if totals is None else totals.harmful()
-        return [name for name, reason in harmful.items() if totals and self.stop_arm(totals.number, name, reason)]

@@ -17,10 +17,9 @@ from ...random import Draws
 from .decision import GROUP, GUARD, RELEVANCE, Decision, Standings, standings
 from .ledger import Ledger
 from .records import Candidates
-from .repository import LedgerRepository
 from .rules import Version
 
-__all__ = ["Reasons", "Standing", "ordinal", "present_standings", "reasons_for"]
+__all__ = ["Reasons", "ordinal", "reasons_for"]
 
 FAIRNESS, EXPLORATION = "fairness", "exploration"
 
@@ -54,30 +53,6 @@ def by_clicks(version: Version, candidates: Candidates) -> bool:
     rules = version.rules
     priors = rules.prior_strength > 0.0 and (candidates.have_priors or rules.prior_mean is not None)
     return isinstance(version.estimator, IPS) and not priors
-
-
-class Standing(NamedTuple):
-    """Where an item of a query stands now: its id, its rank (0 if it would not be in the list) and the reason."""
-
-    item: str
-    rank: int
-    sentence: str
-
-
-def present_standings(
-    repository: LedgerRepository, ledger: Ledger, version: Version, now: int, k: int = 10
-) -> list[Standing]:
-    """Return where each item of a query would stand in a list that is ranked now, and why; the best first.
-
-    The candidates are all items that are not deleted, with their last priors. Nothing is recorded.
-    """
-    rows = np.array([row for row in range(ledger.rows) if row not in ledger.deleted], np.int64)
-    if not rows.size:
-        return []
-    candidates = Candidates.of(rows, ledger.priors[rows], ledger.groups_of(rows))
-    decision = repository.decide(ledger, candidates, version, now, min(k, rows.size))
-    reasons = reasons_for(version, ledger, candidates, decision)
-    return [Standing(str(ledger.ids[rows[i]]), reasons.rank(i), reasons.sentence(i)) for i in reasons.order()]
 
 
 class Reasons:

@@ -1,0 +1,128 @@
+"""Use an installed mcfair the way a newcomer would, in an environment without anything else.
+
+Needs the package alone, not the tests beside it: `release_check.py` runs it in environments that it creates.
+
+    python release_smoke.py base cluster client postgres service
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+from importlib import import_module
+from pathlib import Path
+
+import mcfair as mf
+
+SCORES = "query,item,score\nshoes,a,0.9\nshoes,b,0.8\nshoes,c,0.1\n"
+EXPERIMENT = """title = "Smoke"
+show = "tradeoff"
+data = ["mq2008-like"]
+settings = [{ mode = "post-processing", steps = 200 }]
+k_c = [5]
+seeds = 1
+
+[[series]]
+label = "MCFair"
+policies = ["MCFair(alpha=[0, 1])"]
+"""
+
+
+def command(*words, fails=False):
+    """Run `mcfair` as installed beside this interpreter; return what it printed."""
+    words = [str(Path(sys.prefix, "bin/mcfair")), *map(str, words)]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    assert (ran.returncode != 0) == fails, f"{' '.join(words)}: status {ran.returncode}\n{ran.stdout}{ran.stderr}"
+    return ran.stdout + ran.stderr
+
+
+def refused(call, *words):
+    """Check that a call raises an error of ours that holds all words."""
+    text = ""
+    try:
+        call()
+    except mf.MCFairError as error:
+        text = str(error)
+    assert text, f"no error that holds {words}"
+    assert all(word in text for word in words), text
+
+
+def base(folder):
+    """Version, simulation, lists from a file, and a small experiment with its report."""
+    assert Path(mf.__file__).is_relative_to(sys.prefix), f"{mf.__file__} is not the installed package"
+    assert command("--version") == f"mcfair {mf.__version__}\n"
+    data = mf.synthetic("mq2008-like", seed=0)
+    trace = mf.simulate(data, mf.MCFair(alpha=1.0), steps=500)
+    assert trace.sessions == 500
+    scores = folder / "scores.csv"
+    scores.write_text(SCORES)
+    assert command("rank", scores, "--k", 2, "--sessions", 3).count("\n") == 1 + 3 * 2
+    experiment = folder / "smoke.toml"
+    experiment.write_text(EXPERIMENT)
+    command("run", experiment, "--out", folder / "out", "--jobs", 1)
+    assert list((folder / "out").glob("*.html")), list((folder / "out").iterdir())
+
+
+def missing(folder):
+    """Without an extra, what needs it names it."""
+    experiment = folder / "smoke.toml"
+    experiment.write_text(EXPERIMENT)
+    refused(lambda: mf.Client("http://127.0.0.1:9"), "pip install 'mcfair[client]'")
+    refused(lambda: mf.Ranker("postgresql:///nowhere"), "pip install 'mcfair[postgres]'")
+    assert "pip install 'mcfair[service]'" in command("serve", "--store", "memory:", "--port", 0, fails=True)
+    on_a_cluster = ("run", experiment, "--cluster", "tcp://127.0.0.1:9")
+    assert "pip install 'mcfair[cluster]'" in command(*on_a_cluster, fails=True)
+
+
+def cluster(_):
+    """A scheduler and a worker of Dask, in this process, pass the check that every run on a cluster begins with."""
+    from distributed import LocalCluster
+
+    from mcfair.experiments.cluster import check_cluster
+
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as started:
+        check_cluster(started.scheduler_address)
+
+
+def client(_):
+    """A client reports that nobody listens; without its transport it would name the extra."""
+    with mf.Client("http://127.0.0.1:9", retry_timeout=0) as nobody:
+        refused(lambda: nobody.rank("shoes", ["a", "b"]), "127.0.0.1")
+
+
+def postgres(_):
+    """The driver is found: it reports a server that is not there."""
+    refused(lambda: mf.Ranker("postgresql://127.0.0.1:9/nowhere?connect_timeout=2"), "127.0.0.1")
+
+
+def service(folder):
+    """A served process ranks, learns from a click, and shows its dashboard; `demo --live` runs too."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "mcfair", "serve", "--store", str(folder / "smoke.db"), "--port", "0"],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        address = next(found[1] for line in server.stderr if (found := re.search(r"serving on (http://\S+)", line)))
+        with mf.Client(address, rank_deadline=60.0) as connected:
+            ranking = connected.rank("shoes", ["a", "b", "c"], k=2)
+            (result,) = connected.feedback([{"impression": ranking.impression, "item": ranking.items[0].id}])
+            assert result.status == "applied"
+    finally:
+        server.terminate()
+        assert server.wait(60) == 0
+    command("verify", "--store", folder / "smoke.db")
+    command("demo", "--live", "--seconds", 2, "--no-browser")
+
+
+def docs(_):
+    """The tools that build the pages can be imported."""
+    for name in ("furo", "myst_nb", "numpydoc", "sphinx"):
+        import_module(name)
+
+
+STEPS = {step.__name__: step for step in (base, missing, cluster, client, postgres, service, docs)}
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        with tempfile.TemporaryDirectory() as place:
+            STEPS[name](Path(place))
