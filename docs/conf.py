@@ -60,7 +60,7 @@ pygments_dark_style = "github-dark"
 START = '<!doctype html><meta charset="utf-8"><title>mcfair</title><meta http-equiv="refresh" content="0; url={url}">\n'
 
 
-ARRAY = re.compile(r"ndarray\[tuple\[Any, \.\.\.\], dtype\[(\w+)\]\]")
+ARRAY = re.compile(r"[\w.~]*ndarray\[tuple\[[\w.~]*Any, \.\.\.\], [\w.~]*dtype\[[\w.~]*?(\w+)\]\]")
 PART = re.compile(r"(?<== )(\w+)\((?:[^()]|\([^()]*\))+\)")
 
 
