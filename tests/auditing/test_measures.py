@@ -119,7 +119,7 @@ def test_worst_queries_come_first(both):
     assert differences == sorted(differences)
 
 
-# --- by hand: the example of docs/how-to/audit.md --------------------------------------------------------------------
+# --- by hand: the example of docs/reference/log-formats.md ------------------------------------------------------------
 
 SHOP = pl.DataFrame(
     {

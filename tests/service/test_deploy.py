@@ -215,7 +215,7 @@ def test_store_of_compose_is_found_through_a_service_file(tmp_path, monkeypatch)
 
 @needs_postgres
 def test_dump_of_postgresql_restores_the_store():
-    """As docs/how-to/deploy.md advises: keys and impression ids stay valid, and every list is reproduced."""
+    """As docs/how-to/restore.md advises: keys and impression ids stay valid, and every list is reproduced."""
     server = postgres_server.shared_server()
     old, new = server.new_database(), server.new_database()
     with Ranker(old, warm=False) as ranker:

@@ -1,8 +1,8 @@
 """The server process: uvicorn with bounded connections, readiness while it drains, and a graceful shutdown.
 
 Measured in one run on two shared cores (`python benchmarks/servers.py compare`, a typed JSON endpoint with 100
-candidates at 1,000 requests per second), uvicorn with httptools needs the least CPU time per request. What
-uvicorn does not bound itself is bounded by `connections`.
+candidates at 1,000 requests per second), uvicorn with httptools needs the least CPU time per request;
+benchmarks/README.md has the table. What uvicorn does not bound itself is bounded by `connections`.
 """
 
 from __future__ import annotations
