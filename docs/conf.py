@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pygments.lexers.special import TextLexer
+from sphinx.util.inspect import signature as read_signature
+from sphinx.util.inspect import stringify_signature
 
 import mcfair as mf
 
@@ -38,7 +40,6 @@ numpydoc_show_class_members = False  # autodoc lists them
 default_role = "py:obj"  # a name between single backquotes is code, and a link where it is documented
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-autodoc_type_aliases = {name: name for name in ("BoolArray", "CountArray", "FloatArray", "IntArray")}
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 80
 add_module_names = False
@@ -59,14 +60,20 @@ pygments_dark_style = "github-dark"
 START = '<!doctype html><meta charset="utf-8"><title>mcfair</title><meta http-equiv="refresh" content="0; url={url}">\n'
 
 
-def show_kernel(app: Sphinx, what: str, name: str, value: Any, options: Any, signature: str, returns: str) -> Any:
-    """Return the signature of the function behind a kernel, which autodoc does not find."""
-    if isinstance(value, mf.Kernel):
-        from sphinx.util.inspect import signature as read_signature
-        from sphinx.util.inspect import stringify_signature
+ARRAY = re.compile(r"[\w.~]*ndarray\[tuple\[[\w.~]*Any, \.\.\.\], [\w.~]*dtype\[[\w.~]*?(\w+)\]\]")
+PART = re.compile(r"(?<== )(\w+)\((?:[^()]|\([^()]*\))+\)")
 
-        return stringify_signature(read_signature(value.interpreted), unqualified_typehints=True), None
-    return None
+
+def shorten(app: Sphinx, what: str, name: str, value: Any, options: Any, signature: str, returns: str) -> Any:
+    """Shorten a signature: types of arrays, and defaults that are objects with parameters.
+
+    autodoc finds no signature for a kernel; it is that of the function behind it.
+    """
+    if isinstance(value, mf.Kernel):
+        signature = stringify_signature(read_signature(value.interpreted), unqualified_typehints=True)
+    if signature is None:
+        return None
+    return PART.sub(r"\1(...)", ARRAY.sub(r"array[\1]", signature)), returns and ARRAY.sub(r"array[\1]", returns)
 
 
 def skip_kernel(app: Sphinx, what: str, name: str, value: Any, skip: bool, options: Any) -> bool | None:
@@ -97,7 +104,7 @@ def write_start_page(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> None:
     """Connect the steps above."""
     app.add_lexer("csv", TextLexer)
-    app.connect("autodoc-process-signature", show_kernel)
+    app.connect("autodoc-process-signature", shorten)
     app.connect("autodoc-skip-member", skip_kernel)
     app.connect("source-read", add_navigation)
     app.connect("build-finished", write_start_page)

@@ -47,10 +47,16 @@ def spread(values: Iterable[float]) -> Figures:
 # --- the paper's table -----------------------------------------------------------------------------------------------
 
 
-def table_of(experiment: Experiment) -> Figures:
-    """Return unfairness, cNDCG and time of every method of an experiment in its first setting, and the floor."""
-    with tempfile.TemporaryDirectory() as folder:
-        results = run_experiments([experiment], Path(folder))
+def table_of(experiment: Experiment, repeats: int = 1) -> Figures:
+    """Return unfairness, cNDCG and time of every method of an experiment in its first setting, and the floor.
+
+    Everything but the time is the same in each repetition, and the time is the least: others may use the machine.
+    """
+    repeated = []
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            repeated.append(run_experiments([experiment], Path(folder)))
+    results = repeated[0]
     (data,), setting = experiment.data, experiment.conditions[0]
     rows = {}
     for series, where, policy in experiment.played():
@@ -59,7 +65,7 @@ def table_of(experiment: Experiment) -> Figures:
             "policy": repr(policy),
             "unfairness": spread(runs["unfairness"]),
             "cndcg": {k: float(runs[f"cndcg@{k}"].to_numpy().mean()) for k in (1, 3, 5)},
-            "seconds": results.seconds(data, where, policy),
+            "seconds": min(each.seconds(data, where, policy) or 0.0 for each in repeated),
             "paper": None if series.paper is None else series.paper.unfairness,
         }
     about = {"data": data, "steps": setting.steps, "seeds": experiment.seeds}
@@ -73,7 +79,7 @@ def table1() -> Figures:
 
 def demo() -> Figures:
     """Return the table that `mcfair demo` prints."""
-    return table_of(shipped_experiment("table1").on("mq2008-like", "").reduced(seeds=2, points=5, shorter=5))
+    return table_of(shipped_experiment("table1").on("mq2008-like", "").reduced(seeds=2, points=5, shorter=5), repeats=8)
 
 
 # --- ties ------------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ policies = ["MCFair(alpha=[0, 1])"]
 def command(*words, fails=False):
     """Run `mcfair` as installed beside this interpreter; return what it printed."""
     words = [str(Path(sys.prefix, "bin/mcfair")), *map(str, words)]
-    ran = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=1800, check=False)
     assert (ran.returncode != 0) == fails, f"{' '.join(words)}: status {ran.returncode}\n{ran.stdout}{ran.stderr}"
     return ran.stdout + ran.stderr
 

@@ -1,7 +1,8 @@
-"""Execute the notebooks of the gallery and store their outputs: `make gallery`, a minute or two.
+"""Execute the notebooks of the gallery and store their outputs: `make gallery`.
 
-`python docs/gallery/execute.py marketplace audit` executes two of them. A notebook that is executed again without a
-change, with the same versions, is the same file to the byte: nothing in it depends on the time or on the machine.
+`python docs/gallery/execute.py marketplace audit` executes two of them. Executed again
+without a change, with the same versions, a notebook is the same file to the byte: nothing
+in it depends on the time or on the machine.
 """
 
 from __future__ import annotations
@@ -27,11 +28,15 @@ METADATA = {
 
 
 def execute(path: Path) -> Any:
-    """Run all cells of a notebook in a new kernel, in an empty folder; return it with its outputs."""
+    """Run a notebook in a new kernel and an empty folder; return it with its outputs."""
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         resources = {"metadata": {"path": folder}}
-        options = {"record_timing": False, "coalesce_streams": True, "resources": resources}
+        options = {
+            "record_timing": False,
+            "coalesce_streams": True,
+            "resources": resources,
+        }
         NotebookClient(notebook, timeout=600, kernel_name="python3", **options).execute()
     notebook.metadata = nbformat.from_dict(METADATA)
     for number, cell in enumerate(notebook.cells, start=1):
@@ -42,15 +47,17 @@ def execute(path: Path) -> Any:
 
 
 def stored(output: Any) -> Any:
-    """Return an output as it is stored: printed text as it is, and of a figure nothing but a small picture."""
+    """Return an output as it is stored: of a figure nothing but a small picture."""
     if "image/png" not in output.get("data", {}):
         return output
     png = small_png(base64.b64decode(output.data["image/png"]))
-    return nbformat.v4.new_output("display_data", {"image/png": base64.b64encode(png).decode()})
+    return nbformat.v4.new_output(
+        "display_data", {"image/png": base64.b64encode(png).decode()}
+    )
 
 
 def small_png(png: bytes, size: tuple[int, int] | None = None) -> bytes:
-    """Return a picture with few colours, shrunk to a size, and without the version of the program that drew it."""
+    """Return a picture with few colours, without metadata, and shrunk to a size."""
     picture = Image.open(io.BytesIO(png)).convert("RGB")
     if size is not None:
         picture.thumbnail(size, Image.Resampling.LANCZOS)
@@ -61,19 +68,32 @@ def small_png(png: bytes, size: tuple[int, int] | None = None) -> bytes:
 
 def pictures(notebook: Any) -> list[bytes]:
     """Return the stored figures of a notebook."""
-    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
-    return [base64.b64decode(each.data["image/png"]) for each in outputs if "image/png" in each.get("data", {})]
+    outputs = [
+        output
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+    ]
+    return [
+        base64.b64decode(each.data["image/png"])
+        for each in outputs
+        if "image/png" in each.get("data", {})
+    ]
 
 
 def main() -> None:
-    """Execute the notebooks named on the command line, or all; the last figure of each is its thumbnail."""
+    """Execute the notebooks named, or all; the first figure of each is its thumbnail."""
     THUMBNAILS.mkdir(exist_ok=True)
-    chosen = [FOLDER / f"{name}.ipynb" for name in sys.argv[1:]] or sorted(FOLDER.glob("*.ipynb"))
+    chosen = [FOLDER / f"{name}.ipynb" for name in sys.argv[1:]] or sorted(
+        FOLDER.glob("*.ipynb")
+    )
     for path in chosen:
         notebook = execute(path)
         nbformat.validate(notebook)
         nbformat.write(notebook, path)
-        (THUMBNAILS / f"{path.stem}.png").write_bytes(small_png(pictures(notebook)[-1], THUMBNAIL_SIZE))
+        (THUMBNAILS / f"{path.stem}.png").write_bytes(
+            small_png(pictures(notebook)[0], THUMBNAIL_SIZE)
+        )
         print(f"{path.name}: {path.stat().st_size:,} bytes", flush=True)
 
 

@@ -322,11 +322,11 @@ def add_harmful_totals(ranker):
 
 def test_caller_may_run_the_guard():
     with mf.Ranker("memory:", warm=False, guard_interval=0.0, experiment=experiment("TopK")) as ranker:
-        assert ranker.guard_experiment() == []
+        assert ranker.guard_experiment() == {}
         add_harmful_totals(ranker)
-        assert ranker.guard_experiment() == ["other"]
-        assert ranker.guard_experiment() == []
+        assert ranker.guard_experiment() == {"other": ranker.experiment().arms[1].stopped}
         assert ranker.experiment().arms[1].stopped.startswith("adds more unfairness")
+        assert ranker.guard_experiment() == {}
 
 
 def test_background_guard_stops_and_logs_once(caplog):

@@ -15,7 +15,7 @@ import msgspec
 from ..errors import SettingError, UnavailableError
 from ..policies.base import Policy
 from .background_fits import FIT_INTERVAL, BackgroundFits
-from .background_guard import GUARD_INTERVAL, BackgroundGuard
+from .background_guard import GUARD_INTERVAL, BackgroundGuard, stop_harmful_arms
 from .calls import Call
 from .core.clock import Clock
 from .core.engine import Engine
@@ -177,17 +177,17 @@ class Ranker(Methods):
         with closing(self._execute(Call("export"))) as lines:
             yield from map(msgspec.json.decode, lines)
 
-    def guard_experiment(self) -> list[str]:
+    def guard_experiment(self) -> dict[str, str]:
         """Test the arms of the running experiment now, and stop those that are worse than the control.
 
         The guard does this every `guard_interval` seconds. A simulation, in which time does not pass, calls it.
 
         Returns
         -------
-        list of str
-            The names of the arms that were stopped.
+        dict
+            Why each arm that was stopped is, by name.
         """
-        return self.executor.submit(Engine.guard_arms).result()
+        return stop_harmful_arms(self.executor)
 
     def close(self) -> None:
         """Execute what is queued, then close the store; refuse later operations."""
