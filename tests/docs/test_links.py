@@ -1,4 +1,4 @@
-"""What the pages name exists: links, anchors, files, public names, modules and equations."""
+"""Links, anchors, files, public names, modules and equations on the pages exist."""
 
 import importlib
 import re
