@@ -1,4 +1,4 @@
-"""Contents that the wheel and the sdist must hold; `test_distribution.py` and `release_check.py` ask here."""
+"""Checks of the contents of the wheel and the sdist, for `test_distribution.py` and `release_check.py`."""
 
 import subprocess
 import tarfile
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src/mcfair"
 
 NEEDED_FROM_SDIST = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Makefile", "conftest.py")
-"""Files of the sdist beside the folders below: enough to run the tests and to build the pages."""
+"""Files that the sdist holds beside the folders below: enough to run the tests and to build the pages."""
 
 FOLDERS_OF_SDIST = ("src", "tests", "docs", "benchmarks", "deploy")
 

@@ -1,4 +1,4 @@
-"""Install what `make dist` built into empty environments, on every Python that is found, and use it there.
+"""Install the wheel and the sdist of `make dist` into empty environments, on every Python that is found, and use them.
 
 On each Python: the wheel alone, then each extra alone. On the oldest: also the sdist, and all lower bounds of
 pyproject.toml together with the quick part of the tests. On the newest: the same tests with the newest of everything.
