@@ -12,14 +12,18 @@ import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+
+from fork_client import receive_status, send_command
 
 PRELOADED = ("mcfair.cli.app", "mcfair.service.web.server", "psycopg")
 """Modules that the template imports, apart from those of a server that ranks."""
@@ -35,14 +39,12 @@ class ForkedProcess:
     """
 
     def __init__(self, words, *, env, cwd=None):
-        command = {"words": [str(word) for word in words], "env": dict(env), "cwd": str(cwd or Path.cwd())}
-        pipes = [os.pipe() for _ in range(3)]
-        with LOCK:
-            socket.send_fds(template(), [json.dumps(command).encode()], [written for _, written in pipes])
-        for _, written in pipes:
-            os.close(written)
-        self.stdout, self.stderr, self.status = (os.fdopen(read, errors="replace") for read, _ in pipes)
-        self.pid = int(self.status.readline())
+        (output, written), (error, also_written) = os.pipe(), os.pipe()
+        streams = [os.open(os.devnull, os.O_RDONLY), written, also_written]
+        self.pid, self.status = send_command(template(), words, env=env, cwd=cwd or Path.cwd(), streams=streams)
+        for each in streams:
+            os.close(each)
+        self.stdout, self.stderr = os.fdopen(output, errors="replace"), os.fdopen(error, errors="replace")
         self.returncode = None
 
     def poll(self):
@@ -52,7 +54,7 @@ class ForkedProcess:
         """Wait for the process to exit; return its status, the negative number of the signal if one killed it."""
         if self.returncode is None:
             if select.select([self.status], [], [], timeout)[0]:
-                self.returncode = os.waitstatus_to_exitcode(int(self.status.readline()))
+                self.returncode = receive_status(self.status)
                 self.status.close()
             elif strict:
                 raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
@@ -92,25 +94,27 @@ def run_forked(words, *, timeout, env, cwd=None):
 
 # --- the process that is forked --------------------------------------------------------------------------------------
 
-LOCK = threading.Lock()
-
 
 @functools.cache
 def template():
-    """Start the process that is forked, one for this process; return the socket that takes commands."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MESSAGE_BYTES)
-    child = subprocess.Popen(
-        [sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()], start_new_session=True
-    )
-    theirs.close()
-    atexit.register(stop_template, ours, child)
-    return ours
+    """Start the process that is forked, one for this process; return the path of the socket that takes commands."""
+    folder = tempfile.mkdtemp(prefix="mcfair-fork-")
+    path = f"{folder}/socket"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as commands:
+        commands.bind(path)
+        commands.listen(128)
+        number = commands.fileno()
+        child = subprocess.Popen(
+            [sys.executable, __file__, str(number)], stdin=subprocess.PIPE, pass_fds=[number], start_new_session=True
+        )
+    atexit.register(stop_template, folder, child)
+    return path
 
 
-def stop_template(commands, child):
-    commands.close()
+def stop_template(folder, child):
+    child.stdin.close()
     child.wait(20)
+    shutil.rmtree(folder)
 
 
 def preload():
@@ -132,7 +136,7 @@ def preload():
 
 
 def fork_on_command(commands):
-    """Fork a process for each command and report its end; return the command in the forked process."""
+    """Fork a process for each command until standard input ends; return the command in the forked process."""
     running = {}
     ended, wakeup = socket.socketpair()
     for each in (ended, wakeup):
@@ -140,49 +144,52 @@ def fork_on_command(commands):
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wakeup.fileno())
     while True:
-        for ready in select.select([commands, ended], [], [])[0]:
-            if ready is ended:
-                ended.recv(4096)
-                report_ended(running)
-                continue
-            message, descriptors, _, _ = socket.recv_fds(commands, MESSAGE_BYTES, 3)
-            if not message:
-                sys.exit()
+        ready = select.select([sys.stdin, commands, ended, *running.values()], [], [])[0]
+        if sys.stdin in ready:
+            sys.exit()
+        if ended in ready:
+            ended.recv(4096)
+            report_ended(running)
+        for pid in [pid for pid, connection in running.items() if connection in ready]:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)  # nobody waits for it any more
+            running.pop(pid).close()
+        if commands in ready:
+            connection, _ = commands.accept()
+            message, streams, _, _ = socket.recv_fds(connection, MESSAGE_BYTES, 3)
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                for each in (commands, ended, wakeup):
+                for each in (commands, ended, wakeup, *running.values()):
                     each.close()
-                for each in running.values():
-                    os.close(each)
-                return json.loads(message), descriptors
-            for each in descriptors[:2]:
+                return json.loads(message), streams, connection
+            for each in streams:
                 os.close(each)
-            running[pid] = descriptors[2]
+            running[pid] = connection
 
 
 def report_ended(running):
-    """Write the status of the processes that have ended to those who wait for them."""
+    """Send the status of the processes that have ended to those who wait for them."""
     with suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
                 return
-            with suppress(BrokenPipeError):
-                os.write(running[pid], b"%d\n" % status)
-            os.close(running.pop(pid))
+            if connection := running.pop(pid, None):
+                with suppress(BrokenPipeError):
+                    connection.send(b"%d" % status)
+                connection.close()
 
 
 def main():
     """Be the process that is forked, and in a forked process the command."""
     preload()
-    command, (*outputs, status) = fork_on_command(socket.socket(fileno=int(sys.argv[1])))
+    command, streams, connection = fork_on_command(socket.socket(fileno=int(sys.argv[1])))
     os.setsid()
-    os.write(status, b"%d\n" % os.getpid())  # not before it has a session, which can be killed as a whole
-    os.close(status)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for number, descriptor in enumerate((nothing, *outputs)):
+    connection.send(b"%d" % os.getpid())  # not before it has a session, which can be killed as a whole
+    connection.close()
+    for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)

@@ -3,9 +3,12 @@
 import os
 import signal
 import subprocess
+import sys
+import time
 
+import fork_client
 import pytest
-from fork_server import ForkedProcess, run_forked
+from fork_server import ForkedProcess, run_forked, template
 
 TELL = """
 import os, sys
@@ -50,3 +53,38 @@ def test_a_signal_ends_it_and_is_its_status(number):
     assert child.wait(60) == -number
     child.stdout.close()
     child.stderr.close()
+
+
+# --- the program that stands for a command ---------------------------------------------------------------------------
+
+SLEEP = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+
+
+def start_client(*words, **options):
+    command = [sys.executable, "-I", "-S", fork_client.__file__, template(), *words]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
+
+
+def test_the_program_has_the_streams_the_folder_the_variables_and_the_status_of_its_command(tmp_path):
+    code = "import os, sys; print(sys.stdin.read(), os.getcwd(), os.environ['MCFAIR_TOLD'], sys.argv); sys.exit(3)"
+    with start_client("-c", code, "a b", cwd=tmp_path, env=os.environ | {"MCFAIR_TOLD": "told"}) as child:
+        assert child.communicate("asked")[0] == f"asked {tmp_path} told ['-c', 'a b']\n"
+    assert child.returncode == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_program_forwards_signals(number):
+    with start_client("-c", SLEEP) as child:
+        child.stdout.readline()
+        child.send_signal(number)
+        assert child.wait(60) == -number
+
+
+def test_a_command_does_not_outlive_its_program():
+    with start_client("-c", SLEEP) as child:
+        pid = int(child.stdout.readline())
+        child.kill()
+    until = time.monotonic() + 60
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() < until:
+            os.kill(pid, 0)

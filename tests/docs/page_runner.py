@@ -36,6 +36,8 @@ import warnings
 from pathlib import Path
 from unittest import mock
 
+import fork_client
+from fork_server import template
 from page_blocks import ROOT, check_languages, parse_blocks
 from real_data import FOLDS
 from service_process import Connection, NoResponseError, free_port
@@ -51,9 +53,9 @@ MCFAIR = """#!/bin/sh
 if [ "$1" = serve ]; then
   case " $* " in *" --port"*) ;; *) shift; set -- serve --port {port} "$@" ;; esac
 fi
-exec {python} -m mcfair "$@"
+exec {python} -I -S {client} {template} -m mcfair "$@"
 """
-"""The command `mcfair`, which serves on a free port unless it is told another."""
+"""The command `mcfair`, which is forked from a process that imported it, and serves on a free port by default."""
 
 
 class PageError(Exception):
@@ -75,7 +77,8 @@ class PageRun:
         work.mkdir(parents=True)
         tools.mkdir()
         command = tools / "mcfair"
-        command.write_text(MCFAIR.format(port=self.port("8000"), python=sys.executable), encoding="utf-8")
+        words = {"python": sys.executable, "client": fork_client.__file__, "template": template()}
+        command.write_text(MCFAIR.format(port=self.port("8000"), **words), encoding="utf-8")
         command.chmod(0o755)
         path = os.pathsep.join([str(tools), str(Path(sys.executable).parent), os.environ["PATH"]])
         environment = {"PATH": path, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "MPLBACKEND": "Agg"}
