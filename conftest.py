@@ -26,6 +26,7 @@ LONGEST = (
     *("cli_import", "service_history", "cli_live", "service_dashboard_browser"),
 )
 
+ONE_BY_ONE = ("tests/docs/test_pages_run.py::", "tests/gallery/test_gallery.py::")
 
 TESTS = Path(__file__).parent / "tests"
 
@@ -39,12 +40,17 @@ def pytest_collect_file(file_path):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Distribute file by file, but give the tests of the report to one process: they share results of 20 seconds."""
+    """Distribute file by file, but pages and notebooks one by one, and the tests of the report to one process.
+
+    The tests of the report share results of 20 seconds; pages and notebooks share nothing.
+    """
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            return "tests/report" if nodeid.startswith("tests/report/") else super()._split_scope(nodeid)
+            if nodeid.startswith("tests/report/"):
+                return "tests/report"
+            return nodeid if nodeid.startswith(ONE_BY_ONE) else super()._split_scope(nodeid)
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 

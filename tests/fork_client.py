@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 
 
 def send_command(path, words, *, env, cwd, streams):
@@ -32,7 +33,7 @@ def main(path, *words):
     """Be the command; see the text at the top."""
     forwarded = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     signal.pthread_sigmask(signal.SIG_BLOCK, forwarded)  # until it is known where to
-    pid, connection = send_command(path, words, env=os.environ, cwd=os.getcwd(), streams=[0, 1, 2])
+    pid, connection = send_command(path, words, env=os.environ, cwd=Path.cwd(), streams=[0, 1, 2])
     for number in forwarded:
         signal.signal(number, lambda number, _: os.kill(pid, number))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, forwarded)
