@@ -173,6 +173,22 @@ def test_an_interrupt_that_another_thread_accepts_waits_until_the_workers_are_st
         done.set()
 
 
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="has no masks of signals")
+def test_workers_start_with_interrupts_blocked():
+    """A worker that an interrupt ends before it has read its orders leaves the process waiting until they are read."""
+    code = """
+import signal, subprocess, sys
+from multiprocessing import resource_tracker
+from mcfair.experiments.processes import interrupts_blocked
+
+with interrupts_blocked():
+    resource_tracker.getfd()  # as the start of a worker does
+    words = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
+    print(subprocess.check_output([sys.executable, "-c", words], text=True))
+"""
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60).split() == ["True"]
+
+
 def test_a_worker_that_dies_is_named_and_the_others_end(tmp_path):
     process = start_long(tmp_path)
     workers = workers_of(process)

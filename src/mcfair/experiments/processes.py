@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +93,7 @@ def interrupts_blocked() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    resource_tracker.ensure_running()  # before: in Python 3.11 its start ends with the signal unblocked
     handler = signal.getsignal(signal.SIGINT) if current_thread() is main_thread() else None  # only there it is called
     arrived: list[int] = []
     if handler is not None:
