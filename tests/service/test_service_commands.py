@@ -359,6 +359,22 @@ def test_restore_creates_a_store(path, tmp_path):
     assert sorted(each.name for each in new.parent.iterdir()) == ["s.db", "s.db.lock"]
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root may change owners")
+@pytest.mark.parametrize("destroyed", [False, True])
+def test_root_restores_a_store_for_its_owner(path, tmp_path, destroyed):
+    """Otherwise the service, which runs as another user, could not open what was restored."""
+    run("backup", tmp_path / "copy.db", "--store", path)
+    folder = tmp_path / "service"
+    folder.mkdir()
+    store = folder / "s.db"
+    if not destroyed:
+        shutil.copy(path, store)
+        os.chown(store, 4321, 4321)
+    os.chown(folder, 4321, 4321)
+    run("restore", tmp_path / "copy.db", "--store", store, "--force")
+    assert {each.stat().st_uid for each in folder.iterdir()} == {4321}
+
+
 def test_restore_replaces_a_store_only_by_force_and_keeps_it(path, tmp_path):
     run("backup", tmp_path / "copy.db", "--store", path)
     with mf.Ranker(path, warm=False) as ranker:
