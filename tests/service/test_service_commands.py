@@ -204,6 +204,14 @@ def test_serve_function_refuses_limits_that_would_refuse_every_request():
             mf.Ranker("memory:", **options)
 
 
+@pytest.mark.parametrize("name", ["fit_interval", "guard_interval", "summary_interval"])
+def test_intervals_that_are_not_allowed_leave_the_store_alone(tmp_path, name):
+    for value in (None, "5", -1.0, float("nan"), float("inf")):
+        with pytest.raises(SettingError, match=f"{name} = .* is not allowed: expected seconds"):
+            mf.Ranker(tmp_path / "s.db", warm=False, **{name: value})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_names_of_keys_in_a_store_are_escaped_when_listed():
     now = datetime.datetime.now(datetime.UTC)
     forged = KeyInfo(id="a", name="x\nb  y\x1b[2J", scopes=["rank"], created=now, revoked=None)
