@@ -119,9 +119,7 @@ class Ranker(Methods):
                 raise SettingError(f"{name} = {value!r} is not allowed: expected a whole number, at least {least}")
         for name, seconds in (("fit", fit_interval), ("guard", guard_interval), ("summary", summary_interval)):
             if not (isinstance(seconds, int | float) and 0.0 <= seconds < math.inf):
-                raise SettingError(
-                    f"{name}_interval = {seconds!r} is not allowed: expected a number of seconds, from 0"
-                )
+                raise SettingError(f"{name}_interval = {seconds!r} is not allowed: expected seconds, at least 0")
         clock = Clock() if clock is None else clock
         opened = open_store(store) if isinstance(store, str | Path) else store
         try:
