@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import mcfair as mf
 from mcfair.experiments.execute import run_experiments
 from mcfair.experiments.experiment import Experiment, Series
+from mcfair.experiments.processes import interrupts_blocked
 
 psutil = pytest.importorskip("psutil", reason="comes with the extra [cluster]")
 
@@ -93,6 +95,8 @@ def test_a_notebook(tmp_path, wanted):
 
 
 LONG = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
 import mcfair as mf
 from mcfair.experiments.execute import run_experiments
 
@@ -144,6 +148,45 @@ def test_an_interrupt_ends_the_workers_quickly_and_in_silence(tmp_path, early):
     assert errors.count("KeyboardInterrupt") == 1
     assert errors.count("Traceback") == 1
     assert not psutil.wait_procs(workers, timeout=5)[1]
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="has no masks of signals")
+def test_an_interrupt_that_another_thread_accepts_waits_until_the_workers_are_started():
+    """An interrupted start leaves a worker behind that waits for its orders, and the process waits for the worker."""
+    done, steps = threading.Event(), []
+    threading.Thread(target=done.wait, daemon=True).start()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def start_workers():
+        with interrupts_blocked():
+            os.kill(os.getpid(), signal.SIGINT)
+            done.wait(0.1)  # the thread accepts the signal
+            steps.append("started")
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start_workers()
+        assert steps == ["started"]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+        done.set()
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="has no masks of signals")
+def test_workers_start_with_interrupts_blocked():
+    """A worker that an interrupt ends before it has read its orders leaves the process waiting until they are read."""
+    code = """
+import signal, subprocess, sys
+from multiprocessing import resource_tracker
+from mcfair.experiments.processes import interrupts_blocked
+
+with interrupts_blocked():
+    resource_tracker.getfd()  # as the start of a worker does
+    words = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
+    print(subprocess.check_output([sys.executable, "-c", words], text=True))
+"""
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60).split() == ["True"]
 
 
 def test_a_worker_that_dies_is_named_and_the_others_end(tmp_path):

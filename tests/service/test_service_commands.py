@@ -204,6 +204,14 @@ def test_serve_function_refuses_limits_that_would_refuse_every_request():
             mf.Ranker("memory:", **options)
 
 
+@pytest.mark.parametrize("name", ["fit_interval", "guard_interval", "summary_interval"])
+def test_intervals_that_are_not_allowed_leave_the_store_alone(tmp_path, name):
+    for value in (None, "5", -1.0, float("nan"), float("inf")):
+        with pytest.raises(SettingError, match=f"{name} = .* is not allowed: expected seconds"):
+            mf.Ranker(tmp_path / "s.db", warm=False, **{name: value})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_names_of_keys_in_a_store_are_escaped_when_listed():
     now = datetime.datetime.now(datetime.UTC)
     forged = KeyInfo(id="a", name="x\nb  y\x1b[2J", scopes=["rank"], created=now, revoked=None)
@@ -357,6 +365,22 @@ def test_restore_creates_a_store(path, tmp_path):
     assert stat.S_IMODE(new.stat().st_mode) == 0o600
     assert contents(new) == contents(path)
     assert sorted(each.name for each in new.parent.iterdir()) == ["s.db", "s.db.lock"]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root may change owners")
+@pytest.mark.parametrize("destroyed", [False, True])
+def test_root_restores_a_store_for_its_owner(path, tmp_path, destroyed):
+    """Otherwise the service, which runs as another user, could not open what was restored."""
+    run("backup", tmp_path / "copy.db", "--store", path)
+    folder = tmp_path / "service"
+    folder.mkdir()
+    store = folder / "s.db"
+    if not destroyed:
+        shutil.copy(path, store)
+        os.chown(store, 4321, 4321)
+    os.chown(folder, 4321, 4321)
+    run("restore", tmp_path / "copy.db", "--store", store, "--force")
+    assert {each.stat().st_uid for each in folder.iterdir()} == {4321}
 
 
 def test_restore_replaces_a_store_only_by_force_and_keeps_it(path, tmp_path):

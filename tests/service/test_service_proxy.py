@@ -160,8 +160,9 @@ def test_overload_of_all_instances_is_503_with_retry_after(tmp_path):
             assert httpx.get(f"{url}/livez").status_code == 200
 
 
+@pytest.mark.parametrize(("path", "body"), [("/v1/rank", RANK), ("/v2/rerank", {"query": "q", "documents": ["a"]})])
 @pytest.mark.parametrize(("extra", "status"), [({}, 502), ({"Idempotency-Key": "k"}, 200)], ids=["bare", "keyed"])
-def test_proxy_repeats_a_ranking_only_if_it_has_a_key(keyed, tmp_path, extra, status):
+def test_proxy_repeats_a_ranking_only_if_it_has_a_key(keyed, tmp_path, extra, status, path, body):
     """The other instance reads the request and closes the connection: it may have executed it."""
     read = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -169,7 +170,7 @@ def test_proxy_repeats_a_ranking_only_if_it_has_a_key(keyed, tmp_path, extra, st
         headers = {"Authorization": f"Bearer {keyed.key}"} | extra
         with proxied(tmp_path, listener.getsockname()[1], keyed.base_url.port) as url:
             while not read:  # until a request goes to the other instance first
-                answer = httpx.post(f"{url}/v1/rank", json=RANK, headers=headers, timeout=20)
+                answer = httpx.post(f"{url}{path}", json=body, headers=headers, timeout=20)
                 assert read or answer.status_code == 200
             assert answer.status_code == status
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any
 
 from ..data.dataset import Dataset
@@ -83,15 +85,28 @@ def result_of(future: Future[Trace]) -> Trace:
 
 @contextmanager
 def interrupts_blocked() -> Iterator[None]:
-    """Delay Ctrl-C in this thread; processes started meanwhile never receive it, not even before `start_worker`."""
+    """Delay Ctrl-C to the end of the block; processes started in it never receive it, not even before `start_worker`.
+
+    The mask is that of this thread, which the processes inherit. It is not enough for the delay: another thread of this
+    process, such as those of libraries, may accept the signal, and Python calls the handler here all the same.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    resource_tracker.ensure_running()  # before: in Python 3.11 its start ends with the signal unblocked
+    handler = signal.getsignal(signal.SIGINT) if current_thread() is main_thread() else None  # only there it is called
+    arrived: list[int] = []
+    if handler is not None:
+        signal.signal(signal.SIGINT, lambda number, _: arrived.append(number))
     before: Any = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
+        if arrived:
+            signal.raise_signal(signal.SIGINT)
 
 
 def start_worker(data: dict[str, Dataset]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -116,6 +117,9 @@ class Ranker(Methods):
         for name, value, least in (("max_queued", max_queued, 1), ("cache", cache, 0), ("max_items", max_items, 1)):
             if not (isinstance(value, int) and value >= least):
                 raise SettingError(f"{name} = {value!r} is not allowed: expected a whole number, at least {least}")
+        for name, seconds in (("fit", fit_interval), ("guard", guard_interval), ("summary", summary_interval)):
+            if not (isinstance(seconds, int | float) and 0.0 <= seconds < math.inf):
+                raise SettingError(f"{name}_interval = {seconds!r} is not allowed: expected seconds, at least 0")
         clock = Clock() if clock is None else clock
         opened = open_store(store) if isinstance(store, str | Path) else store
         try:
@@ -186,6 +190,17 @@ class Ranker(Methods):
         -------
         dict
             Why each arm that was stopped is, by name.
+
+        Raises
+        ------
+        UnavailableError
+            If the store cannot be written, or the ranker is closed while an experiment runs.
+
+        Examples
+        --------
+        >>> with Ranker("memory:", guard_interval=0, warm=False) as ranker:
+        ...     ranker.guard_experiment()
+        {}
         """
         return stop_harmful_arms(self.executor)
 

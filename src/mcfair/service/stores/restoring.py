@@ -68,6 +68,7 @@ def restore(backup: Path, where: str | Path, *, force: bool, check: Check) -> Pa
             with draft_copy(reader.db, path) as draft:
                 with open_reader(draft) as copy:
                     refuse_faults(backup, check(copy))
+                keep_owner(path, draft, beside(path, ".lock"))
                 return put_in_place(draft, path)
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error.strerror}") from error
@@ -80,6 +81,14 @@ def refuse_faults(backup: Path, faults: list[str]) -> None:
     """Raise StoreError if a backup has faults."""
     if faults:
         raise StoreError(f"{backup} is damaged ({faults[0]}): nothing was restored")
+
+
+def keep_owner(path: Path, *files: Path) -> None:
+    """Change the owner of files to that of a store, or of its folder: root, who restores, is not who serves."""
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        owner = (path if path.exists() else path.parent).stat()
+        for each in files:
+            os.chown(each, owner.st_uid, owner.st_gid)
 
 
 def put_in_place(draft: Path, path: Path) -> Path | None:

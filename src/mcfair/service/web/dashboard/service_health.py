@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from prometheus_client import Histogram
 
-from ..operations import Operations
+from ..operations import OPERATIONS, Operations
 from .formatting import format_bytes, format_count, format_seconds
 
 __all__ = ["ServiceHealth", "quantile", "service_health"]
 
-RANK = "/v1/rank"
+RANKINGS = {path for each in OPERATIONS if each.name in ("rank", "rerank") for path in (each.path, *each.aliases)}
+"""Routes of requests for a list."""
 
 
 class ServiceHealth(NamedTuple):
@@ -29,7 +30,7 @@ class ServiceHealth(NamedTuple):
 def service_health(operations: Operations) -> ServiceHealth:
     """Summarise the state of this instance, from what it knows without a look at the store."""
     executor, lifecycle = operations.ranker.executor, operations.lifecycle
-    buckets, lists = latency_buckets(operations.metrics.latency, RANK)
+    buckets, lists = latency_buckets(operations.metrics.latency, RANKINGS)
     median, slow = quantile(buckets, 0.5), quantile(buckets, 0.99)
     error, damaged = executor.store_error, len(executor.engine.damaged)
     ready = error is None and lifecycle.phase == "serving"
@@ -54,14 +55,15 @@ def service_health(operations: Operations) -> ServiceHealth:
     return ServiceHealth(ready, title, lists, facts)
 
 
-def latency_buckets(histogram: Histogram, route: str) -> tuple[list[tuple[float, float]], int]:
-    """Return the upper bounds and cumulative counts of the buckets of a route, and the number of its requests."""
-    buckets = [
-        (float(sample.labels["le"]), sample.value)
-        for metric in histogram.collect()
-        for sample in metric.samples
-        if sample.name.endswith("_bucket") and sample.labels["route"] == route
-    ]
+def latency_buckets(histogram: Histogram, routes: Collection[str]) -> tuple[list[tuple[float, float]], int]:
+    """Return the upper bounds and cumulative counts of the buckets of some routes, and the number of their requests."""
+    counts: dict[float, float] = {}
+    for metric in histogram.collect():
+        for sample in metric.samples:
+            if sample.name.endswith("_bucket") and sample.labels["route"] in routes:
+                bound = float(sample.labels["le"])
+                counts[bound] = counts.get(bound, 0.0) + sample.value
+    buckets = sorted(counts.items())
     return buckets, int(buckets[-1][1]) if buckets else 0
 
 
