@@ -257,6 +257,8 @@ class Dataset:
     def to_qrels(self) -> pl.DataFrame:
         """Return the grades as TREC's judgements, for other evaluation tools; `write_trec` writes them to a file.
 
+        Data with relevance in place of grades has grade 1 wherever relevance is above 0.
+
         Returns
         -------
         polars.DataFrame

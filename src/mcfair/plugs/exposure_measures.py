@@ -2,8 +2,8 @@
 
 A run may have a column `sample` that numbers several rankings of the same query, as stochastic and amortised rankers
 produce them; exposure is the mean over them. Without it a query has one ranking. Candidates are the judged documents
-and those in the run; a document that was not judged has grade 0. Equal scores are ranked by falling id, as trec_eval and
-so most measures of ir_measures do.
+and those in the run; a document that was not judged has grade 0. Equal scores are ranked by falling id, as by
+trec_eval and so by most measures of ir_measures.
 """
 
 from __future__ import annotations
