@@ -71,7 +71,7 @@ def test_what_is_wrong_with_a_table_or_a_click():
 
 
 def test_a_wrong_table_counts_nothing_as_shown():
-    """What is wrong with the second query is found before the first is ranked."""
+    """A wrong row of the second query is found before the first query is ranked."""
     with FairReranker("TopK") as reranker:
         with pytest.raises(mf.DataError, match="row 3 of 3: item 'b' occurs twice in query 't'"):
             reranker.rank(pd.DataFrame({"query": ["s", "t", "t"], "item": ["a", "b", "b"]}))

@@ -257,12 +257,10 @@ class Dataset:
     def to_qrels(self) -> pl.DataFrame:
         """Return the grades as TREC's judgements, for other evaluation tools; `write_trec` writes them to a file.
 
-        Data with relevance in place of grades has grade 1 wherever relevance is above 0.
-
         Returns
         -------
         polars.DataFrame
-            Columns query_id, doc_id, relevance.
+            Columns query_id, doc_id, relevance: the grade, or without grades 1 wherever relevance is above 0.
 
         Examples
         --------
