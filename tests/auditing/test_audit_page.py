@@ -138,3 +138,20 @@ def test_a_fair_policy_is_estimated_to_be_fairer():
     logged, fair = found.policies
     assert found.floor * (1 - 1e-9) <= fair.unfairness < logged.unfairness / 2
     assert fair.clicks_per_impression < logged.clicks_per_impression
+
+
+def test_the_log_among_the_policies_has_the_figures_of_the_audit():
+    """Clicks over exposure may exceed 1, and a query may have one candidate: neither changes the figures of the log."""
+    rows = [
+        (t, "q", "ab"[(t + j) % 2], "xy"[(t + j) % 2], j + 1, int(j == 1 or t % 2)) for t in range(6) for j in (0, 1)
+    ]
+    rows += [(6, "one", "c", "x", 1, 1)]
+    names = ["impression", "query", "item", "group", "rank", "clicked"]
+    found = mf.audit(pl.DataFrame(rows, schema=names, orient="row"), policies=["TopK"], resamples=2)
+    logged, top = found.policies
+    assert found.items()["merit"].max() > 1
+    assert logged.unfairness == pytest.approx(found.unfairness, rel=1e-12)
+    assert logged.ndcg == pytest.approx(float(found.values.measures["ndcg"]), rel=1e-12)
+    assert logged.ratio.tolist() == pytest.approx(found.groups().sort("group")["ratio"].to_list(), rel=1e-12)
+    assert top.ndcg == pytest.approx(1, rel=1e-12)  # it ranks by the merit by which it is judged
+    assert logged.clicks_per_impression == pytest.approx(10 / 7, rel=1e-12)  # clicks over exposure, times exposure

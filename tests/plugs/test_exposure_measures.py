@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import mcfair as mf
 from mcfair.plugs.exposure_measures import EED, EEL, EER, Unfairness
 
 
@@ -72,3 +73,21 @@ def test_names_parse_and_stand_beside_other_measures():
     assert ir_measures.parse_measure("EEL@10") == EEL @ 10
     both = ir_measures.calc_aggregate([EEL @ 1, ir_measures.nDCG @ 1], {"q": {"a": 1, "b": 0}}, {"q": {"a": 1.0}})
     assert both == {EEL @ 1: 0.0, ir_measures.nDCG @ 1: 1.0}
+
+
+def test_ties_are_those_of_trec_eval():
+    """One call ranks equal scores alike for all its measures: P@1 is trec_eval's, and EEL@1 is 0 where it is 1."""
+    run = {"q": {"a": 1.0, "b": 1.0}}
+    for grades, found in (({"a": 1, "b": 0}, {"P": 0.0, "EEL": 2.0}), ({"a": 0, "b": 1}, {"P": 1.0, "EEL": 0.0})):
+        values = ir_measures.calc_aggregate([ir_measures.P @ 1, EEL @ 1], {"q": grades}, run)
+        assert values == {ir_measures.P @ 1: found["P"], EEL @ 1: found["EEL"]}
+
+
+def test_odd_runs():
+    """Numbers as ids match texts; two rankings that are not numbered are no ranking."""
+    run = pd.DataFrame({"query_id": [1, 1], "doc_id": [7, 8], "score": [2.0, 1.0]}, index=[5, 5])
+    assert ir_measures.calc_aggregate([EED @ 1], {"1": {"7": 1, "8": 0}}, run)[EED @ 1] == 1.0
+    with pytest.raises(mf.DataError, match="document '7' occurs twice in a ranking of query '1'"):
+        ir_measures.calc_aggregate([EED @ 1], {"1": {"7": 1}}, pd.concat([run, run]))
+    with pytest.raises(mf.DataError, match="sample"):
+        ir_measures.calc_aggregate([EED @ 1], {"1": {"7": 1}}, run.assign(sample=[0, None]))

@@ -11,6 +11,7 @@ import pytest
 from sklearn.base import clone
 
 import mcfair as mf
+from mcfair.plugs.candidates import read_candidates
 from mcfair.plugs.fair_lists import fair_lists
 from mcfair.plugs.pyterrier import Fair
 from mcfair.plugs.reranker import FairReranker
@@ -69,6 +70,21 @@ def test_what_is_wrong_with_a_table_or_a_click():
             reranker.partial_fit(pd.DataFrame({"item": ["a"]}))
 
 
+def test_a_wrong_table_counts_nothing_as_shown():
+    """A wrong row of the second query is found before the first query is ranked."""
+    with FairReranker("TopK") as reranker:
+        with pytest.raises(mf.DataError, match="row 3 of 3: item 'b' occurs twice in query 't'"):
+            reranker.rank(pd.DataFrame({"query": ["s", "t", "t"], "item": ["a", "b", "b"]}))
+        assert not hasattr(reranker, "ranker_")
+    with pytest.raises(mf.DataError, match="'query' and 'Query' differ in case only"):
+        fair_lists(pl.DataFrame(TABLE | {"Query": ["x"] * 4}))
+
+
+def test_scores_of_any_size_are_scaled():
+    table = pl.DataFrame({"query": ["q"] * 3, "item": list("abc"), "score": [-1e308, 1e308, 0.0]})
+    assert read_candidates(table)["relevance"].to_list() == [0.0, 1.0, 0.5]
+
+
 def test_a_pipeline_of_pyterrier():
     found = pd.DataFrame(
         {
@@ -92,6 +108,15 @@ def test_a_pipeline_of_pyterrier():
     empty = fair.transform(found.head(0))
     assert empty.empty
     assert {"rank", "impression"} <= set(empty.columns)
+
+
+def test_pyterrier_keeps_columns_and_sends_groups():
+    """The group term puts the provider first that has had nothing yet; columns of any name stay as they are."""
+    found = pd.DataFrame({"qid": 1, "docno": list("abc"), "score": [0.5, 0.5, 0.5], "group": list("xxy"), "place": "p"})
+    fair = Fair("TopK(alpha_group=1)", k=1)
+    lists = [fair.transform(found.set_index(pd.Index([4, 4, 4]))) for _ in range(2)]
+    assert [each["docno"][0] for each in lists] == ["a", "c"]
+    assert lists[1]["place"].tolist() == ["p"] * 3
 
 
 def test_lists_for_many_sessions_follow_scores():

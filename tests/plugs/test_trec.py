@@ -116,6 +116,26 @@ def test_candidates_of_a_run_and_tables_of_other_libraries(tmp_path):
     assert list(data.item_ids) == ["a", "b", "new"]
     assert data.y.tolist() == [1, 0, 0]
     assert data.scores.tolist() == [4.0, 2.5, 2.0]
+    assert data.y_max == 2  # of a document that the run lacks
+    assert data.R.tolist() == pytest.approx([0.1 + 0.9 / 3, 0.1, 0.1])
+
+
+def test_odd_tables(tmp_path):
+    qrels = pd.DataFrame({"qid": ["1", "1"], "docno": [7.0, 8.0], "label": [1, 0]})  # numbers with gaps become floats
+    run = pl.LazyFrame({"qid": ["1", "1"], "docno": ["7", "8"], "score": [2.0, 1.0]})
+    assert mf.Dataset.from_trec(qrels, run).y.tolist() == [1, 0]
+    (tmp_path / "qrels").write_text("1 0 7 1\n1 0 8 0\n", encoding="utf-8-sig")
+    assert list(mf.Dataset.from_trec(tmp_path / "qrels").query_ids) == ["1"]
+    twice = pd.concat([qrels, qrels])
+    assert mf.Dataset.from_trec(twice, run).y.tolist() == [1, 0]
+    for wrong, message in (
+        (qrels.assign(label=[1, None]), "'label', row 2 of 2: the value is missing"),
+        (qrels.assign(label=["1", "x"]), "'label', row 2 of 2: got 'x', expected a finite number"),
+        (qrels.assign(query_id=["1", "1"]), "columns 'qid', 'query_id' may all be query_id"),
+        (twice.assign(label=[1, 0, 2, 0]), "item '7' occurs twice in query '1'"),
+    ):
+        with pytest.raises(mf.DataError, match=message):
+            mf.Dataset.from_trec(wrong, run)
 
 
 @pytest.mark.parametrize(

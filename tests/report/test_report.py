@@ -256,11 +256,13 @@ def test_one_seed_has_no_spread(odd):
 
 def test_several_policies_of_a_series_have_rows_of_their_own(results, tmp_path, written):
     experiment = msgspec.structs.replace(TRADEOFF, show="table", name="mine", compare_with="")
-    written(replace(results, experiments=(experiment,)))
+    page = written(replace(results, experiments=(experiment,)))
     rows = cells(tmp_path / "tables" / "mine-online.md")
     names = [row[0] for row in rows[2:]]
     assert names[:2] == ["TopK", "FairCo(alpha=0.0)"]
     assert len(set(names)) == len(names) == 9
+    lowest, second = sorted(names, key=lambda name: float(column(rows, "unfairness (std)")[name].split()[0]))[:2]
+    assert re.search(rf"{re.escape(lowest)} has the lowest mean unfairness, .*; {re.escape(second)} is next", page)
 
 
 def test_no_runs_and_no_limits(results, tmp_path, written):

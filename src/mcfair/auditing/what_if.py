@@ -41,7 +41,7 @@ class Estimate:
     policy, label
         The policy, and its short name.
     unfairness, ndcg, clicks_per_impression
-        Over the queries with at least two candidates.
+        Over all queries, as in the audit; a query with one candidate stays as it was logged.
     exposure, exposure_share, ratio : (groups,) arrays
         Exposure of each group, its share, and the share over that of merit; empty without groups.
     off_policy : OffPolicyEstimate or None
@@ -122,16 +122,17 @@ def estimate_policies(figures: Figures, policies: Sequence[Policy | str], seed: 
     if not wide.any():
         raise DataError("policies cannot be estimated: no query of the log has two candidates")
     kept = np.repeat(wide, counts.sizes)
-    R = np.clip(figures.assumed.R[kept], 0.0, 1.0)
+    R = figures.assumed.R[kept]
     offsets = np.concatenate(([0], np.cumsum(counts.sizes[wide])))
     grouped = {"groups": counts.groups[kept], "group_names": counts.group_names} if counts.group_names else {}
-    data = Dataset(offsets=offsets, y=(R > 0).astype(np.int16), R=R, name="log", **grouped)  # type: ignore[arg-type]
+    # Merit by clicks over exposure may exceed 1: policies see it as it is, and no clicks are drawn from R.
+    data = Dataset(offsets=offsets, y=R > 0, R=np.minimum(R, 1.0), scores=R, name="log", **grouped)  # type: ignore[arg-type]
     visits = counts.visits[wide]
     usual = counts.patterns[0].size if counts.patterns and counts.patterns[0].size > 1 else counts.ranks
     setting = Setting(
         steps=int(visits.sum()), k_s=min(usual, figures.assumed.p.size), examination=tuple(figures.assumed.p)
     )
-    estimates = [estimate(LOGGED, LOGGED, figures, kept, data, figures.E[kept], figures.w[kept], visits)]
+    estimates = [estimate(LOGGED, LOGGED, figures, figures.E, figures.w)]
     p = setting.p(int(data.sizes.max()))
     for policy in chosen:
         state = State.empty(data, p)
@@ -149,38 +150,31 @@ def estimate_policies(figures: Figures, policies: Sequence[Policy | str], seed: 
         )
         run.play(1, None)
         place = np.arange(data.items) - np.repeat(offsets[:-1], data.sizes)
-        w = np.repeat(visits, data.sizes) * np.append(p, 0.0)[np.minimum(place, p.size)]
-        found = estimate(repr(policy), policy.label, figures, kept, data, state.E, w, visits)
+        E, w = figures.E.copy(), figures.w.copy()
+        E[kept] = state.E
+        w[kept] = np.repeat(visits, data.sizes) * np.append(p, 0.0)[np.minimum(place, p.size)]
+        found = estimate(repr(policy), policy.label, figures, E, w)
         scored = off_policy(counts, kept, state.F, np.repeat(visits, data.sizes))
         estimates.append(dataclasses.replace(found, off_policy=scored))
     return estimates
 
 
-def estimate(
-    policy: str,
-    label: str,
-    figures: Figures,
-    kept: Any,
-    data: Dataset,
-    E: FloatArray,
-    w: FloatArray,
-    visits: Any,
-) -> Estimate:
-    """Return the figures of an exposure on the candidates of a log."""
-    R = data.R
-    gain = items.per_query(R * E, data.offsets)
-    ideal = items.per_query(R[items.descending(R, data.offsets)] * w, data.offsets)
-    names = figures.counts.group_names
+def estimate(policy: str, label: str, figures: Figures, E: FloatArray, w: FloatArray) -> Estimate:
+    """Return the figures of an exposure on the candidates of a log; `w` is what its lists give at their places."""
+    counts, R = figures.counts, figures.assumed.R
+    visits, offsets = counts.visits, counts.offsets
+    gain = items.per_query(R * E, offsets)
+    ideal = items.per_query(R[items.descending(R, offsets)] * w, offsets)
+    names = counts.group_names
     exposure = merit = np.zeros(0)
     if names:
-        codes = figures.counts.groups[kept]
-        exposure = sums_at(codes, E, len(names))
-        merit = sums_at(codes, R * np.repeat(visits, data.sizes), len(names))
+        exposure = sums_at(counts.groups, E, len(names))
+        merit = sums_at(counts.groups, R * visits[counts.item_query], len(names))
     judged = ideal > 0
     return Estimate(
         policy=policy,
         label=label,
-        unfairness=unfairness(E, R, data.offsets, visits=visits),
+        unfairness=unfairness(E, R, offsets, visits=visits),
         ndcg=float((visits[judged] * gain[judged] / ideal[judged]).sum() / max(visits[judged].sum(), 1)),
         clicks_per_impression=float(gain.sum() / visits.sum()),
         exposure=exposure,

@@ -260,7 +260,7 @@ class Dataset:
         Returns
         -------
         polars.DataFrame
-            Columns query_id, doc_id, relevance.
+            Columns query_id, doc_id, relevance: the grade, or without grades 1 wherever relevance is above 0.
 
         Examples
         --------

@@ -151,7 +151,7 @@ def columns_of(df: Any, columns: dict[str, str], name: str) -> pl.DataFrame:
     """Return the columns of any table as a Polars table with the roles as names."""
     pandas = hasattr(df, "isna") and hasattr(df, "iloc") and hasattr(df, "columns")
     if not pandas:
-        df = df.collect() if isinstance(df, pl.LazyFrame) else from_arrow(df, name)
+        df = as_frame(df, name)
     available = [str(column) for column in df.columns]
     for column in columns.values():
         if column not in available:
@@ -162,6 +162,13 @@ def columns_of(df: Any, columns: dict[str, str], name: str) -> pl.DataFrame:
     if not pandas:
         return pl.DataFrame({role: df.to_series(place) for role, place in places.items()})
     return pl.DataFrame({role: from_pandas(df.iloc[:, place], columns[role], name) for role, place in places.items()})
+
+
+def as_frame(table: Any, name: str) -> Any:
+    """Return a pandas table as it is, and any other as a Polars table."""
+    if hasattr(table, "iloc"):
+        return table
+    return table.collect() if isinstance(table, pl.LazyFrame) else from_arrow(table, name)
 
 
 def from_arrow(df: Any, name: str) -> pl.DataFrame:

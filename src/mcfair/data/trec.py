@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import polars as pl
 
 from ..errors import DataError
 from .dataset import Dataset
-from .frames import build_dataset, first_line, from_arrow, from_pandas
+from .frames import as_frame, build_dataset, check_distinct, columns_of, first_line, listed, numbers, texts
 
 __all__ = ["data_from_trec", "qrels_table", "read_trec", "write_trec"]
 
@@ -87,13 +88,9 @@ def read_trec(source: Any, columns: tuple[str, ...]) -> pl.DataFrame:
     """
     value = columns[-1] if columns == QRELS else "score"
     if not isinstance(source, str | Path):
-        table, name = renamed(source), type(source).__name__
-        missing = [each for each in ("query_id", "doc_id", value) if each not in table.columns]
-        if missing:
-            raise DataError(f"{name}: no column {missing[0]}; got {', '.join(map(repr, table.columns))}")
-        return table.select(pl.col("query_id", "doc_id").cast(pl.String), pl.col(value).cast(pl.Float64))
+        return columns_by_name(source, value)
     try:
-        lines = Path(source).read_text(encoding="utf-8").splitlines()
+        lines = Path(source).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read {source}: {getattr(error, 'strerror', None) or error}") from None
     rows = []
@@ -112,14 +109,22 @@ def read_trec(source: Any, columns: tuple[str, ...]) -> pl.DataFrame:
         raise DataError(f"{source}: column {value} does not hold numbers: {first_line(error)}") from None
 
 
-def renamed(table: Any) -> pl.DataFrame:
-    """Return a table of any library with the column names of `QRELS` and `RUN`."""
-    if hasattr(table, "iloc"):
-        names = [str(column) for column in table.columns]
-        found = pl.DataFrame({name: from_pandas(table.iloc[:, i], name, "pandas") for i, name in enumerate(names)})
-    else:
-        found = from_arrow(table, type(table).__name__)
-    return found.rename({name: ALIASES[name] for name in found.columns if name in ALIASES})
+def columns_by_name(table: Any, value: str) -> pl.DataFrame:
+    """Return query_id, doc_id and the column of values of a table of any library; ids are text."""
+    name = type(table).__name__
+    table = as_frame(table, name)
+    available = [str(column) for column in table.columns]
+    columns = {}
+    for role in ("query_id", "doc_id", value):
+        found = [column for column in available if ALIASES.get(column, column) == role]
+        if not found:
+            raise DataError(f"{name}: no column {role}; got {', '.join(map(repr, available))}")
+        if len(found) > 1:
+            raise DataError(f"{name}: columns {listed(found)} may all be {role}; rename all but one of them")
+        columns[role] = found[0]
+    read = columns_of(table, columns, name)
+    ids = {role: texts(read[role], columns[role], name) for role in ("query_id", "doc_id")}
+    return pl.DataFrame(ids | {value: numbers(read[value], columns[value], name)})
 
 
 def data_from_trec(qrels: Any, run: Any, name: str) -> Dataset:
@@ -129,9 +134,12 @@ def data_from_trec(qrels: Any, run: Any, name: str) -> Dataset:
     if run is None:
         return build_dataset(judged.with_columns(pl.col("relevance").clip(0)), columns, name)
     ranked = read_trec(run, RUN)
-    grades = judged.with_columns(pl.col("relevance").clip(0)).unique(["query_id", "doc_id"], keep="first")
+    grades = judged.with_columns(pl.col("relevance").clip(0)).unique(maintain_order=True)
+    check_distinct(grades["query_id"], grades["doc_id"], "doc_id", f"{name}, judgements")
     table = ranked.join(grades, on=["query_id", "doc_id"], how="left", maintain_order="left")
     if table.is_empty() or not judged["query_id"].is_in(ranked["query_id"].implode()).any():
         raise DataError(f"{name}: no query of the judgements occurs in the run")
     kept = table.filter(pl.col("query_id").is_in(judged["query_id"].implode()))
-    return build_dataset(kept.with_columns(pl.col("relevance").fill_null(0)), columns | {"score": "score"}, name)
+    data = build_dataset(kept.with_columns(pl.col("relevance").fill_null(0)), columns | {"score": "score"}, name)
+    highest = int(np.max(grades["relevance"].to_numpy()))  # also of documents that the run lacks: R is that of any run
+    return dataclasses.replace(data, y_max=max(highest, data.y_max), R=None, fingerprint="")  # type: ignore[arg-type]

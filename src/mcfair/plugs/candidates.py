@@ -6,10 +6,10 @@ from typing import Any
 
 import polars as pl
 
-from ..data.frames import NAMES, columns_of, from_arrow, listed, numbers, texts
+from ..data.frames import NAMES, as_frame, check_distinct, columns_of, listed, numbers, texts
 from ..errors import DataError
 
-__all__ = ["VALUES", "as_frame", "as_relevance", "read_candidates"]
+__all__ = ["VALUES", "as_relevance", "read_candidates"]
 
 VALUES = ("relevance", "prior", "score", "prediction", "grade", "label", "rel")
 """Names of the column that says how relevant an item is, in this order of preference."""
@@ -40,7 +40,13 @@ def read_candidates(table: Any, name: str = "the table") -> pl.DataFrame:
     [('a', 'x', 1.0), ('a', 'y', 0.5), ('a', 'z', 0.0)]
     """
     table = as_frame(table, name)
-    available = {str(column).strip().lower(): str(column) for column in table.columns}
+    available: dict[str, str] = {}
+    for column in map(str, table.columns):
+        if (key := column.strip().lower()) in available and available[key] != column:
+            raise DataError(
+                f"{name}: columns {available[key]!r} and {column!r} differ in case only; rename one of them"
+            )
+        available[key] = column
     columns = {}
     for role in ("query", "item", "group"):
         found = [available[alias] for alias in NAMES[role] if alias in available]
@@ -55,18 +61,12 @@ def read_candidates(table: Any, name: str = "the table") -> pl.DataFrame:
     if read.is_empty():
         raise DataError(f"{name}: the table holds no rows")
     parts = {role: texts(read[role], columns[role], name, optional=role == "group") for role in columns}
+    check_distinct(parts["query"], parts["item"], columns["item"], name)
     if value is None:
         return pl.DataFrame(parts)
     scores = pl.Series(numbers(read["value"], value, name))
     scaled = as_relevance(parts["query"], scores)
     return pl.DataFrame({"query": parts["query"], "item": parts["item"], "relevance": scaled} | parts)
-
-
-def as_frame(table: Any, name: str) -> Any:
-    """Return a pandas table as it is, and any other as a Polars table."""
-    if hasattr(table, "iloc"):
-        return table
-    return table.collect() if isinstance(table, pl.LazyFrame) else from_arrow(table, name)
 
 
 def as_relevance(queries: pl.Series, scores: pl.Series) -> pl.Series:
@@ -84,4 +84,5 @@ def as_relevance(queries: pl.Series, scores: pl.Series) -> pl.Series:
         return scores
     low, high = pl.col("score").min().over("query"), pl.col("score").max().over("query")
     scaled = pl.when(high > low).then((pl.col("score") - low) / (high - low)).otherwise(0.5)
-    return pl.DataFrame({"query": queries, "score": scores}).select(scaled).to_series()
+    halves = scores / 2  # the difference of any two is finite
+    return pl.DataFrame({"query": queries, "score": halves}).select(scaled).to_series()

@@ -2,7 +2,8 @@
 
 A run may have a column `sample` that numbers several rankings of the same query, as stochastic and amortised rankers
 produce them; exposure is the mean over them. Without it a query has one ranking. Candidates are the judged documents
-and those in the run; a document that was not judged has grade 0.
+and those in the run; a document that was not judged has grade 0. Equal scores are ranked by falling id, as by
+trec_eval and so by most measures of ir_measures.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ir_measures import measures, providers
 from ..arrays import FloatArray
 from ..auditing.item_measures import expected_exposure
 from ..data.grades import relevance
+from ..errors import DataError
 from ..metrics.exposure import query_unfairness
 from ..users.examination import examination
 
@@ -68,19 +70,36 @@ class ExposureEvaluator(providers.Evaluator):  # type: ignore[misc]
 
     def _iter_calc(self, run: Any) -> Iterator[Any]:
         rankings = rankings_of(run)
-        for query, grades in self.qrels.items():
+        for query, judged in self.qrels.items():
+            grades = {str(document): grade for document, grade in judged.items()}
             for each in self.measures:
                 cutoff = each.params.get("cutoff")
-                E, R, places = exposure(rankings.get(query, []), grades, cutoff, self.y_max)
+                E, R, places = exposure(rankings.get(str(query), []), grades, cutoff, self.y_max)
                 yield ir_measures.Metric(query_id=query, measure=each, value=value(each.NAME, E, R, places))
 
 
 def rankings_of(run: Any) -> dict[str, list[list[str]]]:
-    """Return the rankings of each query, best first; equal scores in the order of their ids, as other providers do."""
+    """Return the rankings of each query, best first; ids are text, and equal scores are ranked as by trec_eval.
+
+    Raises
+    ------
+    DataError
+        If a ranking has a document twice, or a row no sample.
+    """
     table = ir_measures.util.RunConverter(run, strict=False).as_pd_dataframe()
+    table = table.assign(**{name: table[name].astype(str) for name in ("query_id", "doc_id")})
     if "sample" not in table.columns:
         table = table.assign(sample=0)
-    ordered = table.sort_values(["score", "doc_id"], ascending=[False, True], kind="stable")
+    keys = ["query_id", "sample", "doc_id"]
+    if table["sample"].isna().any():
+        raise DataError("the run has a column sample without a value in some rows; expected a number in each")
+    if (again := table.duplicated(keys)).any():
+        query, _, document = table.loc[again.to_numpy(), keys].iloc[0]
+        raise DataError(
+            f"document {document!r} occurs twice in a ranking of query {query!r}; several rankings of a query are "
+            "numbered by a column sample"
+        )
+    ordered = table.sort_values(["score", "doc_id"], ascending=[False, False], kind="stable")
     found: dict[str, list[list[str]]] = {}
     for (query, _), part in ordered.groupby(["query_id", "sample"], sort=True):
         found.setdefault(query, []).append(part["doc_id"].tolist())

@@ -17,8 +17,8 @@ class Fair(pyterrier.Transformer):  # type: ignore[misc]  # it has no types
 
     Every search counts as a list that was shown: the exposure of the documents is kept from search to search, and
     clicks that are reported with `partial_fit` change what is believed of them. Scores are taken as prior relevance;
-    if they do not lie between 0 and 1 they are scaled within each query. Documents below the list follow in their
-    previous order.
+    if they do not lie between 0 and 1 they are scaled within each query. A column `group` names the provider of a
+    document. Documents below the list follow in their previous order.
 
     Parameters
     ----------
@@ -49,14 +49,17 @@ class Fair(pyterrier.Transformer):  # type: ignore[misc]  # it has no types
             return kept.assign(rank=[], impression=[])
         # Two topics may have the same text, and different sets of topics the same ids.
         text = kept["query"] if "query" in kept.columns else kept["qid"]
-        asked = kept[["docno", "score"]].assign(query=text.astype(str) + "\n" + kept["qid"].astype(str))
+        sent = [column for column in ("docno", "score", "group") if column in kept.columns]
+        asked = kept[sent].assign(query=text.astype(str) + "\n" + kept["qid"].astype(str))
         lists = self.reranker.rank(asked)
-        place = lists["rank"].reindex(kept.index)
-        kept = kept.assign(impression=lists["impression"].reindex(kept.index), place=place.fillna(float("inf")))
-        kept = kept.sort_values(["qid", "place", "score"], ascending=[True, True, False], kind="stable")
+        place = lists["rank"].reindex(kept.index).fillna(float("inf"))
+        kept = kept.assign(impression=lists["impression"].reindex(kept.index))
+        by = kept[["qid", "score"]].assign(place=place)
+        order = by.sort_values(["qid", "place", "score"], ascending=[True, True, False], kind="stable").index
+        kept = kept.loc[order]
         rank = kept.groupby("qid", sort=False).cumcount()
         size = kept.groupby("qid", sort=False)["docno"].transform("size")
-        return kept.drop(columns="place").assign(rank=rank, score=(size - rank).astype(float)).reset_index(drop=True)
+        return kept.assign(rank=rank, score=(size - rank).astype(float)).reset_index(drop=True)
 
     def partial_fit(self, clicks: Any) -> None:
         """Learn from clicks: a table with the columns impression and docno of results of `transform`."""

@@ -8,10 +8,10 @@ from typing import Any, Self
 
 import polars as pl
 
-from ..data.frames import columns_of
+from ..data.frames import as_frame, columns_of
 from ..errors import DataError, SettingError, unknown
 from ..service.ranker import Ranker
-from .candidates import as_frame, read_candidates
+from .candidates import read_candidates
 
 __all__ = ["FairReranker"]
 

@@ -22,6 +22,7 @@ from .tables import (
     lower_table,
     main_table,
     points_table,
+    row_name,
     significance_tables,
 )
 from .tradeoff import Panel, closer_panels, tradeoff_alt, tradeoff_figure, tradeoff_panels
@@ -94,18 +95,21 @@ def show_table(report: Report, found: Sequence[View], name: str, title: str) -> 
 
 def table_findings(view: View, title: str) -> Iterator[str]:
     """Return which policies have the lowest unfairness, and how many agree with the paper."""
-    points = view.points
+    pairs = [(curve, point) for curve in view.curves for point in curve.points]
     head = title.split(":")[0]
-    if len(points) > 1:
-        first, second = sorted(points, key=lambda point: point.mean("unfairness"))[:2]
-        lowest = first.mean("unfairness")
+    if len(pairs) > 1:
+        best = sorted(pairs, key=lambda pair: pair[1].mean("unfairness"))[:2]
+        (first, second), (lowest, next_lowest) = zip(
+            *((row_name(curve, point), point.mean("unfairness")) for curve, point in best), strict=True
+        )
         above = f", {format_excess(lowest / view.floor)} % above the floor" if view.floor > 0 else ""
         yield (
-            f"{head} ({view.data}, {view.setting.mode}): {first.label} has the lowest mean unfairness, "
-            f"{format_number(lowest)}{above}; {second.label} is next with {format_number(second.mean('unfairness'))}."
+            f"{head} ({view.data}, {view.setting.mode}): {first} has the lowest mean unfairness, "
+            f"{format_number(lowest)}{above}; {second} is next with {format_number(next_lowest)}."
         )
-    pairs = [(curve, point) for curve in view.curves for point in curve.points]
-    compared = [(point.label, off[1]) for curve, point in pairs if (off := deviation(view, curve, point)) is not None]
+    compared = [
+        (row_name(curve, point), off[1]) for curve, point in pairs if (off := deviation(view, curve, point)) is not None
+    ]
     if compared:
         far = [f"{label} ({format_signed(off)})" for label, off in compared if abs(off) > 1]
         rest = f"; not {', '.join(far)}, for the reasons in the notes of the table" if far else ""
