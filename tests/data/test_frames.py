@@ -204,6 +204,7 @@ def test_a_byte_order_mark_and_carriage_returns_are_no_text(tmp_path):
         (b"query,grade\n\xff\xfe,2\n", r"a.csv: not a CSV file, or damaged or cut short: .*utf-?8"),
         (b'query,grade\n"1",2\n"1,2\n', r"a.csv: not a CSV file, or damaged or cut short: "),
         (b"\x00\x01\x02", r"a.csv: no column query \(or qid, query_id, queryid\); got "),
+        (b"query;grade\n1;2\n", r"got 'query;grade'; is the separator ';'\? CSV files have commas, TSV files tabs$"),
         (b"q,grade\n1,2\n", r"a.csv: no column query \(or qid, query_id, queryid\); got 'q', 'grade'$"),
         (b"query,g\n1,2\n", r"a.csv: no column grade \(or label, rel, y\) or relevance; got 'query', 'g'$"),
         (b"qid,query_id,grade\n1,1,2\n", r"a.csv: columns 'qid', 'query_id' may all be the query; rename"),

@@ -23,7 +23,7 @@ from mcfair.report.formatting import (
     format_signed,
     format_spread,
 )
-from mcfair.report.styles import DARK_BACKGROUND, PALETTE, choose_styles, contrast, dark_color
+from mcfair.report.styles import DARK_BACKGROUND, PALETTE, choose_styles, contrast, dark_color, least_used
 from mcfair.report.tradeoff import Panel, tradeoff_alt, tradeoff_figure
 from mcfair.report.views import Curve, Point
 
@@ -63,6 +63,8 @@ def test_a_policy_without_a_style_gets_a_free_one_that_depends_on_its_name():
     assert both["Beta"] != both["Alpha"]
     taken = choose_styles([curve("Alpha", "Alpha"), *(curve(name, name) for name in ("TopK", "FairCo", "MCFair"))])
     assert len({style.color for style in taken.values()}) == 4
+    names = [f"Policy{i}" for i in range(40)]
+    assert {least_used(PALETTE, (), name) for name in names} == set(PALETTE) - {"#F0E442"}  # yellow is hardly seen
 
 
 def test_variants_share_the_hue_and_others_do_not_take_it():

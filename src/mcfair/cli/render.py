@@ -22,13 +22,34 @@ def encoded(value: Any) -> str:
 
 
 def print_table(table: Table) -> None:
-    """Print a table as wide as the terminal, and wide enough in a file.
+    """Print a table as wide as the terminal, and wide enough in a file; row by row if the terminal is too narrow.
 
     Names in it come from logs and stores, so brackets and colons are no markup.
     """
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else 160, markup=False, emoji=False).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 160, markup=False, emoji=False)
+    if least_width(table) <= console.width:
+        console.print(table)
+        return
+    heads = [str(column.header) for column in table.columns]
+    if table.title is not None:
+        console.print(table.title, style="bold")
+    for name, *cells in zip(*(column.cells for column in table.columns), strict=True):
+        console.print(name, style="bold")
+        for head, cell in zip(heads[1:], cells, strict=True):
+            console.print(f"  {head:{max(map(len, heads))}}  {cell}", highlight=False)
+
+
+def least_width(table: Table) -> int:
+    """Return the width below which a table would lose figures: names may be folded, other columns may not."""
+    from rich.cells import cell_len
+
+    widths = []
+    for column in table.columns:
+        needed = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
+        widths.append(needed if column.no_wrap else min(needed, 8))
+    return sum(widths) + 3 * len(widths) + 1
 
 
 def printable(text: str) -> str:

@@ -96,7 +96,9 @@ def find_columns(columns: list[str], name: str) -> dict[str, str]:
         if matches:
             found[role] = matches[0]
     if "query" not in found:
-        raise DataError(f"{name}: no column query (or {', '.join(NAMES['query'][1:])}); got {listed(columns)}")
+        other = next((mark for mark in ";\t|" if len(columns) == 1 and mark in columns[0]), None)
+        hint = "" if other is None else f"; is the separator {other!r}? CSV files have commas, TSV files tabs"
+        raise DataError(f"{name}: no column query (or {', '.join(NAMES['query'][1:])}); got {listed(columns)}{hint}")
     if "grade" not in found and "relevance" not in found and by_lower.get("prior"):
         found["relevance"] = by_lower["prior"][0]  # what is believed of the items stands in for what is true
     if "grade" not in found and "relevance" not in found:

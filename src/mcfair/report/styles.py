@@ -108,9 +108,12 @@ def changed_parameters(curve: Curve) -> int:
 
 
 def least_used(values: Sequence[str], taken: Sequence[str], name: str = "") -> str:
-    """Return the least used value; the first of several, counted from a place that depends on a name alone."""
+    """Return the least used value; the first of several, counted from a place that depends on a name alone.
+
+    Yellow comes last: a line of it is hardly seen on white.
+    """
     start = zlib.crc32(name.encode()) % len(values) if name else 0
-    return min((*values[start:], *values[:start]), key=taken.count)
+    return min((*values[start:], *values[:start]), key=lambda value: (taken.count(value), value == YELLOW))
 
 
 def shade(color: str, i: int, count: int) -> str:
