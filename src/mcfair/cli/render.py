@@ -34,9 +34,9 @@ def print_table(table: Table) -> None:
         return
     heads = [str(column.header) for column in table.columns]
     if table.title is not None:
-        console.print(table.title, style="bold")
+        console.print(table.title, style="bold", highlight=False)
     for name, *cells in zip(*(column.cells for column in table.columns), strict=True):
-        console.print(name, style="bold")
+        console.print(name, style="bold", highlight=False)
         for head, cell in zip(heads[1:], cells, strict=True):
             console.print(f"  {head:{max(map(len, heads))}}  {cell}", highlight=False)
 
