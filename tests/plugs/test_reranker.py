@@ -64,6 +64,8 @@ def test_what_is_wrong_with_a_table_or_a_click():
     with FairReranker("TopK") as reranker:
         with pytest.raises(mf.DataError, match="no column item"):
             reranker.rank(pd.DataFrame({"query": ["a"]}))
+        with pytest.raises(mf.DataError, match="cannot convert Series"):
+            reranker.rank(pd.Series(["a"]))
         with pytest.raises(mf.DataError, match="unknown_impression"):
             reranker.partial_fit(pd.DataFrame({"impression": ["x"], "item": ["a"]}))
         with pytest.raises(mf.DataError, match="'impression'"):

@@ -168,7 +168,7 @@ def columns_of(df: Any, columns: dict[str, str], name: str) -> pl.DataFrame:
 
 def as_frame(table: Any, name: str) -> Any:
     """Return a pandas table as it is, and any other as a Polars table."""
-    if hasattr(table, "iloc"):
+    if hasattr(table, "iloc") and hasattr(table, "columns"):  # a column of pandas has no columns
         return table
     return table.collect() if isinstance(table, pl.LazyFrame) else from_arrow(table, name)
 
