@@ -54,7 +54,7 @@ release-check: dist
 	$(BIN)/python tests/release_check.py dist
 
 clean:
-	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 # The package alone, for `make demo`: what the tests need is four times as many packages.
 $(VENV)/package: pyproject.toml
