@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def send_command(path, words, *, env, cwd, streams):
-    """Start a command in a forked process; return its process id and the connection that receives its status when it ends.
+    """Start a command in a forked process; return its process id and the connection that gets its status at the end.
 
     The process is killed if the connection is closed before.
     """
