@@ -20,10 +20,11 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 LONGEST = (
-    *("report", "processes", "own_parts", "cluster", "service_crash", "service_postgres", "execute", "cli_leaderboard"),
-    *("deploy_restart", "cli_experiments", "service_faults", "service_commands", "service_machine", "cli_app"),
-    *("policies", "service_soak", "service_postgres_machine", "service_app", "deploy_monitoring", "service_rows"),
-    *("cli_import", "service_history", "cli_live", "service_dashboard_browser"),
+    *("report", "cluster", "processes", "own_parts", "cli_leaderboard", "service_postgres", "execute"),
+    *("deploy_restart", "service_faults", "service_crash", "cli_experiments", "cli_app", "service_commands"),
+    *("policies", "frameworks", "service_schema", "service_rows", "service_machine", "service_soak"),
+    *("service_postgres_machine", "service_app", "deploy_monitoring", "cli_import", "service_history", "cli_live"),
+    *("service_dashboard_browser",),
 )
 
 ONE_BY_ONE = ("tests/docs/test_pages_run.py::", "tests/gallery/test_gallery.py::")

@@ -13,9 +13,9 @@ from pathlib import Path
 
 
 def send_command(path, words, *, env, cwd, streams):
-    """Start a command in a forked process; return its process id and the connection that gets its status at the end.
+    """Start a command in a forked process; return its process id and the connection that receives its status.
 
-    The process is killed if the connection is closed before.
+    The process is killed if the connection is closed before it ends.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.connect(path)

@@ -10,7 +10,7 @@ import math
 
 import naive
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize
 
 
 def prefix_greedy(R, E, p, k, alpha, beta, scale, visits, s, mc_floor):
@@ -62,6 +62,8 @@ def second_difference(function, E, d):
 
 def gamma_posterior(R, E, s):
     """Gamma distributions of relevance after R (E + s) clicks, those of the prior included; its own prior if s = 0."""
+    from scipy import stats  # here, because it takes a second to import, and every process collects the tests
+
     weight = E + s
     clicks = R * weight
     return stats.gamma(clicks, scale=1 / weight) if s > 0 else stats.gamma(clicks + 0.5, scale=1 / (weight + 1))

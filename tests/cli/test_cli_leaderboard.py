@@ -31,7 +31,7 @@ def smaller(monkeypatch, tmp_path):
     kept = [each for each in listed.contestants if each.name in ("TopK", "MCFair", "BayesFair")]
     few = msgspec.structs.replace(listed, contestants=tuple(kept), studied=listed.studied[:1])
     monkeypatch.setattr(beyond, "contestants", lambda: few)
-    monkeypatch.setattr(Experiment, "reduced", lambda self, **_: whole(self, seeds=1, points=3, shorter=100))
+    monkeypatch.setattr(Experiment, "reduced", lambda self, **_: whole(self, seeds=1, points=3, shorter=400))
     monkeypatch.setenv("MCFAIR_DATA", str(tmp_path / "nothing"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "nothing"))
 

@@ -81,9 +81,8 @@ def test_a_cluster_gives_the_same_and_survives_the_death_of_a_worker(tmp_path, m
     (plugins / "theirs_arithmetic.py").write_text("def scaled(x):\n    return x / 100\n")
     monkeypatch.syspath_prepend(str(plugins))
     import_plugin(str(plugins / "theirs.py"))
-    users = Experiment(
-        name="users", settings=GRID.settings, seeds=2, series=(Series(policies=("Compiled", "Plain(weight=1)")),)
-    )
+    series = (Series(policies=("Compiled", "Plain(weight=1)")),)
+    users = Experiment(name="users", settings=GRID.settings[1:], seeds=2, series=series)  # each mode compiles again
     local = run_experiments([GRID, users], tmp_path / "local")
     address, processes = two_workers
     done = []
@@ -96,7 +95,7 @@ def test_a_cluster_gives_the_same_and_survives_the_death_of_a_worker(tmp_path, m
     remote = run_experiments([GRID, users], tmp_path / "remote", cluster=address, progress=progress)
     assert processes[1].wait() == -signal.SIGKILL
     assert processes[2].poll() is None
-    assert done == [36]
+    assert done == [32]
     assert_same(local, remote, tolerance=1e-9)
 
 

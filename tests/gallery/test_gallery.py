@@ -9,8 +9,6 @@ import re
 import types
 from pathlib import Path
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "docs" / "gallery"
@@ -62,6 +60,9 @@ def test_the_gallery_has_eight_examples_and_lists_each_of_them_once():
 
 @each_notebook
 def test_code_runs_and_prints_what_is_stored(path, tmp_path, monkeypatch):
+    import matplotlib as mpl  # here, because every process collects this file
+    import matplotlib.pyplot as plt
+
     monkeypatch.chdir(tmp_path)
     mpl.use("Agg")
     space = types.ModuleType("__notebook__").__dict__
