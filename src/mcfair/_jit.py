@@ -256,6 +256,7 @@ def compile_kernel(
 
 def explained(message: str, examples: tuple[Any, ...]) -> str:
     """Shorten Numba's message to one line; an unknown attribute of a view is answered by what the view has."""
+    message = re.sub(r"\x1b\[[0-9;]*m", "", message)  # colours, if colorama is installed
     attribute = re.search(r"Unknown attribute '(\w+)' of type (\w+)", message)
     line = re.search(r'File "([^"]+)", line (\d+)', message)
     where = f" ({Path(line[1]).name}, line {line[2]})" if line else ""
