@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check docs reference bench figures gallery soak dist release-check clean
+.PHONY: demo test check lint docs reference bench figures gallery soak dist release-check clean
 
 demo: $(VENV)/package
 	$(BIN)/mcfair demo
@@ -14,13 +14,13 @@ demo: $(VENV)/package
 test: $(VENV)/ready
 	$(PYTEST)
 
-check: $(VENV)/ready
+check: lint docs test
+
+lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(MAKE) docs
-	$(PYTEST)
 
 docs: $(VENV)/ready
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -j auto -c docs . build/docs

@@ -11,7 +11,7 @@ from hypothesis import settings
 import mcfair as mf
 
 # The first call of a kernel compiles it, which no deadline foresees. `make soak` has the profile with many examples.
-settings.register_profile("mcfair", deadline=None, max_examples=20)
+settings.register_profile("mcfair", deadline=None, max_examples=15)
 settings.register_profile("soak", deadline=None, max_examples=400)
 settings.load_profile("mcfair")
 

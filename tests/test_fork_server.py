@@ -58,7 +58,11 @@ def test_a_signal_ends_it_and_is_its_status(number):
 
 # --- the program that stands for a command ---------------------------------------------------------------------------
 
-SLEEP = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+# A process that was started in the background may have inherited that SIGINT is ignored.
+SLEEP = (
+    "import os, signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "print(os.getpid(), flush=True); time.sleep(600)"
+)
 
 
 def start_client(*words, **options):

@@ -68,8 +68,8 @@ def two_workers(tmp_path_factory):
 
 
 def test_priors_that_are_fitted_during_a_run_have_the_same_bits_on_a_cluster(tmp_path, two_workers):
+    local = run_experiments([FITTED], tmp_path / "local")  # first: the workers find what it has compiled
     remote = run_experiments([FITTED], tmp_path / "remote", cluster=two_workers[0])
-    local = run_experiments([FITTED], tmp_path / "local")
     assert remote.runs.height == 4
     assert_same(local, remote)
 
