@@ -1,6 +1,5 @@
 """A real Chromium, driven over a pipe by its DevTools protocol: pages, keys, media, requests and the console."""
 
-import base64
 import itertools
 import json
 import os
@@ -156,13 +155,6 @@ class Browser:
     def type(self, text):
         """Type a text into the focused element."""
         self.send("Input.insertText", text=text)
-
-    def screenshot(self, path):
-        """Write a picture of the whole page."""
-        size = self.send("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        taken = self.send("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(taken["data"]))
 
     @property
     def requested(self):
