@@ -44,6 +44,9 @@ LISTS = st.lists(st.tuples(st.sampled_from(ITEMS), st.booleans()), min_size=1, m
 START = 1_700_000_000_000
 POLICY = MCFair(alpha=1.0, beta=10.0)
 POLICIES = {None: POLICY, "control": POLICY, "b": MCFair(alpha=5.0, beta=1.0)}
+SECRET = bytes(range(32))
+"""Sessions are assigned to arms by a hash keyed with the secret of the store: with a random one, an example that failed
+might pass when Hypothesis repeats it."""
 EXPERIMENT = {"name": "e", "arms": [{"name": "b", "policy": str(POLICIES["b"]), "share": 0.5}]}
 
 
@@ -91,9 +94,14 @@ class Machine(RuleBasedStateMachine):
     def open_store(self):
         return SQLiteStore(self.path)
 
+    def write_secret(self, store):
+        store.db.execute("UPDATE meta SET value = ? WHERE name = 'secret'", (SECRET,))
+
     def start(self, store):
         self.stores.append(store)
         store.begin(exclusive=True)
+        self.write_secret(store)
+        store.secret = SECRET
         self.engine = self.engine_class(
             store, lambda stored: change_rules(stored, POLICY, self.settings), clock=lambda: self.clock,
             snapshot_interval=3, snapshot_spacing=7, compaction_step=5,

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 from postgres_server import missing, shared_server
-from test_service_machine import Machine
+from test_service_machine import SECRET, Machine
 
 from mcfair.service.shared_commit import SharedGroupCommit
 from mcfair.service.stores.postgres import PostgresStore
@@ -36,6 +36,9 @@ class PostgresMachine(Machine):
 
     def open_store(self):
         return self.store_class(self.url)
+
+    def write_secret(self, store):
+        store.write("UPDATE meta SET value = %s WHERE name = 'secret'", SECRET)
 
     @rule()
     def crash(self):
