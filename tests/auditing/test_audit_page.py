@@ -96,7 +96,7 @@ def test_a_log_without_groups_and_clicks(tmp_path):
     log = pl.DataFrame({"query": ["q"] * 2, "item": ["a", "b"], "rank": [1, 2], "clicked": [0, 0]})
     text = text_of(mf.write_audit(mf.audit(log, resamples=2), tmp_path))
     assert "No item has merit" in text
-    assert "The log names no groups" in text
+    assert "The log has no groups" in text
 
 
 def test_a_folder_that_cannot_be_written(audited, tmp_path):

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from page_blocks import parse_blocks
+
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 ADDRESS = "http://127.0.0.1:8000"
 """Address of the service on the pages."""
@@ -16,4 +18,4 @@ def sections(name):
 
 def blocks(text, language):
     """Return the fenced blocks of a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    return [block.text for block in parse_blocks(text) if block.language == language]

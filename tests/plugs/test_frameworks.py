@@ -29,6 +29,14 @@ NOTHING_FOUND = {
     "Haystack": f"FairRanker({ADDRESS!r}).run('q', [])['documents']",
     "Cohere's client": "[]",
 }
+NO_QUERY = """
+try:
+    FairPostprocessor(client=client).postprocess_nodes(found)
+except ValueError as error:
+    assert "needs the query" in str(error)
+else:
+    raise AssertionError("ranked without a query")
+"""
 OFFLINE = {
     "HAYSTACK_TELEMETRY_ENABLED": "False",
     "LANGSMITH_TRACING": "false",
@@ -75,6 +83,7 @@ def test_recipe(section, address):
     require(section)
     (recipe,), (printed,) = blocks(PAGE[section], "python"), blocks(PAGE[section], "text")
     lines = [*blocks(PAGE[COMMON], "python"), "print('---')\n", recipe, f"assert {NOTHING_FOUND[section]} == []\n"]
+    lines += [NO_QUERY] if section == "LlamaIndex" else []
     assert run("".join(lines), address).partition("---\n")[2] == printed
     with mf.Client(address) as client:
         state = client.query_state(f"{LIBRARIES[section].split('_')[0]}: fjords")

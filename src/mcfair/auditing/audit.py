@@ -15,10 +15,10 @@ from ..estimators.base import Estimator
 from ..policies.base import Policy
 from .bootstrap import bootstrap, intervals
 from .exposure_models import ALTERNATIVES, ExposureModel, exposure_model
-from .figures import Assumptions, Figures
 from .fitting import rank_counts
 from .loading import ReadingOptions, load_log
 from .log_counts import LogCounts
+from .log_measures import Assumptions, LogMeasures
 from .merit import merit_of, merit_source
 from .over_time import unfairness_over_time
 from .result import Audit
@@ -98,9 +98,9 @@ def audit(
     model = chosen_model(counts, examination, seed)
     aims = checked_target(target, counts.group_names)
 
-    def measured(other: LogCounts, p: FloatArray) -> Figures:
+    def measured(other: LogCounts, p: FloatArray) -> LogMeasures:
         assumed = Assumptions(p=p, R=merit_of(other, p, source), top=top, target=aims)
-        return Figures.of(other, assumed)
+        return LogMeasures.of(other, assumed)
 
     figures = measured(counts, model.p)
     drawn, resampled = bootstrap(figures, lambda other: measured(other, model.p), resamples, seed)
@@ -154,7 +154,7 @@ def checked_target(target: Mapping[str, float] | None, groups: tuple[str, ...]) 
     return np.asarray(shares / shares.sum())
 
 
-def sensitivity_table(compared: Sequence[tuple[ExposureModel, Figures]], counts: LogCounts) -> pl.DataFrame:
+def sensitivity_table(compared: Sequence[tuple[ExposureModel, LogMeasures]], counts: LogCounts) -> pl.DataFrame:
     """Return the main figures under each exposure model, the chosen one first."""
     rows = []
     summaries = [figures.summary() for _, figures in compared]

@@ -10,8 +10,8 @@ import numpy as np
 
 from ..analysis.resampling import FEW_CLUSTERS, cluster_weights, interval
 from ..arrays import FloatArray, IntArray
-from .figures import Figures, Summary
 from .log_counts import LogCounts
+from .log_measures import LogMeasures, Summary
 
 __all__ = ["bootstrap", "intervals", "resampled_sessions"]
 
@@ -20,11 +20,11 @@ AT_MOST_1 = {"gini", "jain", "ctr", "ips_ctr", "ndcg", "selection_rate", "impact
     "disparate_treatment",
     "disparate_impact",
 }
-"""Figures that cannot exceed 1, beside those whose names say so."""
+"""Measures that cannot exceed 1, beside those whose names say so."""
 
 
 def bootstrap(
-    figures: Figures, again: Callable[[LogCounts], Figures], resamples: int, seed: int
+    figures: LogMeasures, again: Callable[[LogCounts], LogMeasures], resamples: int, seed: int
 ) -> tuple[Summary, str]:
     """Return the figures of resamples of the log, and what was resampled.
 

@@ -36,7 +36,10 @@ def distance(audit: Audit) -> str:
 def groups(audit: Audit) -> list[str]:
     """Name the group with the least exposure for its merit, if it is beyond chance."""
     if not audit.counts.group_names:
-        return ["The log names no groups, so items are compared but not their providers."]
+        return [
+            "The log has no groups, so items are compared but not their providers. In a table, "
+            "`--column group=NAME` names the column of the providers."
+        ]
     table = audit.groups().filter(audit.groups()["ratio"].is_not_nan())
     if table.height < 2:
         return [f"{'Only one' if table.height else 'No'} group has merit, so groups cannot be compared."]

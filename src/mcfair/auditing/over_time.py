@@ -8,13 +8,13 @@ import polars as pl
 from ..arrays import FloatArray, IntArray
 from ..metrics.exposure import unfairness_per_query
 from . import item_measures as items
-from .figures import ROUNDING, Figures
 from .log_counts import rank_weights, sums_at
+from .log_measures import ROUNDING, LogMeasures
 
 __all__ = ["unfairness_over_time"]
 
 
-def unfairness_over_time(figures: Figures) -> pl.DataFrame | None:
+def unfairness_over_time(figures: LogMeasures) -> pl.DataFrame | None:
     """Return the unfairness and the floor of each period.
 
     Eq. 8 is about exposure that items have collected, so `unfairness` and `floor` are those of all impressions since

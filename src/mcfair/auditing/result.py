@@ -11,8 +11,8 @@ import polars as pl
 
 from ..estimators.base import parse_estimator
 from .exposure_models import ExposureModel
-from .figures import Figures, Summary
 from .log_counts import LogCounts, sums_at
+from .log_measures import LogMeasures, Summary
 
 if TYPE_CHECKING:
     from .what_if import Estimate
@@ -34,7 +34,7 @@ class Audit:
         The exposure that each rank is assumed to have.
     merit : str
         Where the merit of items comes from.
-    figures : Figures
+    figures : LogMeasures
         Sums of each query.
     values : Summary
         Measures, figures of groups and of ranks.
@@ -76,7 +76,7 @@ class Audit:
     counts: LogCounts
     model: ExposureModel
     merit: str
-    figures: Figures
+    figures: LogMeasures
     values: Summary
     intervals: Summary
     resampled: str

@@ -22,9 +22,9 @@ from ..simulation.run import Run
 from ..simulation.setting import Setting
 from ..state import State
 from . import item_measures as items
-from .figures import Figures
 from .group_measures import ratio, shares
 from .log_counts import sums_at
+from .log_measures import LogMeasures
 from .off_policy import OffPolicyEstimate, off_policy
 
 __all__ = ["Estimate", "estimate_policies", "policy_table"]
@@ -93,7 +93,7 @@ def policy_table(estimates: Sequence[Estimate], names: tuple[str, ...]) -> pl.Da
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
-def estimate_policies(figures: Figures, policies: Sequence[Policy | str], seed: int) -> list[Estimate]:
+def estimate_policies(figures: LogMeasures, policies: Sequence[Policy | str], seed: int) -> list[Estimate]:
     """Estimate policies on the candidates of a log, after the log itself under the same assumptions.
 
     Parameters
@@ -159,7 +159,7 @@ def estimate_policies(figures: Figures, policies: Sequence[Policy | str], seed: 
     return estimates
 
 
-def estimate(policy: str, label: str, figures: Figures, E: FloatArray, w: FloatArray) -> Estimate:
+def estimate(policy: str, label: str, figures: LogMeasures, E: FloatArray, w: FloatArray) -> Estimate:
     """Return the figures of an exposure on the candidates of a log; `w` is what its lists give at their places."""
     counts, R = figures.counts, figures.assumed.R
     visits, offsets = counts.visits, counts.offsets

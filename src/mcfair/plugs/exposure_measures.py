@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-import ir_measures
 import numpy as np
-from ir_measures import measures, providers
 
 from ..arrays import FloatArray
 from ..auditing.item_measures import expected_exposure
@@ -21,6 +19,12 @@ from ..data.grades import relevance
 from ..errors import DataError
 from ..metrics.exposure import query_unfairness
 from ..users.examination import examination
+
+try:
+    import ir_measures
+    from ir_measures import measures, providers
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"mcfair.plugs.exposure_measures needs {error.name}: pip install ir-measures") from None
 
 __all__ = ["EED", "EEL", "EER", "ExposureProvider", "Unfairness"]
 

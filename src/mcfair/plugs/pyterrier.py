@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyterrier
-
 from ..errors import DataError
 from .reranker import FairReranker
+
+try:
+    import pyterrier
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"mcfair.plugs.pyterrier needs {error.name}: pip install pyterrier") from None
 
 __all__ = ["Fair"]
 

@@ -6,9 +6,9 @@ from .didrf import DIDRF
 from .expohedron import Expohedron
 from .fairco import FairCo
 from .fara import FARA
-from .gradient import ExploreK, FairK, MCFair, RandomK, TopK
 from .ilp import ILP
 from .lp import LP
+from .mcfair import ExploreK, FairK, MCFair, RandomK, TopK
 from .mmf import MMF
 from .pbmucb import PBMUCB
 from .plfair import PLFair

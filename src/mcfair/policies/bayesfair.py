@@ -15,7 +15,7 @@ from ..parts import NonNegative, register
 from ..random import Draws
 from ..state import Query
 from .fairness import Scale, gradient_weight
-from .gradient import EXPLORATION, FAIRNESS, MC_FLOOR, RELEVANCE, SCALE, WeightedSum, marginal_certainty
+from .mcfair import EXPLORATION, FAIRNESS, MC_FLOOR, RELEVANCE, SCALE, WeightedSum, marginal_certainty
 from .ordering import Ties
 from .posterior import tail_mean
 

@@ -17,7 +17,7 @@ from ..random import Draws
 from ..state import Query, State
 from .bayesfair import Positive, write_score
 from .fairness import MEAN
-from .gradient import FAIRNESS, WeightedSum
+from .mcfair import FAIRNESS, WeightedSum
 from .ordering import Ties
 
 __all__ = ["BudgetFair", "budget_score", "plan_losses", "price_of"]

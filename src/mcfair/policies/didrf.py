@@ -11,7 +11,7 @@ from ..parts import NonNegative, register
 from ..random import Draws
 from ..state import Query
 from .fairness import MAX, gradient_weight
-from .gradient import EXPLORATION, FAIRNESS, MC_FLOOR, RELEVANCE, WeightedSum, marginal_certainty
+from .mcfair import EXPLORATION, FAIRNESS, MC_FLOOR, RELEVANCE, WeightedSum, marginal_certainty
 from .ordering import Ties
 
 __all__ = ["DIDRF"]

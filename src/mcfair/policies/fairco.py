@@ -10,7 +10,7 @@ from ..parts import NonNegative, register
 from ..random import Draws
 from ..state import Query
 from .exploration import Explore, add_exploration
-from .gradient import EXPLORATION, EXPLORE, FAIRNESS, MC_FLOOR, RELEVANCE, WeightedSum, add_certainty
+from .mcfair import EXPLORATION, EXPLORE, FAIRNESS, MC_FLOOR, RELEVANCE, WeightedSum, add_certainty
 from .ordering import Ties
 
 __all__ = ["FairCo"]

@@ -18,7 +18,7 @@ from ..random import Draws, uniform, uniforms
 from ..state import Query, State
 from .base import Policy
 from .fairness import RAW, gradient_weight
-from .gradient import add_certainty
+from .mcfair import add_certainty
 from .ordering import BY_INDEX, sort_by_insertion
 
 __all__ = ["PLFair"]

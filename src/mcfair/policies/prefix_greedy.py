@@ -14,7 +14,7 @@ from ..random import Draws
 from ..state import Query
 from .base import Mode, Policy
 from .fairness import Scale, gradient_weight
-from .gradient import add_certainty
+from .mcfair import add_certainty
 
 __all__ = ["PrefixGreedy"]
 

@@ -15,8 +15,8 @@ from .._jit import kernel
 from ..arrays import BoolArray, CountArray, FloatArray, IntArray
 from ..estimators.ips import ips_estimate
 from ..policies.fairness import GroupTerm
-from ..policies.gradient import gradient_score
 from ..policies.guard import Guard
+from ..policies.mcfair import gradient_score
 from ..policies.ordering import OK, TopKScratch
 from ..policies.selection import list_by_rank, list_by_score
 from ..random import CLICKS, POLICY, TIES, Draws

@@ -28,7 +28,7 @@ from ..metrics.base import Effectiveness
 from ..metrics.effectiveness import ideal_dcg
 from ..policies.base import Policy
 from ..policies.fairness import group_term_of
-from ..policies.gradient import gradient_score
+from ..policies.mcfair import gradient_score
 from ..policies.ordering import OK, top_k_scratch
 from ..policies.selection import FALLBACK, fault, guard_of, policy_call, policy_function
 from ..random import POLICY, PREPARE, draws

@@ -18,7 +18,7 @@ from . import item_measures as items
 from .group_measures import GroupTotals, attention_fairness, group_totals, impact, parity, ratio, shares
 from .log_counts import LogCounts, rank_weights, sums_at
 
-__all__ = ["Assumptions", "Figures", "Summary"]
+__all__ = ["Assumptions", "LogMeasures", "Summary"]
 
 GEOMETRIC = 0.5
 """Probability of going on to the next rank in the geometric attention of AWRF."""
@@ -53,7 +53,7 @@ class Assumptions:
 
 
 class Summary(NamedTuple):
-    """Figures of a log or of its resamples; arrays begin with the axis of the resamples, if there is one.
+    """Measures of a log or of its resamples; arrays begin with the axis of the resamples, if there is one.
 
     `measures` has a number for each name; `groups` the figures of each group; `ranks` those of each rank.
     """
@@ -64,7 +64,7 @@ class Summary(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Figures:
+class LogMeasures:
     """Sums of each query, from which every figure follows.
 
     Attributes
@@ -93,7 +93,7 @@ class Figures:
     pair_group: IntArray
 
     @classmethod
-    def of(cls, counts: LogCounts, assumed: Assumptions) -> Figures:
+    def of(cls, counts: LogCounts, assumed: Assumptions) -> LogMeasures:
         """Compute the sums of each query."""
         p, R, offsets = assumed.p, assumed.R, counts.offsets
         E, w = counts.exposure(p), counts.slot_weights(p)
