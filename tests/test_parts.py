@@ -84,9 +84,10 @@ def test_a_part_is_copied_with_changes():
         (lambda: mf.MCFair(beta="much"), "beta = 'much' is not allowed: expected a finite number of .*, or 'auto'"),
         (lambda: mf.MCFair(alfa=1), r"unknown parameter of MCFair 'alfa'; did you mean 'alpha'\?"),
         (lambda: mf.FairK(ties="lowest"), "available: index, random, least-exposed"),
+        (lambda: mf.parse_policy("MCFiar"), r"unknown policy 'MCFiar'; did you mean 'MCFair'\? available: .*TopK"),
         (
-            lambda: mf.parse_policy("MCFiar"),
-            r"unknown policy 'MCFiar'; did you mean 'MCFair'\? available: .*TopK.*--plugin FILE",
+            lambda: mf.parse_policy("Mine"),
+            "available: .*; one of your own must be imported first, as `--plugin FILE` does",
         ),
         (lambda: mf.parse_policy("MCFair(1.0)"), r"every parameter needs its name, as in MCFair\(alpha=\.\.\.\)"),
         (lambda: mf.parse_policy("MCFair(alpha=)"), r"cannot parse policy 'MCFair\(alpha=\)'"),

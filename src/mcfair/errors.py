@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from difflib import get_close_matches
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -25,6 +25,7 @@ __all__ = [
     "UnavailableError",
     "checked",
     "choices",
+    "choices_at",
     "unknown",
 ]
 
@@ -107,6 +108,33 @@ def choices(hint: Any) -> tuple[Any, ...]:
     if get_origin(hint) in (Union, UnionType):
         return tuple(word for each in get_args(hint) for word in choices(each))
     return ()
+
+
+def choices_at(hint: Any, path: list[str]) -> tuple[Any, ...]:
+    """Return the words that a field of nested structs may be; empty if it is not a choice.
+
+    Parameters
+    ----------
+    hint
+        The annotation of the whole.
+    path
+        Names of the fields that lead to it; numbers, positions in lists, are skipped.
+
+    Examples
+    --------
+    >>> from mcfair.experiments.experiment import Experiment
+    >>> choices_at(Experiment, ["series", "mode"])[1:]
+    ('post-processing', 'online')
+    """
+    for name in (each for each in path if not each.isdigit()):
+        types = (get_type_hints(each) for each in nested_types(hint) if isinstance(each, type))
+        hint = next((fields[name] for fields in types if name in fields), None)
+    return choices(hint)
+
+
+def nested_types(hint: Any) -> list[Any]:
+    """Return an annotation and those within it: members of unions, elements of lists."""
+    return [hint, *(inner for each in get_args(hint) for inner in nested_types(each))]
 
 
 def checked(what: str, hint: Any, value: Any, error: type[MCFairError]) -> Any:

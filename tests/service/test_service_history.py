@@ -188,7 +188,7 @@ def test_pages_of_queries_and_items(clock):
             assert pages == entries
         with pytest.raises(RequestError, match="limit: Expected `int` <= 100, got 101"):
             ranker.unfair_queries(limit=101)
-        with pytest.raises(RequestError, match="order: Invalid enum value 'sideways'"):
+        with pytest.raises(RequestError, match="order: Invalid enum value 'sideways': expected 'under' or 'over'"):
             ranker.exposed_items("sideways")
 
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 import msgspec
 
 from ..data.catalogue import CATALOGUE, locate
 from ..data.files import path_exists
-from ..errors import DataError, MCFairError, SettingError, choices, unknown
+from ..errors import DataError, MCFairError, SettingError, choices_at, unknown
 from ..policies.base import Policy, parse_policies
 from ..simulation.setting import Setting, make_setting
 
@@ -354,8 +354,7 @@ def located(message: str, text: str) -> tuple[str, str]:
         message = unknown("key", surplus[1], allowed.__struct_fields__)
         parts.append(surplus[1])
     elif wrong := re.match(r"Invalid enum value '(.*)'$", message):
-        hints = get_type_hints(Series if "series" in parts else Experiment)
-        message = unknown(f"{'.'.join(parts)} =", wrong[1], filter(None, choices(hints[parts[-1]])))
+        message = unknown(f"{'.'.join(parts)} =", wrong[1], filter(None, choices_at(Experiment, parts)))
     elif parts:
         message = f"{'.'.join(parts)}: {message[0].lower()}{message[1:]}"
     line = line_of(parts, text) if parts else line_with(message, text)

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import structs
 
-from ...errors import RequestError
+from ...errors import RequestError, choices_at
 from .requests import (
     FIELDS_BESIDES_ITEMS,
     MAX_CELLS,
@@ -102,7 +102,7 @@ def decode_body(decoder: msgspec.json.Decoder[Any], body: bytes | bytearray) -> 
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise refusal(error) from None
+        raise refusal(error, decoder.type) from None
     except msgspec.DecodeError as error:
         raise RequestError(f"the body is not JSON: {error}") from None
     except (UnicodeDecodeError, RecursionError):
@@ -121,7 +121,7 @@ def decode_options(kind: type[T], query_string: bytes) -> T:
     try:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise refusal(error, values) from None
+        raise refusal(error, kind, values) from None
 
 
 def check_rank_request(request: RawRankRequest) -> None:
@@ -225,13 +225,16 @@ def convert(kind: type[T], value: Any) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise refusal(error, value) from None
+        raise refusal(error, kind, value) from None
 
 
-def refusal(error: msgspec.ValidationError, value: Any = None) -> RequestError:
+def refusal(error: msgspec.ValidationError, kind: Any, value: Any = None) -> RequestError:
     """Return the error for a request that msgspec refuses: the field at fault, what is allowed, what was got."""
     field, message = field_of(str(error))
-    if "got" not in message and isinstance(value, dict) and field in value:
+    if field and message.startswith("Invalid enum value"):
+        words = choices_at(kind, re.findall(r"\w+", field))
+        message += f": expected {' or '.join(map(repr, words))}"
+    elif "got" not in message and isinstance(value, dict) and field in value:
         message += f", got {reprlib.repr(value[field])}"
     return RequestError(f"{field}: {message}" if field else message, field)
 
