@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .arm_contract import check_arms
+from .contract_arms import check_arms
 from .contract_history import check_history, check_summaries
 from .errors import StoreConflictError, StoreCorruptError
 from .store import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoredKey

@@ -105,7 +105,10 @@ def describe_options(kind: Any) -> list[dict[str, Any]]:
 
 
 TEXT = {"type": "string"}
-KEY = "Makes retries safe: a repeated request with the same key and body gets the same response and counts once."
+KEY = (
+    "Makes retries safe: a repeated request with the same key and body gets the same response and counts once. "
+    "Keys of different queries, and of different API keys, are independent."
+)
 
 
 def describe_error(code: int) -> dict[str, Any]:
