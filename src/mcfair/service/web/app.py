@@ -203,7 +203,11 @@ class RankingApp:
         if (self.lifecycle.phase != "serving" or request.last) and request.version in ("1.0", "1.1"):
             headers = [*(each for each in headers if each[0] != b"connection"), (b"connection", b"close")]
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
-        if isinstance(response, Response):
+        if request.method == "HEAD":
+            if isinstance(response, StreamingResponse):
+                await response.chunks.aclose()
+            await send({"type": "http.response.body", "body": b""})
+        elif isinstance(response, Response):
             await send({"type": "http.response.body", "body": response.body})
         else:
             await self.send_stream(request, response, receive, send)
@@ -280,8 +284,11 @@ class Router:
         self.paths.setdefault(path, {})[method] = handler
 
     def find(self, request: Request) -> RequestHandler | None:
-        """Return the handler of a request, None for OPTIONS; set the route and the path parameters."""
-        path, method = request.path, request.method
+        """Return the handler of a request, None for OPTIONS; set the route and the path parameters.
+
+        HEAD is handled as GET: its response has the same head, and no body.
+        """
+        path, method = request.path, "GET" if request.method == "HEAD" else request.method
         found: dict[str, RequestHandler] = {} if "{" in path else self.paths.get(path, {})
         route = path
         if method not in found:  # a fixed path may also match a template
@@ -295,12 +302,14 @@ class Router:
         if method == "OPTIONS":
             return None
         if method not in found:
-            raise HTTPError(405, f"{method} is not allowed here: see the Allow header", allow=self.allowed(route))
+            detail = f"{request.method} is not allowed here: see the Allow header"
+            raise HTTPError(405, detail, allow=self.allowed(route))
         return found[method]
 
     def allowed(self, path: str) -> str:
         """Return the allowed methods of a path, for the Allow header."""
-        return ", ".join([*self.paths[path], "OPTIONS"])
+        named = (["GET", "HEAD"] if method == "GET" else [method] for method in self.paths[path])
+        return ", ".join([*(method for methods in named for method in methods), "OPTIONS"])
 
 
 class Handler:
