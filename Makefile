@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check lint docs reference bench figures gallery soak dist release-check clean
+.PHONY: demo test check lint docs reference bench figures screenshots gallery soak dist release-check clean
 
 demo: $(VENV)/package
 	$(BIN)/mcfair demo
@@ -34,6 +34,10 @@ bench: $(VENV)/ready
 
 figures: $(VENV)/ready
 	$(BIN)/python docs/make_figures.py
+
+screenshots: $(VENV)/ready
+	$(BIN)/python docs/make_screenshots.py
+	$(BIN)/python docs/make_figures.py --quoted
 
 gallery: $(VENV)/ready
 	$(BIN)/python docs/gallery/execute.py

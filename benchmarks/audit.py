@@ -2,6 +2,7 @@
 
     python benchmarks/audit.py                          # 5 and 50 million rows, and three severities
     python benchmarks/audit.py --rows 1000000 --quick   # one small log, fewer impressions
+    python benchmarks/audit.py --out docs/results/audit.json    # the figures of docs/how-to/audit.md
 
 Each log is audited in a process of its own, so that its peak memory can be measured. CPU seconds are printed beside
 wall-clock seconds, because a busy machine changes only the latter.
@@ -18,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 from large_run import peak_mb
+from measuring import machine
 
 import mcfair as mf
 
@@ -52,7 +54,7 @@ def batch(rng, first, size):
 
 
 def write_log(folder, rows, kind):
-    """Write a log of so many rows to a folder of files, or to one CSV file."""
+    """Write a log of so many rows to a folder of files, or to one CSV file; `untimed` is Parquet without times."""
     rng, sizes = np.random.default_rng(0), []
     while sum(sizes) < rows // RANKS:
         sizes.append(min(BATCH, rows // RANKS - sum(sizes)))
@@ -65,7 +67,8 @@ def write_log(folder, rows, kind):
     path = folder / f"log-{rows}"
     path.mkdir()
     for i, size in enumerate(sizes):
-        batch(rng, sum(sizes[:i]), size).write_parquet(path / f"{i:03d}.parquet")
+        table = batch(rng, sum(sizes[:i]), size)
+        table.drop("time" if kind == "untimed" else []).write_parquet(path / f"{i:03d}.parquet")
     return path
 
 
@@ -78,7 +81,7 @@ def audit(path):
 
 
 def measure(rows, kind):
-    """Write and audit a log; print a line."""
+    """Write and audit a log; print a line, and return its figures."""
     with tempfile.TemporaryDirectory() as folder:
         path = write_log(Path(folder), rows, kind)
         done = subprocess.run([sys.executable, __file__, "--audit", path], capture_output=True, text=True, check=True)
@@ -87,10 +90,12 @@ def measure(rows, kind):
         f"{rows:>12,} rows, {kind}: {found['wall']:6.1f} s wall, {found['cpu']:6.1f} s CPU, {found['peak_mb']:6.0f} MB",
         flush=True,
     )
+    return {"kind": kind, **found}
 
 
 def examination_errors(impressions):
-    """Fit examination to random lists with a known severity; print the largest relative error of each method."""
+    """Fit examination to random lists with a known severity; print and return the largest error of each method."""
+    found = []
     data = mf.synthetic("mq2008-like", seed=0)
     for severity in (0.5, 1.0, 2.0):
         trace = mf.simulate(data, "RandomK", "online", steps=impressions, examination=severity, k_s=5, record=True)
@@ -102,19 +107,24 @@ def examination_errors(impressions):
             }
         shown = ", ".join(f"{method} {100 * error:.2f} %" for method, error in errors.items())
         print(f"severity {severity}: largest error at any rank: {shown}", flush=True)
+        found.append({"severity": severity, **{method: float(error) for method, error in errors.items()}})
+    return found
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--audit", type=Path, help="audit this log and print figures as JSON")
     parser.add_argument("--rows", type=int, nargs="*", default=[5_000_000, 50_000_000])
-    parser.add_argument("--kind", nargs="*", default=["parquet", "csv"])
+    parser.add_argument("--kind", nargs="*", default=["parquet", "untimed", "csv"])
+    parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file to write")
     parser.add_argument("--quick", action="store_true", help="100,000 impressions for examination instead of a million")
     given = parser.parse_args()
     if given.audit:
         audit(given.audit)
     else:
-        for kind in given.kind:
-            for rows in given.rows:
-                measure(rows, kind)
-        examination_errors(100_000 if given.quick else 1_000_000)
+        about = machine()
+        logs = [measure(rows, kind) for kind in given.kind for rows in given.rows]
+        errors = examination_errors(100_000 if given.quick else 1_000_000)
+        if given.out is not None:
+            figures = {"made_with": about, "logs": logs, "examination errors": errors}
+            given.out.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

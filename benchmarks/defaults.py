@@ -1,8 +1,10 @@
 """The costs of the service's default rules, by rehearsals of the service itself: tables that the documentation quotes.
 
 Run `python benchmarks/defaults.py costs` for the rules one by one, and `python benchmarks/defaults.py policies` for
-MCFair beside BayesFair with late and lost clicks, newcomers and drift. Each takes about ten minutes on two cores;
-`--quick` plays one seed, and `--out docs/results/defaults.json` replaces these tables in the file that pages quote.
+MCFair beside BayesFair with late and lost clicks, newcomers and drift. Each takes about ten minutes on two cores.
+`python benchmarks/defaults.py no-priors` takes seconds: the default rules where no priors are sent, and the same prior
+for all. `--quick` plays one seed, and `--out docs/results/defaults.json` replaces the figures of a run in the file that
+pages quote.
 """
 
 from __future__ import annotations
@@ -190,15 +192,52 @@ def print_policies(
     return table
 
 
+# --- without priors --------------------------------------------------------------------------------------------------
+
+SHOES = np.array([0.80, 0.79, 0.78, 0.77, 0.76, 0.75, 0.74, 0.60, 0.40, 0.20])
+"""The relevance of the ten shoes of the tutorial."""
+
+
+def shares(prior: float | None, seed: int) -> list[float]:
+    """Return the share of the exposure of each shoe in 400 lists of five, in ascending order."""
+    n = SHOES.size
+    known = {} if prior is None else {"scores": np.full(n, prior)}
+    names = {"groups": np.arange(n), "group_names": [str(i) for i in range(n)]}
+    data = mf.Dataset(offsets=[0, n], y=SHOES > 0, R=SHOES, y_max=1, **known, **names)
+    users = {"weights": np.ones(1), "clicks": mf.PositionBased(), "seed": seed, "priors": prior is not None}
+    return sorted(
+        group.exposure_share for group in Rehearsal(data=data, sessions=400, k=5, **users).play(Rules()).groups
+    )
+
+
+def print_no_priors(seeds: int) -> dict[str, Rows]:
+    """Print and return when all of 200 candidates were shown, and the shares of the shoes."""
+    after = [
+        [
+            profile,
+            *(str(rehearse({}, one_query(profile, seed), seed, LISTS, "none").shown_after) for seed in range(seeds)),
+        ]
+        for profile in PROFILES
+    ]
+    found = [
+        ["none" if prior is None else f"{prior:g}", *(f"{share:.4f}" for share in shares(prior, seed))]
+        for prior in (None, 0.5)
+        for seed in range(seeds)
+    ]
+    return {"no priors: all shown after": [shown(row) for row in after], "shoes": [shown(row) for row in found]}
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", choices=["costs", "policies"])
+    parser.add_argument("table", choices=["costs", "policies", "no-priors"])
     parser.add_argument("--quick", action="store_true", help="one seed; too few for figures to quote")
     parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file in which to replace the tables")
     options = parser.parse_args()
     if options.table == "costs":
         tables = {"costs": print_costs(1 if options.quick else 5)}
+    elif options.table == "no-priors":
+        tables = print_no_priors(1 if options.quick else 5)
     else:
         seeds = 1 if options.quick else 2
         tables = {

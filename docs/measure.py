@@ -1,6 +1,6 @@
 """Measure the figures that pages quote: `python docs/measure.py [NAME …]` writes docs/results/NAME.json.
 
-The figures of `leaderboard`, `speed`, `service` and `defaults` come from commands of their own, which the files name.
+The figures of the other files come from commands of their own, which the files name.
 """
 
 from __future__ import annotations

@@ -134,6 +134,14 @@ def leaderboard_given() -> str:
     return f"{max(abs(a['mean'] - b['mean']) for a, b in pairs):.3f}"
 
 
+@quoted("leaderboard-limit")
+def leaderboard_limit(level: str) -> str:
+    """Return how far MCFair by mean is below the frontier at a level of unfairness, where relevance is given."""
+    (board,) = (each for each in results("leaderboard")["boards"] if each["name"] == "frontier, post-processing")
+    reached = entries("frontier, post-processing")["MCFair, by mean"]["ndcg_at"][level]["mean"]
+    return f"{board['limit']['ndcg_at'][level]['mean'] - reached:.3f}"
+
+
 # --- a budget, and long lists ----------------------------------------------------------------------------------------
 
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import quoted_comparisons
+import quoted_dashboard
 import quoted_service
 from quoting import QUOTES, pages, quoted, results, rewritten, table, table_of, written
 
 from mcfair.report.formatting import format_number
 
-__all__ = ["QUOTES", "pages", "quoted_comparisons", "quoted_service", "results", "rewritten", "written"]
+__all__ = [
+    "QUOTES",
+    "pages",
+    "quoted_comparisons",
+    "quoted_dashboard",
+    "quoted_service",
+    "results",
+    "rewritten",
+    "written",
+]
 
 
 # --- the paper's table -----------------------------------------------------------------------------------------------
@@ -72,6 +82,19 @@ def table1_above_floor(method: str = "MCFair") -> str:
 def table1_unfairness(*method: str) -> str:
     """Return the mean unfairness of a method of Table 1."""
     return f"{results('table1')['methods'][' '.join(method)]['unfairness']['mean']:.1f}"
+
+
+@quoted("table1-paper")
+def table1_paper(method: str) -> str:
+    """Return the mean unfairness that the paper has for a method."""
+    return format_number(results("table1")["methods"][method]["paper"][0])
+
+
+@quoted("table1-less-spread")
+def table1_less_spread(method: str) -> str:
+    """Return by how much the standard deviation of a method is below that of the paper."""
+    found = results("table1")["methods"][method]
+    return f"{found['paper'][1] - found['unfairness']['std']:.3f}"
 
 
 @quoted("demo-table")

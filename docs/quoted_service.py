@@ -7,6 +7,8 @@ from typing import Any
 
 from quoting import quoted, results, table, table_of
 
+from mcfair.users.examination import examination
+
 LISTS_A_DAY = 10**9
 PEAK = 3  # the busiest second against the mean of the day
 BUSY = 0.6  # share of a core that is planned for
@@ -73,6 +75,30 @@ def service_performance() -> str:
     )
 
 
+@quoted("service-capacity")
+def service_capacity() -> str:
+    """Return the rankings per second of one process, in hundreds."""
+    return f"{100 * round(service_row('Overload')['capacity, requests/s'] / 100):,}"
+
+
+@quoted("service-item-memory")
+def service_item_memory() -> str:
+    """Return the bytes of memory of a cached item, in tens."""
+    return f"{10 * round(service_row('Bytes', 'memory')[KEY_ITEM] / 10)} bytes"
+
+
+@quoted("service-example")
+def service_example() -> str:
+    """Return the disk space of 100,000 queries of 50 items and 200 rankings per second, kept for a week."""
+    stored = service_row("Bytes", "database")
+    items, impressions = 100_000 * 50, 200 * 86_400 * RETENTION_DAYS
+    sizes = items * stored[KEY_ITEM], impressions * stored["an impression"]
+    return (
+        f"{items / 1e6:.0f} million items ({sizes[0] / 1e9:.1f} GB) and {impressions / 1e6:.0f} million impressions "
+        f"({sizes[1] / 1e9:.0f} GB)"
+    )
+
+
 @quoted("service-targets")
 def service_targets() -> str:
     """Return the targets of the service's benchmark that are not met, in words."""
@@ -105,6 +131,38 @@ def defaults_short_lists() -> str:
 def defaults_long_lists() -> str:
     """Return MCFair beside BayesFair on one query of 200 candidates."""
     return defaults("long lists")
+
+
+@quoted("defaults-worst")
+def defaults_worst() -> str:
+    """Return the NDCG of the worst of the first lists under the default rules, with exact priors."""
+    head, *rows = results("defaults")["tables"]["costs"]["table"]
+    worst = next(row for row in rows if row[0] == "default")[head.index("worst of the first 200 lists")]
+    return min(worst.split(" / "))
+
+
+@quoted("defaults-all-shown")
+def defaults_all_shown() -> str:
+    """Return after how many lists 200 candidates without priors were shown."""
+    rows = results("defaults")["tables"]["no priors: all shown after"]["table"]
+    return f"{max(int(each) for _, *row in rows for each in row)}"
+
+
+@quoted("defaults-starved")
+def defaults_starved(prior: str) -> str:
+    """Return how many of the tutorial's shoes were starved without priors, or the least share of one with them."""
+    shares = [list(map(float, row)) for name, *row in results("defaults")["tables"]["shoes"]["table"] if name == prior]
+    if prior != "none":
+        return f"{100 * min(map(min, shares)):.1f} %"
+    starved = [sum(share < 0.01 for share in row) for row in shares]
+    return f"{min(starved)} to {max(starved)} had less than 1 % of the exposure"
+
+
+@quoted("last-rank")
+def last_rank(k: str) -> str:
+    """Return the share of the DCG that the last of k equally relevant items has."""
+    p = examination(int(k))
+    return f"{100 * p[-1] / p.sum():.0f} %"
 
 
 # --- past one machine ------------------------------------------------------------------------------------------------
