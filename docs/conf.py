@@ -51,6 +51,7 @@ html_title = f"mcfair {release}"
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_show_search_summary = False  # summaries are fetched, which fails on pages from the file system
 html_show_sourcelink = False
 html_show_copyright = False
 html_theme_options = {"sidebar_hide_name": False}

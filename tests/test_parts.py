@@ -87,7 +87,7 @@ def test_a_part_is_copied_with_changes():
         (lambda: mf.parse_policy("MCFiar"), r"unknown policy 'MCFiar'; did you mean 'MCFair'\? available: .*TopK"),
         (
             lambda: mf.parse_policy("Mine"),
-            "available: .*; one of your own must be imported first, as `--plugin FILE` does",
+            "available: .*; one of your own needs @mf.register, and must be imported first, as `--plugin FILE` does",
         ),
         (lambda: mf.parse_policy("MCFair(1.0)"), r"every parameter needs its name, as in MCFair\(alpha=\.\.\.\)"),
         (lambda: mf.parse_policy("MCFair(alpha=)"), r"cannot parse policy 'MCFair\(alpha=\)'"),

@@ -58,7 +58,7 @@ def parse_call(base: type[AnyPart], text: str) -> tuple[type[AnyPart], dict[str,
     name = call.func.id
     known = registered(base) if name not in kind.registry else kind.registry
     if name not in known:
-        hint = "; one of your own must be imported first, as `--plugin FILE` does"
+        hint = "; one of your own needs @mf.register, and must be imported first, as `--plugin FILE` does"
         raise kind.error(unknown(kind.name, name[:80], known) + hint)
     cls: Any = known[name]
     if call.args or any(keyword.arg is None for keyword in call.keywords):

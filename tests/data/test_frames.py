@@ -2,6 +2,7 @@ import datetime
 import io
 import subprocess
 import sys
+from pathlib import Path
 
 import naive_data
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from letor_files import write
 
 from mcfair.data.dataset import Dataset
-from mcfair.data.frames import load_table
+from mcfair.data.frames import load_table, read_table
 from mcfair.errors import DataError
 
 ROWS = {
@@ -240,6 +241,11 @@ def test_a_parquet_file_cut_short_anywhere_is_refused(tmp_path, parquet):
 def test_wrong_json_lines_are_refused(tmp_path, text):
     with pytest.raises(DataError, match=r"a.jsonl: not a JSON-lines file, or damaged or cut short: ."):
         load_table(write(tmp_path / "a.jsonl", text))
+
+
+def test_a_folder_is_no_table():
+    with pytest.raises(DataError, match=r"^\.: expected a file that ends in \.csv, "):
+        read_table(Path())
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):

@@ -3,7 +3,8 @@
 The conventions, which CONTRIBUTING.md repeats in short:
 
 - A page runs in an empty folder of its own. Blocks run in order.
-- ```python blocks share one namespace, that of a script: `__main__`. Warnings are printed, as in a script.
+- ```python blocks share one namespace, that of a script: `__main__`. Warnings are printed, as in a script. Those of
+  README.md and of the tutorial are typed at a prompt, which also prints the values of expressions, in loops as well.
 - ```console blocks are commands without a prompt, one a line. A backslash at the end continues a line, as does an open
   here-document. Each command must exit with 0. Variables that a command sets are seen by the commands and the Python
   blocks that follow. `mcfair` and `python` are those of the tests.
@@ -20,6 +21,7 @@ The conventions, which CONTRIBUTING.md repeats in short:
 - Other languages are read by people alone: see NOT_EXECUTED. A block of any other language fails.
 """
 
+import ast
 import contextlib
 import difflib
 import io
@@ -149,7 +151,10 @@ class PageRun:
 
     def run_python(self, text, line):
         printed = io.StringIO()
-        code = compile("\n" * (line - 1) + text, self.module.__file__, "exec")
+        tree = ast.parse("\n" * (line - 1) + text)
+        prompt = self.page.startswith(("README", "docs/tutorial/"))
+        form, mode = (ast.Interactive(tree.body), "single") if prompt else (tree, "exec")
+        code = compile(form, self.module.__file__, mode)
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), plain_warnings():
             try:
                 exec(code, vars(self.module))

@@ -11,9 +11,9 @@ def run(tmp_path, monkeypatch):
     """Return a function that runs a text as a page."""
     monkeypatch.setattr(page_runner, "ROOT", tmp_path)
 
-    def run_text(text):
-        (tmp_path / "page.md").write_text(text, encoding="utf-8")
-        run_page("page.md", tmp_path / "run")
+    def run_text(text, name="page.md"):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        run_page(name, tmp_path / name.removesuffix(".md"))
 
     return run_text
 
@@ -37,6 +37,13 @@ def test_blocks_share_a_namespace_and_a_folder(run):
 def test_a_wrong_output_fails(run):
     with pytest.raises(PageError, match=r"(?s)page.md:6: another output.*-2\n\+1"):
         run(python("print(1)", "2"))
+
+
+def test_values_are_printed_where_pages_are_typed_at_a_prompt(run):
+    loop = python("for i in range(2):\n    str(i)\n\nprint('end')", "end")
+    run(loop)
+    with pytest.raises(PageError, match=r"(?s)README.md:9: another output.*\+'0'\n\+'1'\n end"):
+        run(loop, "README.md")
 
 
 def test_an_error_of_a_block_fails_at_its_line(run):

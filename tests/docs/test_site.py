@@ -22,10 +22,14 @@ OPENED = (
 SITE = ROOT / "build" / "docs"
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium")
-@pytest.mark.skipif(
-    not (SITE / "index.html").exists(), reason="make docs, which is part of make check, builds the site"
-)
+def needs_site(test):
+    """Skip a test where there is no site or no browser."""
+    built = (SITE / "index.html").exists()
+    unbuilt = pytest.mark.skipif(not built, reason="make docs, which is part of make check, builds the site")
+    return pytest.mark.skipif(BROWSER is None, reason="no Chromium")(unbuilt(test))
+
+
+@needs_site
 def test_pages_open_without_a_network_and_fit_the_window():
     assert 'content="0; url=docs/index.html"' in (SITE / "index.html").read_text()
     with browsing() as browser:
@@ -40,6 +44,16 @@ def test_pages_open_without_a_network_and_fit_the_window():
                     assert browser.evaluate("document.documentElement.scrollWidth") == width, (name, width)
                 shade = browser.evaluate("getComputedStyle(document.body).backgroundColor")
                 assert (shade == "rgb(255, 255, 255)") == (scheme == "light")
+
+
+@needs_site
+def test_the_search_works_from_the_file_system():
+    with browsing() as browser:
+        browser.open(f"{(SITE / 'search.html').as_uri()}?q=guard")
+        browser.until("document.querySelectorAll('ul.search li').length > 5")
+        browser.until("document.querySelector('#search-results').innerText.includes('found')")
+        assert browser.complaints == []
+        assert [url for url in browser.requested if not url.startswith(("file:", "data:"))] == []
 
 
 def test_a_missing_page_fails_the_build(tmp_path):

@@ -140,8 +140,13 @@ def test_numbers_of_lists_are_checked(options, message):
 
 
 def test_a_misspelt_score_is_not_ranked_as_if_all_were_equal():
-    with pytest.raises(mf.DataError, match="no column score"):
+    with pytest.raises(mf.DataError, match=r"no column score \(or relevance, prior, prediction, "):
         fair_lists(pl.DataFrame({"query": ["q", "q"], "item": ["a", "b"], "scroe": [0.9, 0.1]}))
+
+
+def test_another_separator_is_recognised():
+    with pytest.raises(mf.DataError, match=r"no column query .*; is the separator ';'\? CSV files have commas"):
+        fair_lists(pl.DataFrame({"query;item;score": ["q;a;0.9"]}))
 
 
 def test_the_command_writes_a_file(tmp_path):

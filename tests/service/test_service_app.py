@@ -263,6 +263,15 @@ def test_violated_limits_name_the_field(client, path, body, field):
     assert found.title == "Bad Request"
 
 
+def test_unknown_fields_are_refused_with_those_that_there_are(client):
+    found = problem(client.post("/v1/rank", json={"query": "q", "candidates": ITEMS}), 400, "candidates")
+    assert found.detail.startswith("candidates: unknown field 'candidates'; available: query, items, k, ")
+    found = problem(client.post("/v1/rank", json=RANK | {"items": [{"id": "a", "pior": 1}]}), 400, "items[0].pior")
+    assert "did you mean 'prior'? available: id, " in found.detail
+    found = problem(client.get("/v1/queries?ordre=visits"), 400, "ordre")
+    assert "did you mean 'order'?" in found.detail
+
+
 def test_values_at_the_limits_are_accepted(client):
     items = [{"id": str(i)} for i in range(wire.MAX_ITEMS - 1)] + [{"id": "€" * 85, "prior": 1, "group": "😀" * 64}]
     answer = client.post("/v1/rank", json={"query": "é" * 2048, "items": items, "k": 200})
@@ -356,7 +365,10 @@ def test_too_large_body_is_refused(client):
     ids=["none", "text", "form", "alike", "gzip"],
 )
 def test_body_of_another_media_type_is_refused(client, headers):
-    problem(client.post("/v1/rank", content=json.dumps(RANK), headers=headers), 415)
+    found = problem(client.post("/v1/rank", content=json.dumps(RANK), headers=headers), 415)
+    media = headers.get("content-type")
+    if media != "application/json":
+        assert found.detail.endswith(f"must be application/json, got {repr(media) if media else 'none'}")
 
 
 @pytest.mark.parametrize("media", ["application/json; charset=utf-8", "Application/JSON"])

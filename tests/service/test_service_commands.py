@@ -49,7 +49,7 @@ def path(tmp_path):
 
 
 def test_verify_and_replay_accept_a_consistent_store(path):
-    assert run("verify", "--store", path).stdout == "2 queries, 2 impressions, 1 events: consistent\n"
+    assert run("verify", "--store", path).stdout == "2 queries, 2 impressions, 1 other log entries: consistent\n"
     output = run("replay", "--store", f"sqlite:///{path}").stdout
     assert output == "2 queries, 2 lists: all reproduced, counters included\n"
 

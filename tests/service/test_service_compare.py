@@ -16,7 +16,8 @@ import mcfair as mf
 from mcfair.analysis.resampling import cluster_weights, interval, ratio_of_sums
 from mcfair.cli.app import app
 from mcfair.errors import RequestError
-from mcfair.service.core.comparison import compare, evenly
+from mcfair.service.core.comparison import compare
+from mcfair.service.core.sampling import sample_entries
 from mcfair.service.web.operations import COMPARISONS
 from mcfair.service.wire import CompareRequest, RawRankRequest
 
@@ -94,11 +95,23 @@ def test_sample_is_bounded_and_spread_evenly(shop):
     assert low - 0.02 < whole.ndcg.value < high + 0.02
 
 
-@pytest.mark.parametrize("stride", [1, 2, 3, 7, 100])
-def test_every_stride_th_entry_is_taken(stride):
+@pytest.mark.parametrize("wanted", [1, 2, 5, 7, 34, 35, 100])
+def test_one_entry_is_taken_from_each_of_equal_parts(wanted):
     spans = [(1, 4, 9), (2, 1, 1), (3, 5, 30), (5, 2, 3)]
     entries = [(number, seq) for number, first, last in spans for seq in range(first, last + 1)]
-    assert list(evenly(spans, stride)) == entries[stride // 2 :: stride]
+    found = [entries.index(each) for each in sample_entries(spans, wanted)]
+    parts = min(wanted, 35)
+    assert found == sorted(set(found))
+    assert all(any(part * 35 // parts <= place <= (part + 1) * 35 // parts for place in found) for part in range(parts))
+    assert sample_entries([], wanted) == []
+
+
+@pytest.mark.parametrize("wanted", [500, 501, 750, 1_000])
+def test_lists_are_as_frequent_in_a_sample_as_in_a_log_in_which_clicks_follow_them(wanted):
+    entries = sample_entries([(number, 1, 500) for number in range(12)], wanted)
+    lists = sum(seq % 2 for _, seq in entries)
+    assert abs(lists / len(entries) - 0.5) < 4 * 0.5 / wanted**0.5
+    assert {number for number, seq in entries if seq % 2} == set(range(12))
 
 
 def test_lists_before_a_time_are_left_out(shop):

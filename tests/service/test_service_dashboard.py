@@ -128,6 +128,12 @@ def test_policies_of_a_plugin_that_is_not_loaded_any_more(tmp_path, monkeypatch)
         assert "MMF would have shown" in client.get("/compare?policy=MMF").text
 
 
+def test_a_policy_that_is_not_allowed_is_refused_on_the_page(filled):
+    answer = filled.get("/compare?policy=MCFair(alpha%3D-1)")
+    assert answer.status_code == 400
+    assert ">MCFair: alpha = -1 is not allowed: expected a finite number of at least 0" in answer.text
+
+
 def test_only_the_newest_changes_of_the_rules_are_parsed(monkeypatch):
     """The engine waits for it, and there may be thousands of versions."""
     parsed = []

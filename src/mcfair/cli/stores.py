@@ -25,7 +25,8 @@ def verify(store: STORE = DEFAULT_STORE) -> None:
     with readable(store), open_reader(store) as reader, counted(reader.usage().queries) as advance:
         stored, faults = reader.usage(), verify_store(reader, advance)
     report(faults, f"{describe(store)} is inconsistent")
-    print(f"{stored.queries:,} queries, {stored.impressions:,} impressions, {stored.events:,} events: consistent")
+    counts = f"{stored.queries:,} queries, {stored.impressions:,} impressions, {stored.events:,} other log entries"
+    print(f"{counts}: consistent")
 
 
 @with_option_groups

@@ -71,7 +71,7 @@ def read_table(path: Path) -> pl.DataFrame:
     DataError
         If its name ends otherwise, or it cannot be read.
     """
-    suffix = path.with_name(path.name.removesuffix(".gz")).suffix.lower()
+    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix not in READERS:
         raise DataError(f"{path}: expected a file that ends in {', '.join(READERS)}")
     kind, read = READERS[suffix]
@@ -96,9 +96,7 @@ def find_columns(columns: list[str], name: str) -> dict[str, str]:
         if matches:
             found[role] = matches[0]
     if "query" not in found:
-        other = next((mark for mark in ";\t|" if len(columns) == 1 and mark in columns[0]), None)
-        hint = "" if other is None else f"; is the separator {other!r}? CSV files have commas, TSV files tabs"
-        raise DataError(f"{name}: no column query (or {', '.join(NAMES['query'][1:])}); got {listed(columns)}{hint}")
+        raise no_column("query", columns, name)
     if "grade" not in found and "relevance" not in found and by_lower.get("prior"):
         found["relevance"] = by_lower["prior"][0]  # what is believed of the items stands in for what is true
     if "grade" not in found and "relevance" not in found:
@@ -106,6 +104,13 @@ def find_columns(columns: list[str], name: str) -> dict[str, str]:
             f"{name}: no column grade (or {', '.join(NAMES['grade'][1:])}) or relevance; got {listed(columns)}"
         )
     return found
+
+
+def no_column(role: str, columns: list[str], name: str) -> DataError:
+    """Return the error for a table without a column of a role, with a hint if it looks like another separator."""
+    other = next((mark for mark in ";\t|" if len(columns) == 1 and mark in columns[0]), None)
+    hint = "" if other is None else f"; is the separator {other!r}? CSV files have commas, TSV files tabs"
+    return DataError(f"{name}: no column {role} (or {', '.join(NAMES[role][1:])}); got {listed(columns)}{hint}")
 
 
 def build_dataset(df: Any, columns: dict[str, str], name: str, source: str = "") -> Dataset:

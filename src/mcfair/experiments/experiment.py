@@ -14,7 +14,7 @@ import msgspec
 
 from ..data.catalogue import CATALOGUE, locate
 from ..data.files import path_exists
-from ..errors import DataError, MCFairError, SettingError, choices_at, unknown
+from ..errors import DataError, MCFairError, SettingError, choices_at, fields_at, unknown
 from ..policies.base import Policy, parse_policies
 from ..simulation.setting import Setting, make_setting
 
@@ -350,8 +350,7 @@ def located(message: str, text: str) -> tuple[str, str]:
     message = message[: path.start()] if path else message
     surplus = re.search(r"unknown field `(.*)`", message)
     if surplus:
-        allowed = Paper if "paper" in parts else Series if "series" in parts else Experiment
-        message = unknown("key", surplus[1], allowed.__struct_fields__)
+        message = unknown("key", surplus[1], fields_at(Experiment, parts))
         parts.append(surplus[1])
     elif wrong := re.match(r"Invalid enum value '(.*)'$", message):
         message = unknown(f"{'.'.join(parts)} =", wrong[1], filter(None, choices_at(Experiment, parts)))

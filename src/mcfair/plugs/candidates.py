@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from ..data.frames import NAMES, as_frame, check_distinct, columns_of, listed, numbers, texts
+from ..data.frames import NAMES, as_frame, check_distinct, columns_of, no_column, numbers, texts
 from ..errors import DataError
 
 __all__ = ["VALUES", "as_relevance", "read_candidates"]
@@ -51,9 +51,7 @@ def read_candidates(table: Any, name: str = "the table") -> pl.DataFrame:
     for role in ("query", "item", "group"):
         found = [available[alias] for alias in NAMES[role] if alias in available]
         if not found and role != "group":
-            raise DataError(
-                f"{name}: no column {role} (or {', '.join(NAMES[role][1:])}); got {listed(list(available))}"
-            )
+            raise no_column(role, list(available), name)
         if found:
             columns[role] = found[0]
     value = next((available[alias] for alias in VALUES if alias in available), None)

@@ -78,7 +78,8 @@ def fair_lists(
             raise SettingError(f"{count} = {value} is not allowed: expected at least 1")
     read = read_candidates(table, name)
     if "relevance" not in read.columns:  # equal scores would hide a misspelt name
-        raise DataError(f"{name}: no column score (or {', '.join(VALUES)}), by which items are ranked")
+        others = ", ".join(each for each in VALUES if each != "score")
+        raise DataError(f"{name}: no column score (or {others}), by which items are ranked")
     columns = {role: role for role in read.columns}
     data = build_dataset(read, columns, "scores")
     names, items = data.query_ids or (), data.item_ids or ()

@@ -8,7 +8,7 @@ have clicked.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
@@ -33,6 +33,7 @@ from .records import decode_impression, decode_positions
 from .reports import to_datetime
 from .repository import LedgerRepository
 from .rules import canonical_policy
+from .sampling import sample_entries
 
 __all__ = ["canonical_policies", "compare", "measured"]
 
@@ -105,8 +106,8 @@ def compare(
     since = None if max_age is None else now - round(max_age * 1000)
     replays = LoggedLists(LedgerRepository(store), texts)
     spans, scale = replays.spans(since, progress)
-    stride = max(1, -(-sum(last - first + 1 for _, first, last in spans) // lists))
-    picks = evenly(spans, stride)
+    picks = sample_entries(spans, lists)
+    stride = sum(last - first + 1 for _, first, last in spans) / max(1, len(picks))
     for done, (number, seqs) in enumerate(groupby(picks, key=lambda pick: pick[0])):
         replays.read(number, [seq for _, seq in seqs])
         progress("comparing lists, queries", done + 1, len(spans))
@@ -133,15 +134,6 @@ def canonical_policies(texts: list[str]) -> list[str]:
         except PolicyError as error:
             raise RequestError(f"{field}: {error}", field) from error
     return list(dict.fromkeys(found))
-
-
-def evenly(spans: list[tuple[int, int, int]], stride: int) -> Iterator[tuple[int, int]]:
-    """Iterate over every `stride`-th log entry of the spans, as (query, sequence number)."""
-    left = stride // 2
-    for number, first, last in spans:
-        for seq in range(first + left, last + 1, stride):
-            yield number, seq
-        left = (left - (last - first + 1)) % stride
 
 
 class LoggedLists:

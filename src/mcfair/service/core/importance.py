@@ -18,6 +18,7 @@ from .decision import Standings, standings
 from .records import decode_impression
 from .repository import LedgerRepository
 from .rules import Version
+from .sampling import spread
 
 __all__ = ["Importance", "Measured", "PartImportance", "measure_importance"]
 
@@ -205,17 +206,6 @@ def before(store: Store, number: int, low: int, high: int, time: int) -> int:
         else:
             high = middle - 1
     return low
-
-
-def spread(total: int, wanted: int) -> IntArray:
-    """Return up to so many distinct places below a total, one drawn from each of as many equal parts.
-
-    At exactly equal distances, a log in which lists and clicks alternate might show clicks alone.
-    """
-    if wanted >= total:
-        return np.arange(total)
-    within = np.random.default_rng(0).random(wanted)
-    return np.unique(((np.arange(wanted) + within) * (total / wanted)).astype(np.int64))
 
 
 def decisions_at(

@@ -132,7 +132,8 @@ def check_body_headers(headers: dict[bytes, bytes], expected: bytes = JSON.encod
     """Check the media type, encoding and declared length of a request body."""
     media = headers.get(b"content-type", b"")
     if media != expected and media.partition(b";")[0].strip().lower() != expected:
-        raise HTTPError(415, f"the Content-Type header must be {expected.decode()}")
+        given = repr(media[:80].decode("latin-1")) if media else "none"
+        raise HTTPError(415, f"the Content-Type header must be {expected.decode()}, got {given}")
     if headers.get(b"content-encoding", b"identity") != b"identity":
         raise HTTPError(415, "the body must not be compressed")
     declared = headers.get(b"content-length", b"0")

@@ -158,7 +158,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         if error.errno == errno.EADDRINUSE:
             raise SettingError(
-                f"port {port} of {host} is in use: stop the other process, or choose another port"
+                f"port {port} of {host} is in use: stop the other process, or choose another port with --port"
             ) from None
         raise SettingError(f"cannot listen on {host!r}, port {port}: {error}") from None
     listener.setblocking(False)

@@ -179,7 +179,7 @@ class Dashboard:
         try:
             found = await self.operations.compare(options.request())
         except RequestError as error:
-            message, status = str(error), 400
+            message, status = str(error).removeprefix(f"{error.field}: "), 400  # there is one field
             found = await self.operations.compare(CompareOptions().request())
         with suppress(NotFoundError):  # there is no experiment
             report = await self.read("experiment")  # last, because a comparison may be refused
