@@ -94,6 +94,7 @@ class SQLiteStore(SQLiteArms, SQLiteRows):
         self.size = 0
         self.files: dict[str, Inode | None] = {}
         self.checkpointed = 0
+        self.durable = True  # whether a commit waits for the disk
         self.used = False
         # Serialises copies of a store in memory with its transactions. SQLite does that itself for files.
         self.transaction_lock = threading.Lock()
@@ -244,10 +245,13 @@ class SQLiteStore(SQLiteArms, SQLiteRows):
     def claim_alone(self) -> None:
         """See `MovableStore`. The lock of a file admits one process anyway."""
 
-    def begin(self, *, exclusive: bool = False, lock: Collection[int] = ()) -> None:
-        """See `Store`."""
+    def begin(self, *, exclusive: bool = False, lock: Collection[int] = (), durable: bool = True) -> None:
+        """See `Store`. The write-ahead log is read up to its first gap, so no commit survives without earlier ones."""
         if self.path is None:
             self.transaction_lock.acquire()
+        elif durable != self.durable:
+            self.db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            self.durable = durable
         self.db.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> Collection[int]:
