@@ -1,8 +1,9 @@
 """A store in SQLite, in a file or in memory.
 
-The file is in WAL mode with `synchronous=FULL`, so a commit is an fsync of the write-ahead log. Exactly one connection
-writes and checkpoints; others only read. `files` has the locks that keep a second writer out. Opening a file reads its
-header and its schema only, so that it takes the same time whatever the size; damage is found by reading.
+The file is in WAL mode with `synchronous=FULL`, so a commit is an fsync of the write-ahead log; what need not be
+durable is written there without one, and the next fsync includes it. Exactly one connection writes and checkpoints;
+others only read. `files` has the locks that keep a second writer out. Opening a file reads its header and its schema
+only, so that it takes the same time whatever the size; damage is found by reading.
 """
 
 from __future__ import annotations
