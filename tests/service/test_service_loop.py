@@ -462,7 +462,8 @@ def test_compaction_runs_while_idle(in_loop):
 def test_compaction_runs_more_often_until_it_has_caught_up():
     now = 1_700_000_000_000
     executor = partial(GroupCommit, compaction_interval=3600.0, compaction_seconds=0.0)  # one step at a time
-    with Ranker("memory:", warm=False, clock=lambda: now, executor_class=executor, retention=60.0) as ranker:
+    options = {"warm": False, "clock": lambda: now, "executor_class": executor, "summary_interval": 0}
+    with Ranker("memory:", retention=60.0, **options) as ranker:
         for query in range(3):
             ranker.rank(f"query {query}", ["a", "b"])
         now += 61_000
@@ -501,7 +502,7 @@ class RecordingStore(SQLiteStore):
 
 def test_what_is_acknowledged_waits_for_the_disk_and_compaction_does_not(tmp_path):
     now = 1_700_000_000_000
-    executor = partial(GroupCommit, compaction_interval=3600.0)
+    executor = partial(GroupCommit, compaction_interval=3600.0, compaction_seconds=60.0)  # nothing is left to do
     store = RecordingStore(tmp_path / "store.db")
     options = {"warm": False, "clock": lambda: now, "executor_class": executor, "summary_interval": 0}
     with Ranker(store, retention=60.0, **options) as ranker:
