@@ -315,11 +315,23 @@ def test_lists_and_clicks_are_counted_in_their_hours(clock):
 
 
 def test_long_logs_are_booked_in_steps(clock, monkeypatch):
+    """Nothing is read ahead of the step that is written, so that the walk can rest, and a step has a query once."""
     monkeypatch.setattr(summarizing, "BOOKED_STEP", 4)
     with opened(clock=clock) as ranker:
+        visit(ranker, "first", lists=1)
         visit(ranker, "q", lists=20, clicks=7)
-        assert counts(ranker) == {NOON: (20, 7, 0)}
-        assert ranker.fairness().visits == 20
+        with ranker.executor.store.reader() as store:
+            read = []
+            count_lists = store.count_lists
+            monkeypatch.setattr(store, "count_lists", lambda *args: read.append(args[:3]) or count_lists(*args))
+            ends = []
+            for step in summarizing.SummaryWalk(store, clock.time, 0, print).steps():
+                assert len({each.number for each in step}) == len(step)
+                ends += [each.booked for each in step if each.number == 2]
+                assert max((until for number, _, until in read if number == 2), default=0) <= max(ends, default=0) + 4
+            assert ends == [4, 8, 12, 16, 20, 24, 27]
+        assert counts(ranker) == {NOON: (21, 7, 0)}
+        assert ranker.fairness().visits == 21
 
 
 def test_hours_become_days_and_days_end(clock):

@@ -59,6 +59,14 @@ def test_instances_count_every_list_and_click_once(url, monkeypatch):
         assert verify(store) == []
 
 
+def test_long_logs_are_booked_in_steps(url, monkeypatch):
+    monkeypatch.setattr(summarizing, "BOOKED_STEP", 4)
+    with Ranker(url, warm=False, summary_interval=0) as ranker:
+        for times in (1, 2):  # what is not booked in the first walk would count again in the second one
+            clicks = visit(ranker, "q")
+            assert counted(ranker) == (times * LISTS, times * clicks)
+
+
 def test_one_instance_walks_and_another_one_reads_its_figures(url):
     with Ranker(url, warm=False, summary_interval=0) as second:
         with Ranker(url, warm=False, summary_interval=0) as first:

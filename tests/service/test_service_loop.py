@@ -462,16 +462,63 @@ def test_compaction_runs_while_idle(in_loop):
 def test_compaction_runs_more_often_until_it_has_caught_up():
     now = 1_700_000_000_000
     executor = partial(GroupCommit, compaction_interval=3600.0, compaction_seconds=0.0)  # one step at a time
-    with Ranker("memory:", warm=False, clock=lambda: now, executor_class=executor, retention=60.0) as ranker:
+    options = {"warm": False, "clock": lambda: now, "executor_class": executor, "summary_interval": 0}
+    with Ranker("memory:", retention=60.0, **options) as ranker:
         for query in range(3):
             ranker.rank(f"query {query}", ["a", "b"])
         now += 61_000
-        intervals = []
+        rests, bounds = [], []
         for _ in range(5):  # the writer waits for an hour, so nothing else uses the engine
+            begun = time.monotonic()
             ranker.executor.maintain(idle=True)
-            intervals.append(ranker.executor.next_compaction - time.monotonic())
-        assert [round(each, -1) for each in intervals] == [720, 720, 720, 3600, 3600]
+            ended = time.monotonic()
+            rests.append(ranker.executor.next_compaction - ended)
+            bounds.append(9 * (ended - begun))
+        assert all(rest <= bound for rest, bound in zip(rests[:3], bounds, strict=False))  # a tenth of the time
+        assert [round(each, -1) for each in rests[3:]] == [3600, 3600]
         assert ranker.usage().impressions == 0
+
+
+class RecordingStore(SQLiteStore):
+    """Records of each transaction that writes whether its commit waits for the disk, and how many lists it adds."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.commits = []
+
+    def begin(self, **options):
+        super().begin(**options)
+        self.before, self.lists = self.changes, 0
+
+    def append(self, number, entry, revision=None):
+        super().append(number, entry, revision)
+        self.lists += 1
+
+    def commit(self):
+        if self.changes > self.before:
+            self.commits.append((self.one("PRAGMA synchronous") == 2, self.lists))
+        return super().commit()
+
+
+def test_what_is_acknowledged_waits_for_the_disk_and_compaction_does_not(tmp_path):
+    now = 1_700_000_000_000
+    executor = partial(GroupCommit, compaction_interval=3600.0, compaction_seconds=60.0)  # nothing is left to do
+    store = RecordingStore(tmp_path / "store.db")
+    options = {"warm": False, "clock": lambda: now, "executor_class": executor, "summary_interval": 0}
+    with Ranker(store, retention=60.0, **options) as ranker:
+        for _ in range(2):
+            store.commits.clear()
+            ranker.rank("query", ["a", "b"])
+            now += 61_000
+            ranker.executor.maintain(idle=True)
+            ranker.rank("other", ["a", "b"])
+            assert store.commits == [(True, 1), (False, 0), (True, 1)]
+            assert ranker.usage().impressions == 1
+            now += 61_000
+            store.commits.clear()
+            ranker.executor.begin_episode(OSError("the disk was full"))
+            ranker.executor.maintain(idle=True)  # whether it can be written is known after it waited
+            assert store.commits == [(True, 0)]
 
 
 # --- deliberate faults -----------------------------------------------------------------------------------------------

@@ -75,6 +75,11 @@ def test_commits_wait_for_the_disk_whatever_the_database_is_set_to(url):
     with closing(open_store(url)) as store:
         assert store.one("SHOW synchronous_commit") == "on"
         assert store.one("SHOW lock_timeout") != "0"
+        for durable, setting in ((False, "off"), (True, "on")):
+            store.begin(durable=durable)
+            store.probe()
+            assert store.one("SHOW synchronous_commit") == setting
+            store.commit()
 
 
 def test_a_store_of_a_newer_schema_is_refused(url):

@@ -26,8 +26,8 @@ class CountingStore(SQLiteStore):
 
     most_changed = 0
 
-    def begin(self):
-        super().begin()
+    def begin(self, **options):
+        super().begin(**options)
         self.before = self.changes
 
     def commit(self):

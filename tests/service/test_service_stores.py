@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from contextlib import closing, contextmanager
+from functools import partial
 
 import pytest
 from deliberate_faults import caught_by
@@ -16,6 +17,7 @@ from deliberate_faults import caught_by
 from mcfair.errors import MCFairError, StoreError, UnavailableError
 from mcfair.service.core.engine import Engine
 from mcfair.service.core.repository import LedgerRepository
+from mcfair.service.core.rules import change_rules
 from mcfair.service.core.verification import replay, verify
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import (
@@ -128,6 +130,62 @@ def test_file_is_configured_for_durable_commits(tmp_path):
     store.close()
     assert stat.S_IMODE((tmp_path / "s.db").stat().st_mode) == 0o600  # it contains a secret
     assert not (tmp_path / "s.db-wal").exists()
+
+
+def test_a_power_failure_loses_no_list_and_compaction_is_repeated(tmp_path):
+    """Cut the write-ahead log at, and leave gaps in, what no commit has waited for."""
+    path, now = tmp_path / "s.db", 1_700_000_000_000
+    store = SQLiteStore(path)
+
+    def opened(store):
+        rules = partial(change_rules, policy="MCFair", settings={"retention": 60.0})
+        return Engine(store, rules, clock=lambda: now, compaction_step=8)
+
+    def synced():
+        """Return how much of the write-ahead log is on disk now, at the end of a durable commit."""
+        return wal.stat().st_size
+
+    def compacted(engine, durable):
+        engine.store.begin(durable=durable)
+        done = engine.compact_expired(0.0)
+        engine.store.commit()
+        return done
+
+    wal, engine = path.with_name("s.db-wal"), opened(store)
+    for _ in range(40):
+        store.begin()
+        engine.rank(ranking("q", 4))
+        store.commit()
+    now += 61_000
+    lengths = {synced(): 40}
+    assert compacted(engine, durable=False) == compacted(engine, durable=False) == 8
+    middle = wal.stat().st_size
+    store.begin()
+    engine.rank(ranking("q", 4))
+    store.commit()
+    lengths[synced()] = 41
+    assert compacted(engine, durable=False) == 8
+    content, database, before = wal.read_bytes(), path.read_bytes(), engine.query_state("q")
+    store.close()
+    first, last = lengths
+    assert first < middle < last < len(content)
+    frame = 24 + sqlite_module.PAGE
+    cuts = [*range(first, middle + 1, frame), *range(last, len(content) + 1, frame), middle - 100, last + 100]
+    gaps = [content[:at] + bytes(frame) + content[at + frame :] for at in (first, last)]
+    for i, left in enumerate([*(content[:cut] for cut in cuts), *gaps]):
+        copy = tmp_path / f"{i}.db"
+        copy.write_bytes(database)
+        copy.with_name(copy.name + "-wal").write_bytes(left)
+        with closing(SQLiteStore(copy)) as other:
+            again = opened(other)
+            lists = other.head(1)[2]
+            assert lists >= (41 if left[:last] == content[:last] else 40)
+            while compacted(again, durable=True):
+                pass
+            assert other.usage().impressions == lists - 40  # the last one has not expired
+            assert verify(other) == []
+            if lists == 41:
+                assert again.query_state("q") == before
 
 
 def test_urls_name_files(tmp_path, monkeypatch):

@@ -44,8 +44,8 @@ UNCERTAIN = (
     "same Idempotency-Key"
 )
 
-CATCH_UP = 5
-"""Factor by which compaction runs more often until it has caught up; it then has a tenth of the engine's time."""
+REST = 9.0
+"""Rest after a compaction run that left work behind, relative to its time: it has a tenth of the engine's time."""
 
 
 class Batch:
@@ -73,7 +73,8 @@ class GroupCommit(StoreHealth):
     loop_seconds
         The same time for batches that an attached event loop executes: other callbacks do not run meanwhile.
     compaction_interval, compaction_seconds
-        Interval between compaction runs, and the duration of one: operations wait during it.
+        Interval between compaction runs, and the duration of one: operations wait during it. While there is work left,
+        the interval is shorter.
     maintenance_interval
         Maximum interval between maintenance runs of the store; if nothing is queued they run at every compaction.
     """
@@ -88,7 +89,7 @@ class GroupCommit(StoreHealth):
         batch_seconds: float = 0.01,
         loop_seconds: float = 0.02,
         compaction_interval: float = 0.25,
-        compaction_seconds: float = 0.005,
+        compaction_seconds: float = 0.002,
         maintenance_interval: float = 5.0,
     ) -> None:
         super().__init__(store)
@@ -367,8 +368,10 @@ class GroupCommit(StoreHealth):
 
     def maintain(self, idle: bool) -> None:
         """Run compaction, and maintenance if idle or overdue; if the last write failed, test the store again."""
+        begun = time.monotonic()
         try:
-            self.store.begin()
+            # If this work is undone by a power failure it is repeated, so rankings need not wait for its way to disk.
+            self.store.begin(durable=self.write_error is not None)
             self.recover()
             if self.write_error is not None:
                 self.store.probe()
@@ -382,7 +385,9 @@ class GroupCommit(StoreHealth):
             self.end_episode()
         except Exception as error:
             self.roll_back(error)
-        self.next_compaction = time.monotonic() + self.compaction_interval / (CATCH_UP if self.engine.is_behind else 1)
+        now = time.monotonic()
+        rest = REST * (now - begun) if self.engine.is_behind else self.compaction_interval
+        self.next_compaction = now + min(rest, self.compaction_interval)
 
 
 def is_store_failure(error: Exception) -> bool:

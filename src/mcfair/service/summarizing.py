@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Set
 from concurrent.futures import Future
-from itertools import islice
 from typing import Any, Protocol
 
 import msgspec
@@ -19,11 +18,11 @@ import msgspec
 from ..errors import StoreError, UnavailableError
 from .core.engine import Engine
 from .core.history import DAY_MS, SummaryUpdate, read_present
-from .core.ledger import Ledger
 from .core.records import encode
 from .core.repository import UNREADABLE, LedgerRepository
 from .core.summaries import (
     HOUR,
+    Counts,
     FigureSums,
     Present,
     StoreFigures,
@@ -42,7 +41,7 @@ SUMMARY_INTERVAL = 5.0
 SMALL_STORE = 1_000
 """Number of queries up to which figures are brought up to date when they are asked for."""
 
-PAGE, STEP, BOOKED_STEP = 32, 16, 1_000
+PAGE, STEP, BOOKED_STEP = 32, 16, 4_000
 """Queries that are read at a time, those that are written in one step, and log entries that are booked in one step."""
 
 REST = 4.0
@@ -237,8 +236,9 @@ class SummaryWalk:
                 else:
                     for update in self.updates(number, stored):
                         pending.append(update)
-                        yield pending if len(pending) >= STEP else []
-                        pending = [] if len(pending) >= STEP else pending
+                        full = len(pending) >= STEP or update.summary is None  # a step has a query once
+                        yield pending if full else []
+                        pending = [] if full else pending
                 self.last = number
             yield pending
 
@@ -255,27 +255,32 @@ class SummaryWalk:
             return True
         return not version.maturation and version.bucket(stored.time) == version.bucket(self.now)  # it decays in steps
 
-    def updates(self, number: int, stored: StoredSummary | None) -> list[SummaryUpdate]:
-        """Summarise a query and add it up; return what is to be written. A damaged query is left out."""
+    def updates(self, number: int, stored: StoredSummary | None) -> Iterator[SummaryUpdate]:
+        """Summarise a query and add it up; iterate over what is to be written. A damaged query is left out.
+
+        A long log is booked in steps of bounded length, all but the last without the summary.
+        """
         try:
             ledger = self.repository.reported_ledger(number)
             if ledger is None:  # deleted meanwhile
-                return []
+                return
             figures = summarize(ledger, self.version, self.now)
-            found = self.booked_steps(ledger, None if stored is None else stored.booked)
+            booked, seq = None if stored is None else stored.booked, ledger.seq
+            after = ledger.base if booked is None else booked
+            for until in range(after + BOOKED_STEP, seq, BOOKED_STEP):
+                yield SummaryUpdate(number, booked, until, self.counts(number, after, until), None)
+                booked = after = until
+            counts = self.counts(number, after, seq)
         except (StoreCorruptError, *UNREADABLE) as error:
             self.log_unreadable(error)
-            return []
-        seq, version = ledger.seq, self.version.number
-        summary = StoredSummary(number, seq, seq, version, self.now, ledger.visits, encode(figures))
+            return
         self.sums.add(number, ledger.visits, figures)
-        return [*found[:-1], found[-1]._replace(summary=summary)]
+        summary = StoredSummary(number, seq, seq, self.version.number, self.now, ledger.visits, encode(figures))
+        yield SummaryUpdate(number, booked, seq, counts, summary)
 
-    def booked_steps(self, ledger: Ledger, booked: int | None) -> list[SummaryUpdate]:
-        """Count the log entries of a query that are not booked yet, in steps of bounded length, at least one."""
-        found: list[SummaryUpdate] = []
-        entries = self.store.log(ledger.number, ledger.base if booked is None else booked, ledger.seq)
-        while page := list(islice(entries, BOOKED_STEP)):
-            found.append(SummaryUpdate(ledger.number, booked, page[-1].seq, booked_counts(page), None))
-            booked = page[-1].seq
-        return found or [SummaryUpdate(ledger.number, booked, ledger.seq, {}, None)]
+    def counts(self, number: int, after: int, until: int) -> Counts:
+        """Count the lists and clicks of the log entries of a query with `after < seq <= until` by hour."""
+        counts = booked_counts(self.store.feedback(number, after, until))
+        for hour, lists in self.store.count_lists(number, after, until, HOUR):
+            counts.setdefault(hour, [0, 0, 0])[0] += lists
+        return counts

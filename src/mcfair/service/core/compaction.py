@@ -126,7 +126,8 @@ class CompactionOperations(DeletionOperations, HistoryOperations):
             loaded.evict_candidates(dropped)
             loaded.free_rows(freed)
             loaded.base, loaded.revision, _ = self.store.head(number) or (0, 0, 0)
-        self.delete_idle_items(ledger, loaded, now)
+        if live is None or self.expiry(live) > now:  # otherwise the next step continues, and would find them again
+            self.delete_idle_items(ledger, loaded, now)
         return len(expired)
 
     def delete_idle_items(self, base: Ledger, loaded: Ledger | None, now: int) -> None:

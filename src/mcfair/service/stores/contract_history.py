@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .history_store import StoredPeriod, StoredSummary
-from .store import KIND_IMPRESSION, LogEntry, Store
+from .store import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store
 
 __all__ = ["check_history", "check_summaries"]
 
@@ -19,6 +19,14 @@ def check_summaries(store: Store) -> None:
     assert store.summaries(0, 9) == [(p, 4, None), (q, 0, None)], "queries without a summary are not as written"
     assert store.booked(p) is None, "a query is booked before anything was"
     assert [store.item(p, 0), store.item(p, 1), store.item(p, 2)] == [("a", "G"), ("b", None), None], "an item differs"
+    lists = [store.count_lists(p, 0, 4, 2), store.count_lists(p, 1, 3, 100), store.count_lists(q, 0, 4, 2)]
+    assert lists == [[(0, 1), (2, 2), (4, 1)], [(0, 2)], []], "lists are not counted by their times"
+    feedback = LogEntry(5, 5, KIND_FEEDBACK, 1, None, b"flips", None)
+    store.begin()
+    store.append(p, feedback)
+    assert store.feedback(p, 0, 5) == store.feedback(p, 4, 9) == [feedback], "feedback is not found in the log"
+    assert store.count_lists(p, 0, 5, 100) == [(0, 4)], "feedback is counted as a list"
+    store.rollback()
     store.begin()
     assert store.book([(q, None, 0), (p, None, 2)]) == {p, q}, "queries are not booked"
     again = [store.book([(p, None, 3)]), store.book([(p, 1, 3)]), store.booked(p)]

@@ -49,8 +49,8 @@ class HistoryStore(Protocol):
     def book(self, queries: Sequence[tuple[int, int | None, int]]) -> set[int]:
         """Move the log entries up to which queries are booked; return the numbers of those that were moved.
 
-        Each query has the entry before and the entry after. A query that is deleted, or booked up to another entry
-        by now, is left out, so that no entry is booked twice.
+        Each query occurs once, with the entry before and the entry after. A query that is deleted, or booked up to
+        another entry by now, is left out, so that no entry is booked twice.
         """
 
     def add_summaries(self, summaries: Sequence[StoredSummary]) -> None:

@@ -64,7 +64,7 @@ class PostgresStore(PostgresArms, PostgresPages):
         self.name = described(url)
         self.db: Connection | None = None
         self.disconnect()
-        self.active = False
+        self.active, self.durable = False, True
         self.changes = self.size = 0
         self.measure_at = 0.0
         self.lost_keys: list[bytes] = []
@@ -171,9 +171,9 @@ class PostgresStore(PostgresArms, PostgresPages):
         self.numbers_by_key: dict[bytes, int] = {}
         self.prefetched: dict[int, dict[int, LogEntry]] = {}
 
-    def begin(self, *, exclusive: bool = False, lock: Collection[int] = ()) -> None:
+    def begin(self, *, exclusive: bool = False, lock: Collection[int] = (), durable: bool = True) -> None:
         """See `Store`. Nothing is sent until there is something to lock, to read or to write."""
-        self.active = True
+        self.active, self.durable = True, durable
         if exclusive:
             self.attempt(lambda: self.open_transaction(exclusive=True))
         elif lock:
@@ -191,6 +191,8 @@ class PostgresStore(PostgresArms, PostgresPages):
         """Send the beginning of a transaction, unless there is one, in the pipeline of the caller."""
         if not self.opened:
             self.execute("BEGIN")
+            if not self.durable:
+                self.execute("SET LOCAL synchronous_commit = off")
             self.execute(f"SELECT pg_advisory_xact_lock{'' if exclusive else '_shared'}(%s)", ADMINISTRATION)
             self.opened = True
 

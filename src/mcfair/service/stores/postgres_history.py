@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .history_store import StoredPeriod, StoredSummary
+from .store import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry
 
 __all__ = ["PostgresHistory"]
 
@@ -56,6 +57,20 @@ class PostgresHistory(ABC):
         rows = self.rows("SELECT id, grp FROM items WHERE query = %s AND row = %s", number, row)
         id, group = rows[0] if rows else (None, None)
         return (id and id.decode(), group and group.decode()) if rows else None
+
+    def count_lists(self, number: int, after: int, until: int, period: int) -> list[tuple[int, int]]:
+        """See `Store`."""
+        self.flush()
+        sql = f"""SELECT time - mod(time, %s::bigint), count(*) FROM log
+                  WHERE query = %s AND seq > %s AND seq <= %s AND kind = {KIND_IMPRESSION} GROUP BY 1 ORDER BY 1"""
+        return self.rows(sql, period, number, after, until)
+
+    def feedback(self, number: int, after: int, until: int) -> list[LogEntry]:
+        """See `Store`."""
+        self.flush()
+        sql = f"""SELECT seq, time, kind, version, candidates, body, bits FROM log
+                  WHERE query = %s AND seq > %s AND seq <= %s AND kind = {KIND_FEEDBACK} ORDER BY seq"""
+        return [LogEntry._make(row) for row in self.rows(sql, number, after, until)]
 
     def booked(self, number: int) -> int | None:
         """See `Store`."""

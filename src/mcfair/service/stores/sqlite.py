@@ -1,8 +1,9 @@
 """A store in SQLite, in a file or in memory.
 
-The file is in WAL mode with `synchronous=FULL`, so a commit is an fsync of the write-ahead log. Exactly one connection
-writes and checkpoints; others only read. `files` has the locks that keep a second writer out. Opening a file reads its
-header and its schema only, so that it takes the same time whatever the size; damage is found by reading.
+The file is in WAL mode with `synchronous=FULL`, so a commit is an fsync of the write-ahead log; what need not be
+durable is written there without one, and the next fsync includes it. Exactly one connection writes and checkpoints;
+others only read. `files` has the locks that keep a second writer out. Opening a file reads its header and its schema
+only, so that it takes the same time whatever the size; damage is found by reading.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ class SQLiteStore(SQLiteArms, SQLiteRows):
         self.size = 0
         self.files: dict[str, Inode | None] = {}
         self.checkpointed = 0
+        self.durable = True  # whether a commit waits for the disk
         self.used = False
         # Serialises copies of a store in memory with its transactions. SQLite does that itself for files.
         self.transaction_lock = threading.Lock()
@@ -244,10 +246,13 @@ class SQLiteStore(SQLiteArms, SQLiteRows):
     def claim_alone(self) -> None:
         """See `MovableStore`. The lock of a file admits one process anyway."""
 
-    def begin(self, *, exclusive: bool = False, lock: Collection[int] = ()) -> None:
-        """See `Store`."""
+    def begin(self, *, exclusive: bool = False, lock: Collection[int] = (), durable: bool = True) -> None:
+        """See `Store`. The write-ahead log is read up to its first gap, so no commit survives without earlier ones."""
         if self.path is None:
             self.transaction_lock.acquire()
+        elif durable != self.durable:
+            self.db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            self.durable = durable
         self.db.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> Collection[int]:

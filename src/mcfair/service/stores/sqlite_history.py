@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from .connection import SQLiteConnection
 from .history_store import StoredPeriod, StoredSummary
 from .sqlite_schema import NEWEST_DELETED
+from .store import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry
 
 __all__ = ["SQLiteHistory"]
 
@@ -32,6 +33,18 @@ class SQLiteHistory:
         """See `Store`."""
         sql = "SELECT id, grp FROM items WHERE query = ? AND row = ?"
         return self.db.execute(sql, (number, row)).fetchone()  # type: ignore[no-any-return]
+
+    def count_lists(self, number: int, after: int, until: int, period: int) -> list[tuple[int, int]]:
+        """See `Store`."""
+        sql = f"""SELECT time - time % ?4, count(*) FROM log
+                  WHERE query = ?1 AND seq > ?2 AND seq <= ?3 AND kind = {KIND_IMPRESSION} GROUP BY 1 ORDER BY 1"""
+        return self.db.execute(sql, (number, after, until, period)).fetchall()
+
+    def feedback(self, number: int, after: int, until: int) -> list[LogEntry]:
+        """See `Store`."""
+        sql = f"""SELECT seq, time, kind, version, candidates, body, bits FROM log
+                  WHERE query = ? AND seq > ? AND seq <= ? AND kind = {KIND_FEEDBACK} ORDER BY seq"""
+        return [LogEntry._make(row) for row in self.db.execute(sql, (number, after, until)).fetchall()]
 
     def booked(self, number: int) -> int | None:
         """See `Store`."""

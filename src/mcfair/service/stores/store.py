@@ -117,15 +117,18 @@ class Store(ArmTotals, HistoryStore, Protocol):
     def write_lock_note(self, note: bytes) -> None:
         """Publish a note to other processes for as long as this process holds the store's lock."""
 
-    def begin(self, *, exclusive: bool = False, lock: Collection[int] = ()) -> None:
+    def begin(self, *, exclusive: bool = False, lock: Collection[int] = (), durable: bool = True) -> None:
         """Begin a write transaction.
+
+        Unless it is `durable`, its commit does not wait for the disk. A power failure may then undo it, but never
+        without everything that was committed later: the next durable commit makes it durable too.
 
         In a shared store, `exclusive` keeps all other instances from writing until its end, and `lock` keeps them from
         writing to the queries that have lost. What is read after that cannot lose.
         """
 
     def commit(self) -> Collection[int]:
-        """Commit everything since `begin`; return once it is durable.
+        """Commit everything since `begin`; return once it is durable, if it was begun so.
 
         Returns the numbers of the queries that have lost: nothing of theirs was committed, because another instance
         wrote to them first. What was read of them may be out of date.
@@ -287,6 +290,15 @@ class Store(ArmTotals, HistoryStore, Protocol):
 
     def log_descending(self, number: int, until: int) -> Iterator[LogEntry]:
         """Iterate over the entries with `seq <= until`, newest first."""
+
+    def count_lists(self, number: int, after: int, until: int, period: int) -> list[tuple[int, int]]:
+        """Count the impressions with `after < seq <= until` by periods of so many ms; return starts and counts.
+
+        The database counts them: reading the entries would keep the interpreter from requests.
+        """
+
+    def feedback(self, number: int, after: int, until: int) -> list[LogEntry]:
+        """Return the entries with feedback and `after < seq <= until`, in order."""
 
     def add_candidates(self, number: int, candidates: int, n: int, body: bytes) -> None:
         """Add a candidate set."""
