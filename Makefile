@@ -71,6 +71,6 @@ $(VENV)/ready: $(VENV)/package
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-$(VENV)/release: $(VENV)/ready
+$(VENV)/release: $(VENV)/package
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
 	@touch $@

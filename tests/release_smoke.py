@@ -2,9 +2,10 @@
 
 Needs the package alone, not the tests beside it: `release_check.py` runs it in environments that it creates.
 
-    python release_smoke.py base cluster client postgres service
+    python release_smoke.py base cluster client postgres service docs plugs
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -115,12 +116,72 @@ def service(folder):
 
 
 def docs(_):
-    """The tools that build the pages can be imported."""
-    for name in ("furo", "myst_nb", "numpydoc", "sphinx"):
+    """The tools that build the pages can be imported, and the adapters that the pages document."""
+    for name in ("furo", "myst_nb", "numpydoc", "sphinx", "mcfair.plugs.exposure_measures", "mcfair.plugs.pyterrier"):
         import_module(name)
 
 
-STEPS = {step.__name__: step for step in (base, missing, cluster, client, postgres, service, docs)}
+def plugs(_):
+    """Each library ranks through a client without a service, which keeps the order, as the pages promise."""
+    os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"
+    with mf.Client("http://127.0.0.1:9", retry_timeout=0) as nobody:
+        for name, ranked in (("LangChain", langchain), ("LlamaIndex", llama_index), ("Haystack", haystack)):
+            assert ranked(nobody) == ["a", "b"], f"{name}: {ranked(nobody)}"
+    import cohere
+    import httpx
+
+    try:
+        cohere.ClientV2(api_key="none", base_url="http://127.0.0.1:9").rerank(model="m", query="q", documents=["a"])
+    except httpx.ConnectError:
+        return
+    raise AssertionError("Cohere's client did not connect to the address that it was given")
+
+
+def order(client, ids):
+    """Return the indices of the first two of some documents, in the order of the service."""
+    answer = client.rerank("shoes", [{"id": each} for each in ids], 2, fallback=True)
+    return [result.index for result in answer.results]
+
+
+def langchain(client):
+    from langchain_core.documents import BaseDocumentCompressor, Document
+
+    class Compressor(BaseDocumentCompressor):
+        def compress_documents(self, documents, query, callbacks=None):
+            return [documents[index] for index in order(client, [each.id for each in documents])]
+
+    found = [Document(f"text {name}", id=name) for name in "abc"]
+    return [each.id for each in Compressor().compress_documents(found, "shoes")]
+
+
+def llama_index(client):
+    from llama_index.core.postprocessor.types import BaseNodePostprocessor
+    from llama_index.core.schema import NodeWithScore, TextNode
+
+    class Postprocessor(BaseNodePostprocessor):
+        def _postprocess_nodes(self, nodes, query_bundle=None):
+            return [nodes[index] for index in order(client, [each.node.node_id for each in nodes])]
+
+    found = [NodeWithScore(node=TextNode(id_=name, text=f"text {name}"), score=0.5) for name in "abc"]
+    return [each.node.node_id for each in Postprocessor().postprocess_nodes(found, query_str="shoes")]
+
+
+def haystack(client):
+    from haystack import Document, Pipeline, component
+
+    @component
+    class Ranker:
+        @component.output_types(documents=list[Document])
+        def run(self, documents: list[Document]):
+            return {"documents": [documents[index] for index in order(client, [each.id for each in documents])]}
+
+    pipeline = Pipeline()
+    pipeline.add_component("ranker", Ranker())
+    found = [Document(id=name, content=f"text {name}") for name in "abc"]
+    return [each.id for each in pipeline.run({"ranker": {"documents": found}})["ranker"]["documents"]]
+
+
+STEPS = {step.__name__: step for step in (base, missing, cluster, client, postgres, service, docs, plugs)}
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:

@@ -1,21 +1,72 @@
-"""The wheel and the sdist, built for real; `make release-check` also installs them."""
+"""The wheel and the sdist, built for real, and the script of `make release-check`, which also installs them."""
+
+import re
+import shutil
+import subprocess
 
 import pytest
-from distribution import ROOT, faults_of_sdist, faults_of_wheel, project
+import release_smoke
+from distribution import (
+    EXTRAS,
+    ROOT,
+    contents_of_sdist,
+    faults_against_commit,
+    faults_of_sdist,
+    faults_of_wheel,
+    files_below,
+    project,
+)
 from hatchling import build
+from release_check import Check, lower_bounds, reasons, run, table
 
 
-@pytest.fixture(autouse=True)
-def in_the_repository(monkeypatch):
-    monkeypatch.chdir(ROOT)  # where a build back end is called
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """Return a copy of this repository with one commit."""
+    copy = tmp_path_factory.mktemp("repository")
+    for path in [path for place in contents_of_sdist() for path in files_below(place)]:
+        (copy / path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy / path.relative_to(ROOT))
+    git = ["git", "-c", "user.name=nobody", "-c", "user.email=nobody@localhost"]
+    for words in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "All"]):
+        subprocess.run([*git, *words], cwd=copy, check=True)
+    return copy
 
 
-def test_the_wheel_holds_the_package_and_nothing_else(tmp_path):
-    assert faults_of_wheel(tmp_path / build.build_wheel(str(tmp_path))) == []
+@pytest.fixture
+def built(repository, tmp_path, monkeypatch):
+    """Return a function that builds the wheel and the sdist of the copy."""
+
+    def build_both():
+        monkeypatch.chdir(repository)  # where a build back end is called
+        return tmp_path / build.build_wheel(str(tmp_path)), tmp_path / build.build_sdist(str(tmp_path))
+
+    return build_both
 
 
-def test_the_sdist_holds_what_tests_and_pages_need(tmp_path):
-    assert faults_of_sdist(tmp_path / build.build_sdist(str(tmp_path))) == []
+def test_the_wheel_holds_the_package_and_the_sdist_what_tests_and_pages_need(repository, built):
+    wheel, sdist = built()
+    assert faults_of_wheel(wheel) == []
+    assert faults_of_sdist(sdist) == []
+    assert faults_against_commit(wheel, sdist, repository) == []
+    assert faults_against_commit(wheel, sdist, wheel.parent) == []  # without git there is nothing to compare with
+
+
+def test_files_that_were_left_behind_are_not_shipped_or_are_reported(repository, built):
+    left = {"MQ2008/Fold1/test.txt": "data", "notes.txt": "notes", "src/mcfair/draft.py": "draft = True\n"}
+    for name, text in left.items():
+        (repository / name).parent.mkdir(parents=True, exist_ok=True)
+        (repository / name).write_text(text)
+    readme = (repository / "README.md").read_text(encoding="utf-8")
+    (repository / "README.md").write_text(f"{readme}\nchanged\n", encoding="utf-8")
+    try:
+        wheel, sdist = built()
+        assert faults_of_wheel(wheel) == ["mcfair/draft.py does not belong into a wheel"]
+        assert faults_of_sdist(sdist) == ["src/mcfair/draft.py does not belong into an sdist"]
+        reported = [fault.partition(" ")[0] for fault in faults_against_commit(wheel, sdist, repository)]
+        assert reported == ["README.md", "src/mcfair/draft.py"]
+    finally:
+        subprocess.run(["git", "stash", "--quiet", "--include-untracked"], cwd=repository, check=True)
 
 
 def test_the_changelog_begins_with_this_version():
@@ -28,3 +79,39 @@ def test_every_version_of_python_from_the_lowest_on_is_classified():
     assert versions[0] == project()["requires-python"].removeprefix(">=")
     minors = [int(version.partition(".")[2]) for version in versions]
     assert minors == list(range(minors[0], minors[0] + len(minors)))
+
+
+def test_every_extra_for_users_has_a_smoke_step():
+    assert set(EXTRAS) <= set(release_smoke.STEPS)
+
+
+def test_every_requirement_has_a_lower_bound_that_is_tried():
+    groups = [project()["dependencies"], *project()["optional-dependencies"].values()]
+    named = {re.match(r"[\w.-]+", line)[0] for group in groups for line in group}
+    assert {line.partition("==")[0] for line in lower_bounds()} == named - {"mcfair"}
+
+
+def test_a_step_that_fails_does_not_stop_the_others_and_says_why(tmp_path, capsys):
+    for name in ("mcfair.whl", "mcfair.tar.gz"):
+        (tmp_path / name).touch()
+    check = Check(tmp_path, tmp_path)
+    check.step("3.11", "broken archive", check.contents)
+    check.step("3.11", "no disk", open, "/nowhere/at/all")
+    check.step("3.14", "command", run, "-c", "print('the reason'); raise SystemExit(3)")
+    check.step("3.14", "good", run, "-c", "pass")
+    assert [bool(outcome.fault) for outcome in check.outcomes] == [True, True, True, False]
+    assert re.findall(r"^(\S.*?) +(?:FAILED|ok|-)", table(check.outcomes), flags=re.MULTILINE) == [
+        *("broken archive", "no disk", "command", "good"),
+    ]
+    shown = reasons(check.outcomes)
+    assert "3.11 no disk FAILED:\nFileNotFoundError" in shown
+    assert "the reason\nstatus 3" in shown
+    assert "good" not in shown
+    assert "3.14   good: ok" in capsys.readouterr().out
+
+
+def test_a_folder_with_two_builds_is_refused(tmp_path):
+    for name in ("mcfair-1.whl", "mcfair-2.whl"):
+        (tmp_path / name).touch()
+    with pytest.raises(SystemExit, match=r"must hold one \*\.whl; it holds mcfair-1\.whl, mcfair-2\.whl"):
+        Check(tmp_path, tmp_path)

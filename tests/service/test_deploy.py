@@ -56,8 +56,7 @@ def test_no_file_names_a_download_or_a_secret(path):
 
 
 def test_secrets_are_ignored_by_git():
-    ignored = subprocess.run(["git", "check-ignore", "-q", "deploy/secrets/postgres_password"], cwd=ROOT, check=False)
-    assert ignored.returncode == 0
+    assert "deploy/secrets/" in (ROOT / ".gitignore").read_text().splitlines()
 
 
 @pytest.mark.parametrize("name", ["deploy", "runbook", "migrate"])

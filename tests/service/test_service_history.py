@@ -170,7 +170,11 @@ def test_groups_beyond_the_largest_are_summed_up(clock, monkeypatch):
         for asked, kept in ((100, 3), (2, 2), (0, 0)):
             (point,) = ranker.history(groups=asked).points
             assert (len(point.groups), point.others.items) == (kept, 8 - kept)
-            assert point.groups == fair.groups[:kept]
+            # The total of a history has other parts, and Python from 3.12 on rounds a sum once: last bits differ.
+            for got, wanted in zip(point.groups, fair.groups[:kept], strict=True):
+                assert (got.group, got.items, got.clicks) == (wanted.group, wanted.items, wanted.clicks)
+                shares = (got.exposure, got.exposure_share, got.merit_share)
+                assert shares == pytest.approx((wanted.exposure, wanted.exposure_share, wanted.merit_share), rel=1e-12)
 
 
 def test_pages_of_queries_and_items(clock):

@@ -50,11 +50,12 @@ class Periods:
             if unit == "week":
                 first, last = (ends.astype("M8[D]") - MONDAY) // np.timedelta64(7, "D")
             else:
-                first, last = ends.astype(f"M8[{code}]")
-            if int((last - first).astype(np.int64)) < MOST:
+                first, last = ends.astype(f"M8[{code}]").astype(np.int64)
+            if last - first < MOST:
                 break
-        begins: Any = np.arange(first, last + 1)
-        return cls(unit, (MONDAY + 7 * begins.astype("m8[D]") if unit == "week" else begins).astype("M8[h]"))
+        counts = np.arange(first, last + 1)
+        begins: Any = MONDAY + (7 * counts).astype("m8[D]") if unit == "week" else counts.astype(f"M8[{code}]")
+        return cls(unit, begins.astype("M8[h]"))
 
     @classmethod
     def none(cls) -> Periods:
