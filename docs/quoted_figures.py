@@ -168,3 +168,23 @@ def speed() -> str:
         f"minutes. They take LP {lp[1]:.1g} s and {lp_large[1]:.1g} s; the paper reports {lp[0]:.0f} s and more than "
         f"{lp_large[0] / 86_400:.0f} days."
     )
+
+
+# --- audit -----------------------------------------------------------------------------------------------------------
+
+LOGS = {"parquet": "Parquet", "untimed": "Parquet without times", "csv": "CSV"}
+
+
+@quoted("audit-cost")
+def audit_cost() -> str:
+    """Return time and memory of the audit of large logs, as a table."""
+    rows = [
+        [
+            f"{each['rows']:,} rows, {LOGS[each['kind']]}",
+            f"{each['wall']:.0f} s",
+            f"{each['cpu']:.0f} s",
+            f"{each['peak_mb'] / 1000:.1f} GB",
+        ]
+        for each in results("audit")["logs"]
+    ]
+    return table(["log", "wall-clock time", "CPU time", "peak memory"], rows)
