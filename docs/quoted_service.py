@@ -184,10 +184,10 @@ def postgres_table() -> str:
     return table(["", "lists/s", "CPU of instances, µs a list", "of the database", "of the load", "cores busy"], rows)
 
 
-@quoted("postgres-load")
-def postgres_load() -> str:
-    """Return how busy the machine was while PostgreSQL was measured."""
-    return f"{results('postgres')['made_with']['load average at the start'][0]:.0f}"
+@quoted("postgres-ratio")
+def postgres_ratio() -> str:
+    """Return how many times as many lists two routed instances rank as one."""
+    return f"{case('two, routed', 'requests/s') / case('one instance', 'requests/s'):.1f}"
 
 
 @quoted("scale-arithmetic")
