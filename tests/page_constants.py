@@ -53,7 +53,7 @@ PAGE_CONSTANTS = {
     "docs/how-to/read-the-report.md": ["0 %", GAMMA, "98 %"],  # 196 of 200
     "docs/how-to/run-the-service.md": [ID, QUERY, f"{LEDGER >> 20} MB"],
     "docs/how-to/runbook.md": [
-        *("300 MB", DEADLINE, milliseconds("compaction_seconds"), milliseconds("compaction_interval")),
+        *("300 MB", DEADLINE, milliseconds("compaction_seconds")),
         *("0.25", "0.1", "1 GB", "80 %"),  # thresholds of alerts
     ],
     "docs/how-to/search-engines.md": ["5 times as"],  # a parameter of the pipeline
