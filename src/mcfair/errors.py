@@ -25,8 +25,8 @@ __all__ = [
     "UnavailableError",
     "checked",
     "choices",
-    "choices_at",
-    "fields_at",
+    "field_names",
+    "hint_at",
     "unknown",
 ]
 
@@ -111,47 +111,30 @@ def choices(hint: Any) -> tuple[Any, ...]:
     return ()
 
 
-def choices_at(hint: Any, path: list[str]) -> tuple[Any, ...]:
-    """Return the words that a field of nested structs may be; empty if it is not a choice.
-
-    Parameters
-    ----------
-    hint
-        The annotation of the whole.
-    path
-        Names of the fields that lead to it; numbers, positions in lists, are skipped.
-
-    Examples
-    --------
-    >>> from mcfair.experiments.experiment import Experiment
-    >>> choices_at(Experiment, ["series", "mode"])[1:]
-    ('post-processing', 'online')
-    """
-    return choices(hint_at(hint, path))
-
-
-def fields_at(hint: Any, path: list[str]) -> tuple[str, ...]:
-    """Return the names of the fields of a struct within nested structs; empty if there is none.
-
-    Parameters
-    ----------
-    hint
-        The annotation of the whole.
-    path
-        Names of the fields that lead to it; numbers, positions in lists, are skipped.
-
-    Examples
-    --------
-    >>> from mcfair.experiments.experiment import Experiment
-    >>> fields_at(Experiment, ["series"])[:2]
-    ('policies', 'label')
-    """
-    structs = [each for each in nested_types(hint_at(hint, path)) if hasattr(each, "__struct_fields__")]
+def field_names(hint: Any) -> tuple[str, ...]:
+    """Return the names of the fields of a struct, also in a list or beside other types; empty if there is none."""
+    structs = [each for each in nested_types(hint) if hasattr(each, "__struct_fields__")]
     return tuple(dict.fromkeys(name for each in structs for name in each.__struct_encode_fields__))
 
 
 def hint_at(hint: Any, path: list[str]) -> Any:
-    """Return the annotation of a field of nested structs, or None."""
+    """Return the annotation of a field of nested structs; None if there is no such field.
+
+    Parameters
+    ----------
+    hint
+        The annotation of the whole.
+    path
+        Names of the fields that lead to it; numbers, positions in lists, are skipped.
+
+    Examples
+    --------
+    >>> from mcfair.experiments.experiment import Experiment
+    >>> choices(hint_at(Experiment, ["series", "mode"]))[1:]
+    ('post-processing', 'online')
+    >>> field_names(hint_at(Experiment, ["series"]))[:2]
+    ('policies', 'label')
+    """
     for name in (each for each in path if not each.isdigit()):
         types = (get_type_hints(each) for each in nested_types(hint) if isinstance(each, type))
         hint = next((fields[name] for fields in types if name in fields), None)

@@ -14,7 +14,7 @@ import msgspec
 
 from ..data.catalogue import CATALOGUE, locate
 from ..data.files import path_exists
-from ..errors import DataError, MCFairError, SettingError, choices_at, fields_at, unknown
+from ..errors import DataError, MCFairError, SettingError, choices, field_names, hint_at, unknown
 from ..policies.base import Policy, parse_policies
 from ..simulation.setting import Setting, make_setting
 
@@ -350,10 +350,10 @@ def located(message: str, text: str) -> tuple[str, str]:
     message = message[: path.start()] if path else message
     surplus = re.search(r"unknown field `(.*)`", message)
     if surplus:
-        message = unknown("key", surplus[1], fields_at(Experiment, parts))
+        message = unknown("key", surplus[1], field_names(hint_at(Experiment, parts)))
         parts.append(surplus[1])
     elif wrong := re.match(r"Invalid enum value '(.*)'$", message):
-        message = unknown(f"{'.'.join(parts)} =", wrong[1], filter(None, choices_at(Experiment, parts)))
+        message = unknown(f"{'.'.join(parts)} =", wrong[1], filter(None, choices(hint_at(Experiment, parts))))
     elif parts:
         message = f"{'.'.join(parts)}: {message[0].lower()}{message[1:]}"
     line = line_of(parts, text) if parts else line_with(message, text)

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import structs
 
-from ...errors import RequestError, choices_at, fields_at, unknown
+from ...errors import RequestError, choices, field_names, hint_at, unknown
 from .requests import (
     FIELDS_BESIDES_ITEMS,
     MAX_CELLS,
@@ -232,11 +232,11 @@ def refusal(error: msgspec.ValidationError, kind: Any, value: Any = None) -> Req
     """Return the error for a request that msgspec refuses: the field at fault, what is allowed, what was got."""
     field, message = field_of(str(error))
     if field and message.startswith("Invalid enum value"):
-        words = choices_at(kind, re.findall(r"\w+", field))
+        words = choices(hint_at(kind, re.findall(r"\w+", field)))
         message += f": expected {' or '.join(map(repr, words))}"
     elif field and "unknown field" in message:
         *parents, name = re.findall(r"[^.\[\]]+", field)
-        message = unknown("field", name[:80], fields_at(kind, parents))
+        message = unknown("field", name[:80], field_names(hint_at(kind, parents)))
     elif "got" not in message and isinstance(value, dict) and field in value:
         message += f", got {reprlib.repr(value[field])}"
     return RequestError(f"{field}: {message}" if field else message, field)
