@@ -103,10 +103,10 @@ def unknown(what: str, name: str, available: Iterable[str]) -> str:
 
 
 def choices(hint: Any) -> tuple[Any, ...]:
-    """Return the words that a parameter may be, also beside numbers; empty if it is not a choice."""
+    """Return the words that a parameter may be, also beside numbers or in a list; empty if it is not a choice."""
     if get_origin(hint) is Literal:
         return get_args(hint)
-    if get_origin(hint) in (Union, UnionType):
+    if get_origin(hint) in (Union, UnionType, list):
         return tuple(word for each in get_args(hint) for word in choices(each))
     return ()
 

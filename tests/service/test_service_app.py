@@ -806,3 +806,31 @@ def test_missing_extra_names_the_install_command(missing, module):
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert "pip install 'mcfair[service]'" in ran.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("foo[bar]", "'foo[bar]'"),
+        ("a.b[0]", "'a.b[0]'"),
+        ("", "''"),
+        ("\n\x1b[31m", r"'\n\x1b[31m'"),
+        ("n" * 10**6, "'nn"),
+    ],
+)
+def test_an_unknown_field_of_any_name_is_refused_in_one_short_line(client, name, shown):
+    for body in ({"query": "q", "items": [{"id": "a"}], name: 1}, {"query": "q", "items": [{"id": "a", name: 1}]}):
+        answer = client.post("/v1/rank", json=body)
+        assert answer.status_code == 400
+        detail = answer.json()["detail"]
+        assert f"unknown field {shown}" in detail
+        assert "id, prior, group" in detail or "query, items, k" in detail
+        assert detail.isprintable()
+        assert len(answer.content) < 1_000
+
+
+def test_a_wrong_word_is_refused_with_those_that_are_allowed(client):
+    answer = client.post("/v1/keys", json={"name": "z", "scopes": ["w" * 10**5]})
+    assert (answer.status_code, answer.json()["field"]) == (400, "scopes[0]")
+    assert answer.json()["detail"].endswith("expected 'rank' or 'feedback' or 'read' or 'admin'")
+    assert len(answer.content) < 1_000

@@ -231,14 +231,16 @@ def convert(kind: type[T], value: Any) -> T:
 def refusal(error: msgspec.ValidationError, kind: Any, value: Any = None) -> RequestError:
     """Return the error for a request that msgspec refuses: the field at fault, what is allowed, what was got."""
     field, message = field_of(str(error))
-    if field and message.startswith("Invalid enum value"):
-        words = choices(hint_at(kind, re.findall(r"\w+", field)))
-        message += f": expected {' or '.join(map(repr, words))}"
-    elif field and "unknown field" in message:
-        *parents, name = re.findall(r"[^.\[\]]+", field)
-        message = unknown("field", name[:80], field_names(hint_at(kind, parents)))
+    path = re.findall(r"[^.\[\]]+", str(error).partition(" - at `$")[2].rstrip("`"))
+    if wrong := re.fullmatch(r"Invalid enum value '?(.*?)'?", message, re.DOTALL):
+        words = " or ".join(map(repr, choices(hint_at(kind, path))))
+        message = f"Invalid enum value {reprlib.repr(wrong[1])}: expected {words}"
+    elif surplus := re.fullmatch(r".*unknown field `(.*)`", message, re.DOTALL):
+        message = unknown("field", surplus[1][:80], field_names(hint_at(kind, path)))
     elif "got" not in message and isinstance(value, dict) and field in value:
         message += f", got {reprlib.repr(value[field])}"
+    if field and not (field.isprintable() and len(field) <= MAX_ID):  # it may contain a name that the client chose
+        field = ascii(field[:80])[1:-1]
     return RequestError(f"{field}: {message}" if field else message, field)
 
 
