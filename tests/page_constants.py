@@ -8,7 +8,7 @@ import inspect
 import mcfair as mf
 from mcfair.auditing.off_policy import MOST_UNSUPPORTED
 from mcfair.auditing.row_buckets import MOST_HELD
-from mcfair.data.grades import EPSILON
+from mcfair.data.dataset import EPSILON
 from mcfair.service import wire
 from mcfair.service.core.engine_state import LEDGER
 from mcfair.service.core.rules import Rules

@@ -11,7 +11,7 @@ import pytest
 from sklearn.base import clone
 
 import mcfair as mf
-from mcfair.plugs.candidates import read_candidates
+from mcfair.data.frames import read_candidates
 from mcfair.plugs.fair_lists import fair_lists
 from mcfair.plugs.pyterrier import Fair
 from mcfair.plugs.reranker import FairReranker

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 import mcfair as mf
-from mcfair.data.grades import relevance
-from mcfair.data.trec import write_trec
+from mcfair.data.dataset import relevance
+from mcfair.data.frames import write_trec
 
 RANX = """
 import json, sys, ranx

@@ -10,8 +10,8 @@ import pytest
 import mcfair as mf
 from mcfair.data.protocols import PROTOCOLS
 from mcfair.errors import DataError, MCFairWarning, PartError, PolicyError, SettingError
+from mcfair.simulation.run import checkpoint_ends
 from mcfair.simulation.setting import SettingOptions
-from mcfair.simulation.simulate import checkpoint_ends
 
 
 @pytest.fixture(scope="module")

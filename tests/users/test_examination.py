@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from mcfair.data.grades import relevance
+from mcfair.data.dataset import relevance
 from mcfair.errors import SettingError
 from mcfair.users.examination import examination
 

@@ -36,8 +36,7 @@ def reproduce(
     also: Annotated[list[str] | None, typer.Option(metavar="DATA", help=f"With beyond: {ALSO}")] = None,
 ) -> None:
     """Run the paper's experiments, or the comparison beyond it, and write a report with every table and figure."""
-    from ..data.catalogue import locate
-    from ..data.profiles import PROFILES
+    from ..data.catalogue import PROFILES, locate
     from ..errors import DataError
     from ..experiments.experiment import shipped_experiment, shipped_experiments
 

@@ -56,7 +56,7 @@ class DataOptions:
 
     def open(self, *, features: bool) -> Dataset:
         """Open the data."""
-        from ..data.sources import open_data
+        from ..data.folds import open_data
         from .render import status
 
         with status(f"reading {self.data}"):

@@ -100,7 +100,7 @@ def rehearse(
     """Rehearse rules of the service on your own queries with simulated users: the present rules, and changed ones."""
     import numpy as np
 
-    from ..data.sources import open_data
+    from ..data.folds import open_data
     from ..service.core.rules import Rules
     from ..service.stored_queries import read_queries
 

@@ -9,12 +9,11 @@ import numpy as np
 import polars as pl
 
 from ..data.dataset import Dataset
-from ..data.frames import build_dataset
+from ..data.frames import VALUES, build_dataset, read_candidates
 from ..data.protocols import NO_PROTOCOL
 from ..errors import DataError, SettingError
 from ..policies.base import Policy
-from ..simulation.simulate import simulate
-from .candidates import VALUES, read_candidates
+from ..simulation.run import simulate
 
 __all__ = ["POLICY", "fair_lists"]
 

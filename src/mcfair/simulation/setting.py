@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, ForwardRef, Literal, ParamSpec, TypedDict, TypeVar
 
 import msgspec
 import numpy as np
@@ -13,17 +15,13 @@ import numpy as np
 from ..arrays import FloatArray
 from ..errors import SettingError, checked, renamed_fields, renamed_keys, unknown
 from ..estimators import Estimator
-from ..estimators.base import as_estimator
 from ..metrics import CNDCG, NDCG, Metric, RelativeUnfairness, Unfairness
-from ..metrics.base import as_metric
 from ..parts import NonNegative, Share
 from ..policies.base import Mode, Policy
 from ..users import ClickModel, PositionBased
-from ..users.base import as_click_model
 from ..users.examination import examination
-from .signatures import RENAMED
 
-__all__ = ["Examination", "Setting", "SettingOptions", "make_setting"]
+__all__ = ["Examination", "Setting", "SettingOptions", "explicit_options", "make_setting"]
 
 Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31, description="a whole number of at least 1 and below 2**31")]
 
@@ -34,6 +32,10 @@ PAPER_USERS = PositionBased()
 
 RANKS = 5
 """Ranks of a list if neither k nor the examination determines them."""
+
+
+RENAMED = {"k_s": "k"}
+"""Old names of options of a setting."""
 
 
 class SettingOptions(TypedDict, total=False):
@@ -109,10 +111,10 @@ class Setting:
             put(name, checked(name, hint, getattr(self, name), SettingError))
         if ranks is not None and self.k > ranks:
             raise SettingError(f"k = {self.k} is not allowed: examination lists {ranks} ranks")
-        put("clicks", as_click_model(self.clicks))
-        put("estimator", "auto" if self.estimator == "auto" else as_estimator(self.estimator))
+        put("clicks", ClickModel.of(self.clicks))
+        put("estimator", "auto" if self.estimator == "auto" else Estimator.of(self.estimator))
         metrics = self.metrics.split(",") if isinstance(self.metrics, str) else self.metrics
-        put("metrics", tuple(dict.fromkeys(as_metric(each) for each in metrics)))
+        put("metrics", tuple(dict.fromkeys(Metric.of(each) for each in metrics)))
 
     def estimator_for(self, policy: Policy) -> Estimator:
         """Return the estimator that a policy is run with."""
@@ -189,3 +191,49 @@ def make_setting(setting: Setting | str | Mapping[str, Any], options: Mapping[st
     if isinstance(setting, Setting):
         return dataclasses.replace(setting, **options)
     return Setting(**{**table, **options})
+
+
+# --- signatures that show every option one by one, for help, completion and error messages ----------------------------
+
+RENAMED = {"k_s": "k"}
+"""Old names of options of a setting."""
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def written(annotation: Any) -> Any:
+    """Return an annotation as it is written in the source."""
+    return annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
+
+
+def explicit_options(options: type) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
+    """Decorate a function whose last parameter is `**options` of a TypedDict.
+
+    Type checkers check such options already. `inspect.signature` shows them one by one, and an unknown one is named
+    with a suggestion.
+    """
+
+    def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+        signature = inspect.signature(function)
+        own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        more = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=written(annotation))
+            for name, annotation in options.__annotations__.items()
+        ]
+        allowed = [each.name for each in (*own, *more)]
+
+        @functools.wraps(function)
+        def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+            kwargs = renamed_keys(kwargs, RENAMED)  # type: ignore[assignment]
+            for name in kwargs:
+                if name not in allowed:
+                    raise SettingError(unknown(f"argument of {function.__name__}", name, allowed))
+            given: Any = {name: value for name, value in kwargs.items() if not (value is None and name in omitted)}
+            return function(*args, **given)
+
+        omitted = {each.name for each in more}
+        call.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+        return call
+
+    return decorate

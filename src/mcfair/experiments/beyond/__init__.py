@@ -17,11 +17,10 @@ import numpy as np
 
 from ...analysis.propensities import fit_propensities, run_counts
 from ...data.catalogue import CATALOGUE, locate
-from ...data.dataset import Dataset
-from ...data.grades import relevance
+from ...data.dataset import Dataset, relevance
 from ...errors import DataError
 from ...random import DATA, draws, uniforms
-from ...simulation.simulate import simulate
+from ...simulation.run import simulate
 from ..experiment import Experiment, Series
 from ..tasks import open_experiments
 
