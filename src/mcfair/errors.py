@@ -39,6 +39,7 @@ __all__ = [
     "renamed_keys",
     "renamed_parameters",
     "unknown",
+    "warn_user",
 ]
 
 PACKAGE = str(Path(__file__).parent)
@@ -136,10 +137,14 @@ def renamed(old: str, new: str) -> None:
     >>> str(seen[0].message)
     'k_s is now called k; the old name will not be understood from the next release on'
     """
+    warn_user(f"{old} is now called {new}; the old name will not be understood from the next release on")
+
+
+def warn_user(message: str) -> None:
+    """Warn, naming the first line outside of this package: the one that a user wrote."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         level, frame = level + 1, frame.f_back
-    message = f"{old} is now called {new}; the old name will not be understood from the next release on"
     warnings.warn(message, MCFairWarning, stacklevel=level)
 
 

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from ..data.dataset import Dataset
     from ..simulation.setting import Setting
 
-__all__ = ["DataOptions", "PluginOptions", "RunOptions", "SettingCommandOptions", "with_option_groups"]
+__all__ = [
+    "DataOptions",
+    "PluginOptions",
+    "RunOptions",
+    "SettingCommandOptions",
+    "TableOptions",
+    "pairs",
+    "with_option_groups",
+]
 
 MOST_SEEDS = 100_000
 
@@ -42,7 +50,36 @@ class PluginOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataOptions:
+class TableOptions:
+    """How a table is read."""
+
+    separator: Annotated[
+        str | None,
+        typer.Option(help="What separates the columns of a CSV file: ';', tab, pipe  [default: guessed and shown]"),
+    ] = None
+    column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE=COLUMN", help="Column of a role, such as item=sku_code; repeat for several."),
+    ] = None
+
+    def values(self) -> dict[str, Any]:
+        """Return the options as those of `open_data`."""
+        return {"separator": self.separator, "columns": pairs("column", self.column, "ROLE=COLUMN")}
+
+
+def pairs(option: str, given: list[str] | None, form: str) -> dict[str, str]:
+    """Parse options of the form NAME=VALUE."""
+    found = {}
+    for each in given or []:
+        name, equals, value = each.partition("=")
+        if not (name and equals and value):
+            raise SettingError(f"{option} = {each!r} is not allowed: expected {form}")
+        found[name] = value
+    return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataOptions(TableOptions):
     """Which data, and how it is loaded."""
 
     data: Annotated[str, typer.Option(help=DATA)]
@@ -68,6 +105,7 @@ class DataOptions:
                 preset=self.preset,
                 min_items=self.min_items,
                 max_items=self.max_items,
+                **self.values(),
             )
 
 

@@ -156,12 +156,7 @@ class Dataset:
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        def put(field: str, value: Any) -> None:
-            if isinstance(value, np.ndarray) and value.flags.writeable:
-                value = value.view()
-                value.flags.writeable = False
-            object.__setattr__(self, field, value)
-
+        put = self._put
         put("offsets", checked_offsets(self.offsets, self.name))
         put("y", checked_grades(self.y, self.name))
         put("y_max", checked_y_max(self.y_max, self.y, self.name))
@@ -417,16 +412,32 @@ class Dataset:
 
     def hiding_truth(self, scores: FloatArray) -> Dataset:
         """Return the same queries as a policy may see them: `scores` in place of relevance; y and R are all 0."""
-        return self._replace(y=np.zeros_like(self.y), R=np.zeros_like(self.R), scores=scores)
+        scores = np.ascontiguousarray(scores, dtype=np.float64)
+        self._check_length("scores", scores.size, self.items)
+        return self._derived(y=np.zeros_like(self.y), R=np.zeros_like(self.R), scores=scores)
 
     @cached_property
     def without_features(self) -> Dataset:
         """The same data without features, which are large and which results do not need."""
-        return self if self.X is None and type(self) is Dataset else self._replace(X=None)
+        return self if self.X is None and type(self) is Dataset else self._derived(X=None)
 
     def _replace(self, **changes: Any) -> Dataset:
         """Return a plain Dataset with other fields; a Fold's other parts, which hold the truth, are left behind."""
         return Dataset(**({field.name: getattr(self, field.name) for field in dataclasses.fields(Dataset)} | changes))
+
+    def _derived(self, **changes: Any) -> Dataset:
+        """Return what `_replace` does for fields that follow from valid ones, which are not validated again."""
+        made = object.__new__(Dataset)
+        for field in dataclasses.fields(Dataset):
+            made._put(field.name, changes.get(field.name, getattr(self, field.name)))
+        return made
+
+    def _put(self, field: str, value: Any) -> None:
+        """Set a field of a dataset that is being made; arrays become read-only views."""
+        if isinstance(value, np.ndarray) and value.flags.writeable:
+            value = value.view()
+            value.flags.writeable = False
+        object.__setattr__(self, field, value)
 
     def select(
         self, *, min_items: int = 0, max_items: int | None = None, relevant_only: bool = False, drop_last: bool = False
@@ -454,8 +465,10 @@ class Dataset:
         """Return the queries at these positions, in this order."""
         chosen = np.asarray(queries, dtype=np.int64)
         if chosen.size == self.queries and np.array_equal(chosen, np.arange(self.queries)):
-            return self if type(self) is Dataset else self._replace()
-        return self._replace(**rows_of_queries(self, chosen))
+            return self if type(self) is Dataset else self._derived()
+        rows = rows_of_queries(self, chosen)
+        distinct = np.unique(chosen).size == chosen.size
+        return self._derived(**rows) if distinct else self._replace(**rows)
 
 
 # --- validation -------------------------------------------------------------------------------------------------------
@@ -540,6 +553,13 @@ def check_ids(
     name: str,
 ) -> None:
     """Raise a DataError if an id occurs twice among the queries or among the items of a query."""
+    for ids in (query_ids, item_ids):
+        try:
+            "".join(ids or ()).encode()
+        except UnicodeEncodeError as error:
+            raise DataError(f"{name}: ids must be Unicode text, got {error.object[error.start]!a} in one") from None
+        except TypeError as error:
+            raise DataError(f"{name}: ids must be text: {error}") from None
     if query_ids is not None and len(set(query_ids)) < len(query_ids):
         raise DataError(f"{name}: query ids must be distinct, got {most_frequent(query_ids)!r} twice")
     for query, (begin, end) in enumerate(pairwise(offsets.tolist())):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from ..arrays import BoolArray
 from ..errors import DataError, unknown
 from .catalogue import CATALOGUE, PROFILES, locate, recognise, synthetic
 from .dataset import EPSILON, Dataset, relevance
-from .letor import check_exists, find_part, find_parts, path_exists, read_letor_file, short_name
+from .letor import check_exists, find_part, find_parts, kind_of, path_exists, read_letor_file, short_name
 from .protocols import PARTS, Protocol, find_protocol
 
 __all__ = ["Fold", "concatenate", "load_fold", "load_letor", "open_data"]
@@ -118,7 +118,7 @@ class Fold(Dataset):
     @cached_property
     def test(self) -> Dataset:
         """The part that results are reported on: the queries of the fold itself, as a plain dataset."""
-        return self._replace()
+        return self._derived()
 
     def _read(self, part: str) -> Dataset:
         # The test file alone decides which catalogued fold this is, so that all parts have the same bounds.
@@ -313,9 +313,6 @@ def joined_labels(parts: Sequence[Dataset]) -> Any:
 
 # --- data by path or name ---------------------------------------------------------------------------------------------
 
-TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".jsonl", ".jsonl.gz")
-"""How the names of files end that are read as tables; other files are LETOR files."""
-
 
 def open_data(
     source: str | os.PathLike[str],
@@ -326,6 +323,8 @@ def open_data(
     preset: str | None = None,
     min_items: int | None = None,
     max_items: int | None = None,
+    separator: str | None = None,
+    columns: Mapping[str, str] | None = None,
     seed: int = 0,
 ) -> Dataset:
     """Open data by path or name.
@@ -341,6 +340,9 @@ def open_data(
         Which part of a fold: `train`, `validation` or `test`.
     features, epsilon, preset, min_items, max_items
         As in `load_letor`; a profile always has its features, a table never. A profile or table has a test part only.
+    separator, columns
+        Of a table: what separates the columns of a CSV file, guessed from its first line if left out; and columns by
+        role, such as `{"item": "sku_code"}`, where they do not have their usual names.
     seed
         Seed of a profile.
 
@@ -379,11 +381,12 @@ def open_data(
             names = unknown("profile or catalogue name", name, [*PROFILES, *CATALOGUE])
             raise DataError(f"no such file or folder: {name}; {names}")
         path = locate(name)
-    if not path.is_dir() and path.name.lower().endswith(TABLES):
+    if not path.is_dir() and kind_of(path):
         from .frames import load_table  # imports Polars, which other data do not need
 
         check_test_only(protocol, split, str(path), "a table")
-        return adopt(load_table(path, epsilon), protocol.with_bounds(min_items, max_items))
+        data = load_table(path, epsilon, columns=columns, separator=separator)
+        return adopt(data, protocol.with_bounds(min_items, max_items))
     options: dict[str, Any] = {
         "features": features,
         "epsilon": epsilon,

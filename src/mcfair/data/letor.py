@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import os
 import re
+import stat
 import zlib
 from collections import deque
 from collections.abc import Generator, Iterator
@@ -28,6 +29,7 @@ from .dataset import HIGHEST_GRADE, GradeArray
 from .protocols import PARTS
 
 __all__ = [
+    "KINDS",
     "LetorFile",
     "check_exists",
     "content_sum",
@@ -35,7 +37,9 @@ __all__ = [
     "find_child",
     "find_part",
     "find_parts",
+    "kind_of",
     "path_exists",
+    "pieces",
     "read_letor_file",
     "short_name",
 ]
@@ -43,6 +47,15 @@ __all__ = [
 # --- files of a fold --------------------------------------------------------------------------------------------------
 
 STEMS = {"train": ("train",), "validation": ("vali", "valid", "validation"), "test": ("test",)}
+
+
+KINDS = {".csv": "CSV", ".tsv": "TSV", ".parquet": "Parquet", ".jsonl": "JSON lines", ".ndjson": "JSON lines"}
+"""The kind of a table by how the name of its file ends; .gz may follow. Other files are LETOR files."""
+
+
+def kind_of(path: Path) -> str:
+    """Return the kind of table that the name of a file stands for, "" if none."""
+    return KINDS.get(Path(path.name.lower().removesuffix(".gz")).suffix, "")
 
 
 def file_names(part: str) -> list[str]:
@@ -532,6 +545,10 @@ def parse_block(text: bytes, has_qid: bool, features: bool) -> ParsedBlock:
 def pieces(path: Path, size: int) -> Iterator[bytes]:
     """Yield the unpacked bytes of a file, so many at a time; raise DataError if it cannot be read."""
     try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # it may never end, or nobody may ever write to it
+            what = "named pipe" if stat.S_ISFIFO(mode) else "device"
+            raise DataError(f"{path}: expected a file, got a {what}")
         with path.open("rb") as raw:
             packed = raw.peek(2)[:2] == b"\x1f\x8b"
             stream = gzip.GzipFile(fileobj=raw) if packed else raw
