@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from html import unescape
 
 import numpy as np
 import polars as pl
@@ -11,8 +12,8 @@ from small_results import TABLE, TRADEOFF, cells, column, comparison, only, shif
 
 from mcfair.analysis.significance import confidence, detectable_difference
 from mcfair.report.claims import Comparison, baseline, compare_curves, compare_point, significance
-from mcfair.report.formatting import NOTHING
 from mcfair.report.tables import describe_test
+from mcfair.tables import NOTHING
 
 
 def noisy(results, policy: str, by: float, noise: float):
@@ -45,7 +46,7 @@ def test_significance_marks(results, report):
     assert rows["MCFair"].endswith(")")
     assert rows["MCFair again"].endswith(")")
     page = report.read_text(encoding="utf-8")
-    assert "Fisher&#39;s randomisation test" in page
+    assert "Fisher's randomisation test" in unescape(page)
     assert 'title="difference from MCFair: ' in page
 
 
