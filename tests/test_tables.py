@@ -66,7 +66,7 @@ def test_a_page_has_every_cell_escaped():
     table = Table(name="t&t", caption="a < b", columns=("x", "y"), rows=(("<b>", "1"),), tooltips={(0, 1): 'say "x"'})
     html = table.as_html(files=True)
     assert '<th scope="row" class="text">&lt;b&gt;</th>' in html
-    assert '<td title="say &quot;x&quot;">1</td>' in html
+    assert '<td title="say &#34;x&#34;">1</td>' in html
     assert 'href="tables/t&amp;t.md"' in html
     assert "a &lt; b" in html
     assert "href" not in table._repr_html_()

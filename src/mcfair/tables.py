@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 import sys
-from html import escape
+from html import escape as escape_html
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -197,6 +197,11 @@ def format_p_value(p: float) -> str:
 # --- text ------------------------------------------------------------------------------------------------------------
 
 
+def escape(text: str) -> str:
+    """Escape text for HTML, as the templates of pages do."""
+    return escape_html(text, quote=False).replace('"', "&#34;").replace("'", "&#39;")
+
+
 def latex(text: str) -> str:
     """Escape text for LaTeX."""
     return " ".join(text.split()).translate(LATEX_TABLE)
@@ -322,7 +327,7 @@ class Table:
         lines += ["</tr></thead>", "<tbody>"]
         for i, row in enumerate(self.rows):
             css = f' class="{self.row_classes[i]}"' if i in self.row_classes else ""
-            lines += [f"<tr{css}>", *(cell(i, j, value) for j, value in enumerate(row)), "</tr>"]
+            lines += [f"<tr{css}>", "".join(cell(i, j, value) for j, value in enumerate(row)), "</tr>"]
         lines += ["</tbody>", "</table>", "</div>", "</div>", '<div class="notes">', *map(text, self.notes)]
         if files:
             links = (f'<a href="tables/{escape(self.name)}.{end}">{form}</a>' for end, form in FILES.items())
