@@ -254,7 +254,7 @@ class BoardBuilder:
 
     def lines(self, name: str) -> Lines:
         """Return the points of a contestant with unfairness in units of the board."""
-        k, unfair = self.setting.k_s, self.values(name, "unfairness")
+        k, unfair = self.setting.k, self.values(name, "unfairness")
         ndcg, cndcg = self.values(name, f"ndcg@{k}"), self.values(name, f"cndcg@{k}")
         return Lines(unfairness=scaled(unfair, self.units), ndcg=ndcg, cndcg=cndcg)
 

@@ -77,7 +77,7 @@ class Values:
         place = None if level is None else blend_at(x, y, level)
         if level is not None and place is None:
             return None
-        metric = "unfairness" if place is None else f"ndcg@{builder.setting.k_s}"
+        metric = "unfairness" if place is None else f"ndcg@{builder.setting.k}"
         names, values = self.points(name, builder.experiment.data[i], metric)
         found = values[int(np.argmin(x))] / np.mean(builder.units[i]) if place is None else place.of(values)
         return dict(zip(names, found.tolist(), strict=True))
@@ -123,7 +123,7 @@ def table_of_tests(builder: BoardBuilder, base: str, names: Collection[str] = ()
     tests = matched_tests(builder, base, names)
     done = [test for test in tests if test.queries.size > 1]
     adjusted = dict(zip(map(id, done), mf.holm([test.p for test in done]).tolist(), strict=True)) if done else {}
-    k, total = builder.setting.k_s, len(builder.experiment.data)
+    k, total = builder.setting.k, len(builder.experiment.data)
     rows = []
     for test in tests:
         what = "least unfairness" if test.level is None else f"NDCG@{k} at {test.level:g}"
