@@ -11,10 +11,20 @@ from small_results import view_of
 import mcfair as mf
 from mcfair.experiments.experiment import Series
 from mcfair.policies.base import parse_policies
-from mcfair.report import styles
-from mcfair.report.figures import render, spread_out
-from mcfair.report.styles import DARK_BACKGROUND, PALETTE, choose_styles, contrast, dark_color, least_used
-from mcfair.report.tradeoff import Panel, tradeoff_alt, tradeoff_figure
+from mcfair.report import figures as styles
+from mcfair.report.figures import (
+    DARK_BACKGROUND,
+    PALETTE,
+    Panel,
+    channels,
+    choose_styles,
+    contrast,
+    dark_color,
+    render,
+    spread_out,
+    tradeoff_alt,
+    tradeoff_figure,
+)
 from mcfair.report.views import Curve, Point
 
 
@@ -44,17 +54,20 @@ def test_a_policy_may_carry_its_style():
     assert (chosen["mine"].color, chosen["mine"].marker) == ("#CC79A7", "*")
 
 
-def test_a_policy_without_a_style_gets_a_free_one_that_depends_on_its_name():
-    for name in ("Alpha", "Beta"):
+def test_policies_without_a_style_get_colours_and_markers_of_their_own_by_order():
+    names = [f"Own{i}" for i in range(len(PALETTE))]
+    for name in names:
         mf.register(type(name, (mf.Policy,), {"score": lambda self, q, rng: q.R, "__module__": __name__}))
-    alone = choose_styles([curve("Alpha", "Alpha")])["Alpha"]
-    both = choose_styles([curve("Beta", "Beta"), curve("Alpha", "Alpha")])
-    assert alone == both["Alpha"] == choose_styles([curve("Alpha", "Alpha")])["Alpha"]
-    assert both["Beta"] != both["Alpha"]
-    taken = choose_styles([curve("Alpha", "Alpha"), *(curve(name, name) for name in ("TopK", "FairCo", "MCFair"))])
-    assert len({style.color for style in taken.values()}) == 4
-    names = [f"Policy{i}" for i in range(40)]
-    assert {least_used(PALETTE, (), name) for name in names} == set(PALETTE) - {"#F0E442"}  # yellow is hardly seen
+    drawn = [curve(name, name) for name in ("TopK", "FairCo", "MCFair", *names)]
+    chosen = choose_styles(drawn)
+    assert chosen == choose_styles(drawn)
+    own = [chosen[name] for name in names]
+    shipped = {mf.TopK.style[0], mf.FairCo.style[0], mf.MCFair.style[0]}
+    first = [color for color in PALETTE if color not in shipped]
+    assert [style.color for style in own[: len(first)]] == first  # nobody else's, as long as there are any
+    assert len({style.marker for style in own[:10]}) == 10
+    greys = [style.color for style in own if len(set(channels(style.color))) == 1 and style.color != "#000000"]
+    assert not greys  # the limit and the floor are grey
 
 
 def test_variants_share_the_hue_and_others_do_not_take_it():
@@ -135,4 +148,4 @@ def test_labels_are_moved_apart():
 
 
 def test_built_in_styles_are_of_the_palette():
-    assert {policy.style[0] for policy in mf.registered(mf.Policy).values()} <= set(PALETTE)
+    assert {policy.style[0] for policy in mf.registered(mf.Policy).values()} <= {*PALETTE, styles.GREY}

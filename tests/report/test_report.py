@@ -1,6 +1,7 @@
 """The report: every file is there, has the numbers of the runs, and the page explains what it shows."""
 
 import re
+import sys
 from dataclasses import replace
 from html import unescape
 
@@ -12,7 +13,7 @@ from small_results import CUTOFFS, TABLE, TRADEOFF, cells, column, only, view_of
 import mcfair as mf
 from mcfair.policies.base import parse_policies
 from mcfair.report import write_report
-from mcfair.report.tables import points_table
+from mcfair.report.sections import points_table
 from mcfair.tables import NOTHING, format_spread
 
 
@@ -57,6 +58,14 @@ def test_a_folder_that_cannot_be_written(results, tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(mf.MCFairError, match="cannot write the report to"):
         write_report(only(results, CUTOFFS), tmp_path / "taken")
+
+
+@pytest.mark.parametrize("library", ["matplotlib", "jinja2"])
+def test_a_missing_library_is_named_before_the_work(results, tmp_path, monkeypatch, library):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(mf.MCFairError, match=rf'{library}, which is not installed: pip install "mcfair\[report\]"'):
+        write_report(only(results, CUTOFFS), tmp_path / "report")
+    assert not (tmp_path / "report").exists()
 
 
 def test_markdown_has_the_numbers_of_the_runs(results, report):

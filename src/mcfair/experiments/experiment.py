@@ -18,7 +18,15 @@ from ..errors import DataError, MCFairError, SettingError, choices, field_names,
 from ..policies.base import Policy, parse_policies
 from ..simulation.setting import Setting, make_setting
 
-__all__ = ["Experiment", "Paper", "Series", "read_experiment", "shipped_experiment", "shipped_experiments"]
+__all__ = [
+    "Experiment",
+    "Paper",
+    "Series",
+    "differences",
+    "read_experiment",
+    "shipped_experiment",
+    "shipped_experiments",
+]
 
 
 class Paper(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -282,7 +290,14 @@ def shipped_experiment(name: str) -> Experiment:
     if name not in shipped_experiments():
         raise SettingError(unknown("experiment", name, shipped_experiments()))
     text = (resources.files(__package__) / "paper" / f"{name}.toml").read_text(encoding="utf-8")
-    return parse_experiment(text, f"{name}.toml")
+    found, reasons = parse_experiment(text, f"{name}.toml"), differences()["rows"].get(name, {})
+    series = [msgspec.structs.replace(each, note=reasons.get(each.label, each.note)) for each in found.series]
+    return msgspec.structs.replace(found, series=tuple(series))
+
+
+def differences() -> dict[str, Any]:
+    """Read why figures differ from the paper: an introduction, points by their heading, and reasons by row."""
+    return tomllib.loads((resources.files(__package__) / "paper" / "differences.toml").read_text(encoding="utf-8"))
 
 
 def read_experiment(path: str | Path) -> Experiment:

@@ -3,11 +3,9 @@
 Pictures need matplotlib and pages need jinja2, which `pip install 'mcfair[report]'` brings; importing needs neither.
 """
 
-from .figures import NARROW_WIDTH, shorten
+from .figures import MARKERS, NARROW_WIDTH, PALETTE, Panel, Style, shorten, tradeoff_alt, tradeoff_figure
 from .page import Block, Document
 from .sections import Report, write_report
-from .styles import MARKERS, PALETTE, Style
-from .tradeoff import Panel, tradeoff_alt, tradeoff_figure
 from .views import Curve, Point
 
 __all__ = [

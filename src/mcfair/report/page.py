@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..errors import needs_extra
 from ..tables import Table, tie
-from .figures import Picture, matplotlib_defaults, render
+from .figures import Picture, draw
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,9 +84,7 @@ class Document:
         figure
             Draws one version; its argument is whether that is the narrow one.
         """
-        with matplotlib_defaults():
-            wide, narrow = figure(False), figure(True)
-        return self.add_picture(render(wide, narrow, self.unique_name(name), alt), caption)
+        return self.add_picture(draw(figure, self.unique_name(name), alt), caption)
 
     def as_markdown(self, title: str, introduction: str) -> str:
         """Return the page as Markdown: its introduction, findings, and the sections without figures."""
@@ -111,7 +110,9 @@ def block_lines(block: Block) -> list[str]:
 
 
 def create_folders(target: Path) -> None:
-    """Create the folders of a page, so that one that cannot be written fails before the work."""
+    """Create the folders of a page, so that one that cannot be written or drawn fails before the work."""
+    for library in ("jinja2", "matplotlib"):
+        needs_extra(library, "report")
     for place in ("figures", "tables"):
         (target / place).mkdir(parents=True, exist_ok=True)
 
@@ -131,18 +132,18 @@ def write_document(document: Document, html: str, target: Path) -> Path:
 
 def render_template(name: str, **values: Any) -> str:
     """Render a page through its template; CSS and figures are embedded."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader(__package__, ""),
+    jinja2 = needs_extra("jinja2", "report")
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__, ""),
         autoescape=True,
-        undefined=StrictUndefined,
+        undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
     environment.filters |= {"data_uri": data_uri, "tie": tie}
-    return environment.get_template(f"templates/{name}").render(**values)
+    page: str = environment.get_template(f"templates/{name}").render(**values)
+    return page
 
 
 def data_uri(svg: bytes) -> str:
