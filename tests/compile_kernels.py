@@ -11,6 +11,7 @@ import os
 import time
 import warnings
 
+
 def simulate(**options):
     import mcfair as mf
 
@@ -34,7 +35,9 @@ def audit():
 
     import mcfair as mf
 
-    rows = [(i, f"q{i % 3}", f"i{(i + j) % 5}", j + 1, (i + j) % 3 == 0, f"g{j % 2}") for i in range(40) for j in range(3)]
+    rows = [
+        (i, f"q{i % 3}", f"i{(i + j) % 5}", j + 1, (i + j) % 3 == 0, f"g{j % 2}") for i in range(40) for j in range(3)
+    ]
     log = pl.DataFrame(rows, schema=["impression", "query", "item", "rank", "clicked", "group"], orient="row")
     mf.audit(log, resamples=3)
     mf.fit_examination(log)

@@ -98,9 +98,7 @@ def test_the_base_simulates_and_ranks(base):
     assert all(name in found["help"][1] for name in ("simulate", "audit", "serve", "demo"))
 
 
-@pytest.mark.parametrize(
-    ("command", "extra"), [("demo", "report"), ("serve", "service"), ("cluster", "cluster")]
-)
+@pytest.mark.parametrize(("command", "extra"), [("demo", "report"), ("serve", "service"), ("cluster", "cluster")])
 def test_a_command_without_its_extra_says_how_to_install_it(base, command, extra):
     found, folder = base
     status, printed = found[command]
