@@ -8,9 +8,9 @@ A page quotes a value between two comments, in a line or, for a table, on lines 
     …
     <!-- /result -->
 
-The first word is the file; each further one is a key, the beginning of one, an index, or a text in the row of a list that
-is meant. After the colon stands a format of Python, or `table` for a list of rows. A line must not begin with a comment
-that has text after it, because Markdown would take the whole line for HTML.
+The first word is the file; each further one is a key, the beginning of one, an index, or a text in the row of a list
+that is meant. After the colon stands a format of Python, or `table` for a list of rows. A line must not begin with a
+comment that has text after it, because Markdown would take the whole line for HTML.
 """
 
 from __future__ import annotations
