@@ -20,12 +20,12 @@ GROUPS: dict[str, tuple[str, str, list[str]]] = {
     "simulation": (
         "Run a simulation",
         "mcfair",
-        ["simulate", "Setting", "Trace", "State", "Query", "Draws", "uniform", "tradeoff", "Tradeoff"],
+        ["simulate", "Setting", "Trace", "State", "Query", "tradeoff", "Tradeoff"],
     ),
     "data": (
         "Data",
         "mcfair",
-        ["Dataset", "Fold", "open_data", "load_fold", "load_letor", "synthetic", "relevance", "Protocol"],
+        ["Dataset", "Fold", "open_data", "load_fold", "load_letor", "synthetic", "Protocol"],
     ),
     "policies": ("Policies", "mcfair", ["Policy", "parse_policy", "parse_policies"]),
     "click-models": ("Click models", "mcfair", ["ClickModel", "parse_click_model", "examination"]),
@@ -33,7 +33,7 @@ GROUPS: dict[str, tuple[str, str, list[str]]] = {
     "metrics": (
         "Metrics",
         "mcfair",
-        ["Metric", "parse_metric", "unfairness", "unfairness_per_query", "ndcg", "cndcg", "ideal_dcg"],
+        ["Metric", "parse_metric", "unfairness", "ndcg", "cndcg"],
     ),
     "parts": ("Parts of your own", "mcfair", ["Part", "register", "registered", "kernel", "Kernel"]),
     "experiments": (
@@ -47,11 +47,10 @@ GROUPS: dict[str, tuple[str, str, list[str]]] = {
         ["fairness_floor", "group_floor", "Floor", "frontier", "Frontier", "tune", "Tuning", "fisher", "holm"],
     ),
     "audit": ("Audit of a log", "mcfair", ["audit", "Audit", "write_audit", "fit_examination", "FittedExamination"]),
+    "tables": ("Fair lists from tables", "mcfair", ["fair_lists", "FairReranker"]),
     "service": ("The service", "mcfair", ["Client", "AsyncClient", "Ranker"]),
     "errors": ("Errors and warnings", "mcfair", ["MCFairError", "MCFairWarning"]),
     "application": ("The service in another program", "mcfair.service", ["create_app"]),
-    "fair-lists": ("Fair lists from scores", "mcfair.plugs.fair_lists", ["fair_lists"]),
-    "reranker": ("A re-ranker for tables", "mcfair.plugs.reranker", ["FairReranker"]),
     "pyterrier": ("A transformer of PyTerrier", "mcfair.plugs.pyterrier", ["Fair"]),
     "exposure-measures": (
         "Measures of ir_measures",
