@@ -1,8 +1,6 @@
 """Styles, dark mode, labels and numbers: what needs no results."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +13,6 @@ from mcfair.experiments.experiment import Series
 from mcfair.policies.base import parse_policies
 from mcfair.report import styles
 from mcfair.report.figures import render, spread_out
-from mcfair.report.formatting import (
-    NOTHING,
-    format_excess,
-    format_interval,
-    format_number,
-    format_signed,
-    format_spread,
-)
 from mcfair.report.styles import DARK_BACKGROUND, PALETTE, choose_styles, contrast, dark_color, least_used
 from mcfair.report.tradeoff import Panel, tradeoff_alt, tradeoff_figure
 from mcfair.report.views import Curve, Point
@@ -142,48 +132,6 @@ def test_labels_are_moved_apart():
         assert np.all(np.diff(np.sort(places)) > 0.5 - 1e-9)
         assert np.array_equal(np.argsort(places), np.argsort(values))
         assert places.mean() == pytest.approx(values.mean())
-
-
-# --- numbers ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("shown", "expected"),
-    [
-        (format_number(1234567.8), "1,234,568"),
-        (format_number(0.00012345), "0.0001234"),
-        (format_number(0.00123, 3), "0.00123"),
-        (format_number(3.21e-11), "3.210e-11"),
-        (format_number(0.0), "0"),
-        (format_number(float("nan")), NOTHING),
-        (format_number(None), NOTHING),
-        (format_signed(0.00123), "+0.00123"),
-        (format_signed(-1e-9), "-1.00e-09"),
-        (format_excess(1.0000123), "0.00123"),
-        (format_excess(1 + 1e-15), "0"),
-        (format_interval(-0.00123, 0.0456, 3), "-0.00123 to 0.04560"),
-        (format_interval(1e-5, 5.0, 3), "0.0000 to 5.0000"),
-        (format_interval(-2e-9, 1e-9, 3), "-2.00e-09 to 1.00e-09"),
-        (format_spread([22.0, 23.0]), "22.50 (0.50)"),
-        (format_spread([0.00123, 0.00123]), "0.001230 (0.000000)"),
-        (format_spread([0.00123]), "0.001230"),
-        (format_spread([214.4, 222.2]), "218.3 (3.9)"),
-        (format_spread([200.0, 200.0 + 1e-12]), "200.0 (0.0)"),
-        (format_spread([-1.0, 1.0]), "0.0 (1.0)"),
-        (format_spread([1e-8, 3e-8]), "2.000e-08 (1.0e-08)"),
-        (format_spread([np.nan, np.nan]), NOTHING),
-    ],
-)
-def test_numbers(shown, expected):
-    assert shown == expected
-
-
-def test_formatting_needs_no_heavy_library():
-    heavy = ("matplotlib", "polars", "jinja2", "numba", "scipy")
-    code = f"import sys, mcfair.report.formatting; sys.exit(' '.join(n for n in {heavy} if n in sys.modules) or 0)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stderr.strip() == ""
-    assert done.returncode == 0
 
 
 def test_built_in_styles_are_of_the_palette():

@@ -12,9 +12,8 @@ from small_results import CUTOFFS, TABLE, TRADEOFF, cells, column, only, view_of
 import mcfair as mf
 from mcfair.policies.base import parse_policies
 from mcfair.report import write_report
-from mcfair.report.formatting import NOTHING, format_spread
-from mcfair.report.markup import Table, latex, markdown
 from mcfair.report.tables import points_table
+from mcfair.tables import NOTHING, format_spread
 
 
 @pytest.fixture(scope="module")
@@ -100,10 +99,6 @@ def test_latex_is_escaped(report, odd):
                     assert len(re.findall(r"(?<!\\)&", line)) == columns - 1
             assert not re.search(r"(?<!\\)[%#_]", text)
             assert not re.search(r"[βα†‡<>]", text)
-    assert latex(r"50 % & a_b {x} \ β < 1") == r"50 \% \& a\_b \{x\} \textbackslash{} $\beta$ \textless{} 1"
-    assert markdown("a|b_c") == r"a\|b\_c"
-    table = Table(name="t", caption="c", columns=("x",), rows=(("1",),))
-    assert table.as_markdown() == "**c**\n\n| x |\n| :-- |\n| 1 |\n"
 
 
 # --- the page --------------------------------------------------------------------------------------------------------

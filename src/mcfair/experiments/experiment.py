@@ -86,8 +86,6 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         A word, a heading and a paragraph for the report.
     show
         "table": a row per policy. "cutoffs": cNDCG@1..k of each policy. "tradeoff": cNDCG against unfairness.
-        "frontier": the same over all datasets together, with hypervolumes, matched levels and costs. "conditions":
-        hypervolumes in each setting on each dataset. "assumptions": users against what exposure assumes of them.
     k_c
         Cutoffs of the cNDCG of a trade-off.
     data
@@ -126,7 +124,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     series: tuple[Series, ...]
     title: str = ""
     about: str = ""
-    show: Literal["table", "cutoffs", "tradeoff", "frontier", "conditions", "assumptions"] = "table"
+    show: Literal["table", "cutoffs", "tradeoff"] = "table"
     k_c: tuple[int, ...] = (5,)
     data: tuple[str, ...] = ("mq2008-like",)
     preset: Literal["", "paper", "wsdm23"] = ""

@@ -1,5 +1,28 @@
-"""The report of some experiments: one page that needs nothing else, and its figures and tables as files."""
+"""Pages and figures: the report of experiments, and the parts for pages of your own.
 
-from .page import write_report
+Pictures need matplotlib and pages need jinja2, which `pip install 'mcfair[report]'` brings; importing needs neither.
+"""
 
-__all__ = ["write_report"]
+from .figures import NARROW_WIDTH, shorten
+from .page import Block, Document
+from .sections import Report, write_report
+from .styles import MARKERS, PALETTE, Style
+from .tradeoff import Panel, tradeoff_alt, tradeoff_figure
+from .views import Curve, Point
+
+__all__ = [
+    "MARKERS",
+    "NARROW_WIDTH",
+    "PALETTE",
+    "Block",
+    "Curve",
+    "Document",
+    "Panel",
+    "Point",
+    "Report",
+    "Style",
+    "shorten",
+    "tradeoff_alt",
+    "tradeoff_figure",
+    "write_report",
+]

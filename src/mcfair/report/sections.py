@@ -1,19 +1,24 @@
-"""The section of an experiment: its figures and tables, and what can be concluded from them."""
+"""The report of experiments: a section for each with its figures and tables, and what can be concluded from them."""
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from ..errors import TraceError
 from ..experiments.experiment import Experiment
-from .assumptions import show_assumptions
+from ..experiments.results import Results
+from ..metrics.base import Metric
+from ..parts import Part
+from ..tables import NOTHING, Table, format_excess, format_number, format_signed
 from .claims import LEVEL, POWER, Comparison, compare_curves, significance
-from .document import Block, Report, Section
-from .figures import cutoffs_alt, cutoffs_figure, render
-from .formatting import format_excess, format_number, format_signed
-from .frontiers import show_conditions, show_frontier
+from .figures import cutoffs_alt, cutoffs_figure
+from .page import Block, Document, Section, create_folders, render_template, write_document
 from .tables import (
     comparison_table,
     cutoffs_table,
@@ -26,35 +31,125 @@ from .tables import (
     significance_tables,
 )
 from .tradeoff import Panel, closer_panels, tradeoff_alt, tradeoff_figure, tradeoff_panels
-from .views import View, views
+from .views import View, cndcg_limit, views
 
-__all__ = ["add_experiment"]
-
-TOGETHER = {"frontier": show_frontier, "conditions": show_conditions, "assumptions": show_assumptions}
-"""How experiments are shown over all their datasets and settings together."""
+__all__ = ["Report", "write_report"]
 
 
-def add_experiment(report: Report, experiment: Experiment) -> None:
-    """Append the section of an experiment."""
-    title = experiment.title or experiment.name
-    blocks = []
-    if experiment.about.strip():
-        blocks.append(Block(kind="paragraph", text=" ".join(experiment.about.split())))
-    if experiment.show in TOGETHER:
-        blocks.extend(TOGETHER[experiment.show](report, experiment, title))
-    for data in experiment.data if experiment.show not in TOGETHER else ():
+class Report(Document):
+    """The page of some experiments under construction; `write_report` adds all of them.
+
+    Parameters
+    ----------
+    results
+        The runs.
+    """
+
+    def __init__(self, results: Results) -> None:
+        super().__init__()
+        self.results = results
+
+    def add_section(self, experiment: Experiment, blocks: Iterable[Block]) -> None:
+        """Append a section with the title of an experiment, what it is about, and some blocks."""
+        about = " ".join(experiment.about.split())
+        first = [Block(kind="paragraph", text=about)] if about else []
+        content = (*first, *blocks)
+        anchor = self.unique_name("experiment", experiment.name)
+        self.sections.append(Section(anchor, experiment.title or experiment.name, content))
+
+    def write(self, folder: str | Path, *, title: str = "") -> Path:
+        """Append how the runs were made, and write the page, its figures and its tables; return the page.
+
+        Parameters
+        ----------
+        folder
+            Created if it does not exist; files of the same names are replaced.
+        title
+            Heading of the page; by default it follows from the experiments.
+
+        Raises
+        ------
+        TraceError
+            If the folder cannot be written.
+        """
+        paper = is_from_paper(self.results)
+        if paper:
+            name = self.unique_name("differences")
+            self.sections.append(Section(name, "Differences from the paper", template="differences"))
+        add_provenance(self)
+        title = title or ("Fair ranking: the experiments of MCFair" if paper else "Fair ranking: experiments")
+        values = {"title": title, "report": self, **summary(self.results), **terms(self.results)}
+        target = Path(folder)
+        try:
+            create_folders(target)
+            return write_document(self, render_template("page.html.j2", **values), target)
+        except OSError as error:
+            raise TraceError(f"cannot write the report to {target}: {error.strerror or error}") from None
+
+
+def write_report(results: Results, folder: str | Path, *, title: str = "") -> Path:
+    """Write the report of experiments to a folder: index.html, figures/ and tables/; equal results yield equal bytes.
+
+    Parameters
+    ----------
+    results
+        Results of the experiments.
+    folder
+        Created if it does not exist; files of the same names are replaced.
+    title
+        Heading of the page; by default it follows from the experiments.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    TraceError
+        If the folder cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import mcfair as mf
+    >>> toy = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
+    >>> mine = mf.Experiment(
+    ...     name="mine",
+    ...     data=("toy",),
+    ...     settings=({"steps": 20, "k": 2},),
+    ...     k_c=(2,),
+    ...     seeds=2,
+    ...     series=(mf.Series(policies=("TopK", "MCFair")),),
+    ... )
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     results = mf.run_experiments([mine], folder, data={"toy": toy})
+    ...     write_report(results, Path(folder) / "report").name
+    'index.html'
+    """
+    try:
+        create_folders(Path(folder))  # before the work
+    except OSError as error:
+        raise TraceError(f"cannot write the report to {folder}: {error.strerror or error}") from None
+    report = Report(results)
+    for experiment in results.experiments:
+        report.add_section(experiment, experiment_blocks(report, experiment))
+    return report.write(folder, title=title)
+
+
+def experiment_blocks(report: Report, experiment: Experiment) -> Iterator[Block]:
+    """Yield what is shown of an experiment, dataset by dataset."""
+    show = {"table": show_table, "cutoffs": show_cutoffs, "tradeoff": show_tradeoff}[experiment.show]
+    several = len(experiment.data) > 1
+    for data in experiment.data:
         found = list(views(report.results, experiment, data))
         if not found:
-            blocks.append(Block(kind="paragraph", text=f"There are no runs on {data}."))
+            yield Block(kind="paragraph", text=f"There are no runs on {data}.")
             continue
-        several = len(experiment.data) > 1
         if several:
-            blocks.append(Block(kind="heading", text=data))
+            yield Block(kind="heading", text=data)
         name = f"{experiment.name} {data}" if several else experiment.name
-        show = {"table": show_table, "cutoffs": show_cutoffs, "tradeoff": show_tradeoff}[experiment.show]
-        blocks.extend(show(report, found, name, title))
-    anchor = report.unique_name("experiment", experiment.name)
-    report.sections.append(Section(anchor, title, tuple(blocks)))
+        yield from show(report, found, name, experiment.title or experiment.name)
 
 
 def describe_runs(found: Sequence[View]) -> str:
@@ -124,10 +219,8 @@ def table_findings(view: View, title: str) -> Iterator[str]:
 
 def show_cutoffs(report: Report, found: Sequence[View], name: str, title: str) -> Iterator[Block]:
     """Show cNDCG at every cutoff, as a figure and as tables."""
-    wide, narrow = cutoffs_figure(found), cutoffs_figure(found, narrow=True)
-    picture = render(wide, narrow, report.unique_name(name), cutoffs_alt(found, title))
     caption = f"{describe_runs(found)}. Lines are means over seeds; bands extend one standard deviation to either side."
-    yield report.add_picture(picture, caption)
+    yield report.draw(name, cutoffs_alt(found, title), caption, lambda narrow: cutoffs_figure(found, narrow=narrow))
     for view in found:
         stem = f"{name} {setting_suffix(view, found)} values"
         table = cutoffs_table(view, stem, f"{title} ({view.data}, {view.setting.mode})")
@@ -154,8 +247,7 @@ def show_tradeoff(report: Report, found: Sequence[View], name: str, title: str) 
 
 def add_tradeoff(report: Report, grid: list[list[Panel]], name: str, title: str, caption: str) -> Block:
     """Draw both versions of a trade-off and return the block of the figure."""
-    wide, narrow = tradeoff_figure(grid), tradeoff_figure(grid, narrow=True)
-    return report.add_picture(render(wide, narrow, report.unique_name(name), tradeoff_alt(grid, title)), caption)
+    return report.draw(name, tradeoff_alt(grid, title), caption, lambda narrow: tradeoff_figure(grid, narrow=narrow))
 
 
 def reading_guide(grid: list[list[Panel]]) -> str:
@@ -264,3 +356,117 @@ def comparison_finding(head: str, base: str, total: Comparison, seeds: int, pane
         share = 100 * float(np.max(lower)) / largest
         text += f" Where {base} is lower, it is by at most {format_number(share, 2)} % of the largest possible cNDCG."
     return text
+
+
+# --- how the runs were made ------------------------------------------------------------------------------------------
+
+
+def is_from_paper(results: Results) -> bool:
+    """Return whether any experiment follows the paper: its preset, or its figures."""
+    return any(each.preset or any(series.paper for series in each.series) for each in results.experiments)
+
+
+def add_provenance(report: Report) -> None:
+    """Append the section on how the runs were made."""
+    results = report.results
+    blocks = []
+    if results.about:
+        about = tuple((key, " ".join(str(value).split())) for key, value in results.about.items())
+        table = Table(
+            name="about", caption="Machine and versions", columns=("item", "value"), rows=about, text_columns=2
+        )
+        blocks.append(report.add_table(table))
+    rows: tuple[tuple[str, ...], ...] = tuple(
+        (
+            each.name,
+            ", ".join(each.data),
+            each.preset or "none",
+            ", ".join(f"{setting.mode}: {setting.steps:,}" for setting in each.conditions),
+            f"{each.seeds}",
+            f"{sum(1 for _ in each.played()) * each.seeds * len(each.data):,}",
+        )
+        for each in results.experiments
+    )
+    columns = ("experiment", "data", "preset", "steps", "seeds", "runs")
+    note = f"Experiments share runs: {results.runs.height:,} distinct runs were made."
+    table = Table(
+        name="runs", caption="Runs of each experiment", columns=columns, rows=rows, text_columns=4, notes=(note,)
+    )
+    blocks += [report.add_table(table), report.add_table(settings_table(results))]
+    report.sections.append(Section(report.unique_name("how"), "How the experiments were run", tuple(blocks)))
+
+
+def settings_table(results: Results) -> Table:
+    """Build the table of the conditions of each experiment: users, estimates and what was measured."""
+    rows = []
+    for each in results.experiments:
+        for setting in each.conditions:
+            p = setting.examination
+            examined = ", ".join(f"{one:g}" for one in p) if isinstance(p, tuple) else f"severity {p:g}"
+            online = setting.mode == "online"
+            estimators = [used.estimator_for(policy).label for _, used, policy in each.played() if used == setting]
+            learnt = ", ".join(dict.fromkeys(estimators))
+            parts = (setting.clicks.label, learnt) if online else (NOTHING, NOTHING)
+            named = ", ".join(metric.label for metric in setting.metrics) or "none"
+            rows.append((f"{each.name}, {setting.mode}", *parts, named, examined, f"{setting.k}"))
+    columns = ("setting", "click model", "estimator", "further metrics", "examination", "ranks")
+    note = (
+        "The click model is how users click, the estimator how relevance is estimated from their clicks; where "
+        "relevance is given, neither is used. Examination is what exposure assumes of users."
+    )
+    return Table(
+        name="settings",
+        caption="Settings of each experiment",
+        columns=columns,
+        rows=tuple(rows),
+        text_columns=5,
+        notes=(note,),
+    )
+
+
+def summary(results: Results) -> dict[str, Any]:
+    """Collect the figures of the introduction."""
+    return {
+        "experiments": len(results.experiments),
+        "data": list(dict.fromkeys(name for each in results.experiments for name in each.data)),
+        "policies": len({text.split("(")[0] for text in results.runs["policy"].to_list()}),
+        "runs": results.runs.height,
+        "sessions": int(results.runs["sessions"].sum()) if results.runs.height else 0,
+        "seeds": sorted({each.seeds for each in results.experiments}),
+    }
+
+
+def terms(results: Results) -> dict[str, Any]:
+    """Collect what the explanations of terms depend on: settings in use, discounts and their limits, methods."""
+    settings = [setting for each in results.experiments for setting in each.conditions]
+    gammas = sorted({setting.gamma for setting in settings})
+    classes: set[type[Part]] = {type(policy) for each in results.experiments for _, _, policy in each.played()}
+    others: list[Part] = [
+        part
+        for each in results.experiments
+        for _, setting, policy in each.played()
+        if setting.mode == "online"
+        for part in (setting.clicks, setting.estimator_for(policy))
+    ]
+    others += [metric for each in settings for metric in each.metrics]
+    return {
+        "modes": {setting.mode for setting in settings},
+        "ranks": sorted({setting.k for setting in settings}),
+        "gammas": [(f"{gamma:g}", limit and f"{limit:,.6g}") for gamma in gammas for limit in (cndcg_limit(gamma),)],
+        "methods": [(each.__name__, described(each)) for each in sorted(classes, key=lambda each: each.__name__)],
+        "others": list(dict.fromkeys((part.label, described(type(part)), direction(part)) for part in others)),
+    }
+
+
+def described(part: type[Part]) -> str:
+    """Return the first sentence of a part's documentation; nothing if its author wrote none."""
+    text = (inspect.getdoc(part) or "").split("\n\n")[0]
+    generated = text.startswith(f"{part.__name__}(")  # the signature that dataclasses put in its place
+    return "" if generated else " ".join(text.replace("`", "").split())
+
+
+def direction(part: Part) -> str:
+    """Return which values of a metric are better; nothing for other parts."""
+    if not isinstance(part, Metric):
+        return ""
+    return "Higher is better." if part.higher_is_better else "Lower is better."

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from ..analysis.significance import confidence
 from ..metrics.base import metric_label, parse_metric
-from .claims import LEVEL, POWER, ComparedPoint, Comparison, QueryTest, baseline
-from .formatting import (
+from ..tables import (
     NOTHING,
+    Table,
     format_excess,
     format_interval,
     format_number,
@@ -18,7 +18,7 @@ from .formatting import (
     format_signed,
     format_spread,
 )
-from .markup import Table
+from .claims import LEVEL, POWER, ComparedPoint, Comparison, QueryTest, baseline
 from .views import Curve, Point, View
 
 __all__ = [
