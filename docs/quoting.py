@@ -8,9 +8,10 @@ A page quotes a value between two comments, in a line or, for a table, on lines 
     …
     <!-- /result -->
 
-The first word is the file; each further one is a key, the beginning of one, an index, or a text in the row of a list
-that is meant. After the colon stands a format of Python, or `table` for a list of rows. A line must not begin with a
-comment that has text after it, because Markdown would take the whole line for HTML.
+The first word is the file, in docs/results unless it names a folder; each further one is a key, the beginning of one,
+an index, or a text in the row of a list that is meant. After the colon stands a format of Python, or `table` for a list
+of rows. A line must not begin with a comment that has text after it, because Markdown would take the whole line for
+HTML.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ MARKED = re.compile(r"<!-- result: (?P<words>[^\n]*?) -->(?P<text>.*?)<!-- /resu
 
 @cache
 def results(name: str) -> Any:
-    """Read a results file."""
-    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    """Read a results file: one of docs/results, or one of the repository by its path."""
+    folder = DOCS.parent if "/" in name else RESULTS
+    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def step(value: Any, word: str) -> Any:

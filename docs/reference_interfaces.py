@@ -57,9 +57,16 @@ GROUPS: dict[str, tuple[str, str, list[str]]] = {
         "mcfair.plugs.exposure_measures",
         ["EED", "EEL", "EER", "Unfairness", "ExposureProvider"],
     ),
+    "tables-of-results": ("Tables of results", "mcfair.tables", []),
+    "report": ("Reports and figures", "mcfair.report", []),
+    "frontiers": ("Frontiers that policies reach", "mcfair.analysis.frontiers", []),
+    "significance": ("Tests of significance", "mcfair.analysis.significance", []),
     "testing": ("Tests of your own parts and stores", "mcfair.testing", ["check_part", "check_store", "views"]),
 }
-"""Pages of the Python API: title, module and names. Parts and errors are added to the page of their base class."""
+"""Pages of the Python API: title, module and names, without which they are all public names of the module.
+
+Parts and errors are added to the page of their base class.
+"""
 
 BASES = {"policies": mf.Policy, "click-models": mf.ClickModel, "estimators": mf.Estimator, "metrics": mf.Metric}
 
@@ -68,7 +75,8 @@ def group_names(group: str) -> list[str]:
     """Return the public names on a page: those of the table, then the shipped parts and errors, in order."""
     _, module, names = GROUPS[group]
     if module != "mcfair":
-        return names
+        found = import_module(module)
+        return names or [name for name in found.__all__ if not isinstance(getattr(found, name), str)]
     public = {name: getattr(mf, name) for name in mf.__all__ if name not in names}
     if group in BASES:
         return names + [name for name, each in public.items() if is_subclass(each, BASES[group])]
