@@ -36,7 +36,7 @@ release = version = installed_version("mcfair")
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "numpydoc"]
 root_doc = "docs/index"
-include_patterns = ["*.md", "benchmarks/*.md", "docs/**"]
+include_patterns = ["*.md", "benchmarks/*.md", "studies/**/*.md", "docs/**"]
 exclude_patterns = ["**/.*", ".*", "build", "docs/results", "docs/**/*.py"]
 
 # --- Markdown --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,14 @@ import mcfair as mf
 sys.path.insert(0, str(ROOT / "docs"))
 import make_reference
 
-PAGES = sorted([*(ROOT / page for page in find_pages()), *ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md")])
+PAGES = sorted(
+    [
+        *(ROOT / page for page in find_pages()),
+        *ROOT.glob("*.md"),
+        *ROOT.glob("benchmarks/*.md"),
+        *ROOT.glob("studies/**/*.md"),
+    ]
+)
 PAGES = list(dict.fromkeys(PAGES))
 
 
