@@ -9,6 +9,8 @@ from mcfair.service.ranker import Ranker
 from mcfair.service.web.apidocs import openapi
 from mcfair.service.web.operations import OPERATIONS
 
+pytest_plugins = ["schemathesis.pytest.plugin"]  # here, because it takes a second to import
+
 # Some requests that the schema allows are refused with 400: byte lengths, duplicate ids, policies, conflicting rules,
 # names that cannot be printed, more clicks than impressions, documents without an id or a text.
 STATUSES = {"positive_data_acceptance": {"expected-statuses": ["2xx", "400", "404", "409"]}}

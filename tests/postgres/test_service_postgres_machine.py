@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 from postgres_server import missing, shared_server
-from test_service_machine import SECRET, Machine
+from service_machine import SECRET, Machine
 
 from mcfair.service.shared_commit import SharedGroupCommit
 from mcfair.service.stores.postgres import PostgresStore
