@@ -94,7 +94,11 @@ def skip_kernel(app: Sphinx, what: str, name: str, value: Any, skip: bool, optio
 
 def write_api_pages(app: Sphinx, config: Any) -> None:
     """Write the pages of the Python API, which are generated as a whole and not kept in the repository."""
-    make_reference.write_pages(make_reference.api_pages(), make_reference.REFERENCE)
+    pages, folder = make_reference.api_pages(), make_reference.REFERENCE
+    make_reference.write_pages(pages, folder)
+    for path in folder.glob("api/*.md"):
+        if path.relative_to(folder).as_posix() not in pages:  # of an earlier build
+            path.unlink()
 
 
 def complete_reference(app: Sphinx, docname: str, source: list[str]) -> None:
