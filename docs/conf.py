@@ -7,6 +7,8 @@ and every relative link means the same on a code host and here. Nothing is fetch
 from __future__ import annotations
 
 import re
+import sys
+import warnings
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +19,16 @@ from sphinx.util.inspect import stringify_signature
 
 import mcfair as mf
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+import make_reference
+
+from mcfair.errors import RenamedAttribute
+
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
+
+warnings.simplefilter("ignore", mf.MCFairWarning)  # autodoc looks at attributes that have a new name
 
 project = "mcfair"
 author = "the authors of mcfair"
@@ -26,7 +36,7 @@ release = version = installed_version("mcfair")
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "numpydoc"]
 root_doc = "docs/index"
-include_patterns = ["*.md", "benchmarks/*.md", "docs/**"]
+include_patterns = ["*.md", "benchmarks/*.md", "studies/**/*.md", "docs/**"]
 exclude_patterns = ["**/.*", ".*", "build", "docs/results", "docs/**/*.py"]
 
 # --- Markdown --------------------------------------------------------------------------------------------------------
@@ -78,8 +88,28 @@ def shorten(app: Sphinx, what: str, name: str, value: Any, options: Any, signatu
 
 
 def skip_kernel(app: Sphinx, what: str, name: str, value: Any, skip: bool, options: Any) -> bool | None:
-    """Leave out the kernels of parts: they are another form of the method that is described."""
-    return True if isinstance(value, mf.Kernel) else None
+    """Leave out the kernels of parts, which are another form of the method that is described, and old names."""
+    return True if isinstance(value, mf.Kernel | RenamedAttribute) else None
+
+
+def write_api_pages(app: Sphinx, config: Any) -> None:
+    """Write the pages of the Python API, which are generated as a whole and not kept in the repository."""
+    pages, folder = make_reference.api_pages(), make_reference.REFERENCE
+    make_reference.write_pages(pages, folder)
+    for path in folder.glob("api/*.md"):
+        if path.relative_to(folder).as_posix() not in pages:  # of an earlier build
+            path.unlink()
+
+
+def complete_reference(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Insert what the comments on a page of the reference stand for."""
+    if docname.startswith("docs/reference/"):
+        source[0] = make_reference.completed(source[0])
+
+
+def read_reference_again(app: Sphinx, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
+    """Have the pages of the reference read in every build: what is inserted depends on the code."""
+    return [name for name in env.found_docs if name.startswith("docs/reference/")]
 
 
 def add_navigation(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -107,5 +137,8 @@ def setup(app: Sphinx) -> None:
     app.add_lexer("csv", TextLexer)
     app.connect("autodoc-process-signature", shorten)
     app.connect("autodoc-skip-member", skip_kernel)
+    app.connect("config-inited", write_api_pages)
+    app.connect("env-get-outdated", read_reference_again)
+    app.connect("source-read", complete_reference)
     app.connect("source-read", add_navigation)
     app.connect("build-finished", write_start_page)

@@ -16,7 +16,7 @@ from ..experiments.results import Results
 from ..metrics.base import Metric
 from ..policies.base import Policy
 from ..simulation.setting import Setting, SettingOptions, explicit_options, make_setting
-from .tradeoff import tradeoff_figure, tradeoff_panel
+from .figures import tradeoff_figure, tradeoff_panel
 from .views import View, views
 
 if TYPE_CHECKING:
