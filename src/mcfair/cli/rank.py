@@ -41,7 +41,7 @@ def rank(
     if out is not None and out.suffix.lower() not in (".csv", ".parquet"):
         raise SettingError(f"--out {out}: expected a file that ends in .csv or .parquet")
     with status(f"ranking {scores}"):
-        lists = fair_lists(scores, policy or POLICY, k=k, sessions=sessions, seed=seed, **table.values())
+        lists = fair_lists(scores, policy or POLICY, k=k, sessions=sessions, seed=seed, **table.values)
     if out is None:
         sys.stdout.write(lists.write_csv())
     else:

@@ -112,7 +112,7 @@ def rehearse(
         if store is not None:
             queries, weights, rules = read_queries(store, users.seed)
         else:
-            queries, rules = open_data(str(data), **table.values()), Rules()
+            queries, rules = open_data(str(data), **table.values), Rules()
             weights = np.ones(queries.queries)
     changed = changes.change(rules)
     rehearsal, sessions = users.rehearsal(queries, weights), users.sessions

@@ -8,12 +8,13 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
 from ..arrays import BoolArray
 from ..errors import DataError, unknown
+from ..options import explicit_options, option
 from .catalogue import CATALOGUE, PROFILES, locate, recognise, synthetic
 from .dataset import EPSILON, Dataset, relevance
 from .letor import check_exists, find_part, find_parts, kind_of, path_exists, read_letor_file, short_name
@@ -22,15 +23,42 @@ from .protocols import PARTS, Protocol, find_protocol
 __all__ = ["Fold", "concatenate", "load_fold", "load_letor", "open_data"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Loading:
-    """How the files of a fold are read; see `load_letor` for what each field means."""
+class LetorOptions(TypedDict, total=False):
+    """The fields of `Loading` that apply to LETOR files, as keyword arguments of `load_letor`; all are optional."""
 
     features: bool
     epsilon: float
     preset: str | None
     min_items: int | None
     max_items: int | None
+
+
+class LoadingOptions(LetorOptions, total=False):
+    """The fields of `Loading`, as keyword arguments of `open_data`; all are optional."""
+
+    split: str
+    separator: str | None
+    columns: Mapping[str, str] | None
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Loading:
+    """How data is loaded; see `load_letor` and `open_data` for what each field means."""
+
+    features: bool = option(False)
+    epsilon: float = option(EPSILON, "Relevance of an item of grade 0.", float)
+    preset: str | None = option(None, "paper or wsdm23: the protocol as published, or as the released code runs it.")
+    min_items: int | None = option(None, "Leave out queries with fewer items.", int)
+    max_items: int | None = option(None, "Leave out queries with more items.", int)
+    split: str = option("test", "Part of a fold: train, validation or test.")
+    separator: str | None = option(
+        None, "What separates the columns of a CSV file: ';', tab, pipe  [default: guessed and shown]"
+    )
+    columns: Mapping[str, str] | None = option(
+        None, "Column of a role, such as item=sku_code; repeat for several.", list[str], "column", "ROLE=COLUMN"
+    )
+    seed: int = option(0)
 
     def __post_init__(self) -> None:
         find_protocol(self.preset)  # refuse wrong options before a file is read
@@ -146,15 +174,8 @@ class Fold(Dataset):
         return whole, np.repeat([part == "test" for part in parts], [data.queries for data in parts.values()])
 
 
-def load_fold(
-    folder: str | os.PathLike[str],
-    *,
-    features: bool = False,
-    epsilon: float = EPSILON,
-    preset: str | None = None,
-    min_items: int | None = None,
-    max_items: int | None = None,
-) -> Fold:
+@explicit_options(Loading, LetorOptions)
+def load_fold(folder: str | os.PathLike[str], **options: Unpack[LetorOptions]) -> Fold:
     r"""Read a fold folder: its test part, with `.train` and `.validation`, which are read when first used.
 
     Parameters
@@ -186,25 +207,16 @@ def load_fold(
     ...     fold.queries, fold.train.queries
     (1, 1)
     """
-    options = Loading(
-        features=bool(features), epsilon=float(epsilon), preset=preset, min_items=min_items, max_items=max_items
-    )
+    loading = Loading(**options)
     path = Path(folder)
     check_exists(path)
-    test = options.read(find_part(path, "test"), "test")
+    test = loading.read(find_part(path, "test"), "test")
     fields: dict[str, Any] = {field.name: getattr(test, field.name) for field in dataclasses.fields(Dataset)}
-    return Fold(**fields, folder=path, files=find_parts(path), loading=options)
+    return Fold(**fields, folder=path, files=find_parts(path), loading=loading)
 
 
-def load_letor(
-    path: str | os.PathLike[str],
-    *,
-    features: bool = False,
-    epsilon: float = EPSILON,
-    preset: str | None = None,
-    min_items: int | None = None,
-    max_items: int | None = None,
-) -> Dataset:
+@explicit_options(Loading, LetorOptions)
+def load_letor(path: str | os.PathLike[str], **options: Unpack[LetorOptions]) -> Dataset:
     r"""Read a LETOR file, or a fold folder as a `Fold`, which is its test part and has `.train` and `.validation`.
 
     Rows are `GRADE qid:ID FEATURE:VALUE ... # comment`, plain or gzipped, with the rows of a query adjacent. Rows may
@@ -252,16 +264,10 @@ def load_letor(
     >>> data.query_ids, data.sizes.tolist(), data.X.shape
     (['7', '8'], [2, 1], (3, 3))
     """
-    options = Loading(
-        features=bool(features), epsilon=float(epsilon), preset=preset, min_items=min_items, max_items=max_items
-    )
+    loading = Loading(**options)
     path = Path(path)
     check_exists(path)
-    if path.is_dir():
-        return load_fold(
-            path, features=features, epsilon=epsilon, preset=preset, min_items=min_items, max_items=max_items
-        )
-    return options.read(path, "test")
+    return load_fold(path, **options) if path.is_dir() else loading.read(path, "test")
 
 
 def concatenate(parts: Sequence[Dataset], name: str) -> Dataset:
@@ -314,19 +320,8 @@ def joined_labels(parts: Sequence[Dataset]) -> Any:
 # --- data by path or name ---------------------------------------------------------------------------------------------
 
 
-def open_data(
-    source: str | os.PathLike[str],
-    *,
-    split: str = "test",
-    features: bool = False,
-    epsilon: float = EPSILON,
-    preset: str | None = None,
-    min_items: int | None = None,
-    max_items: int | None = None,
-    separator: str | None = None,
-    columns: Mapping[str, str] | None = None,
-    seed: int = 0,
-) -> Dataset:
+@explicit_options(Loading, LoadingOptions)
+def open_data(source: str | os.PathLike[str], **options: Unpack[LoadingOptions]) -> Dataset:
     """Open data by path or name.
 
     Parameters
@@ -364,18 +359,18 @@ def open_data(
     >>> sorted(set(open_data("mq2008-like", min_items=15).sizes.tolist()))
     [15, 16]
     """
-    name = os.fspath(source)
+    name, loading = os.fspath(source), Loading(**options)
+    split, protocol = loading.split, find_protocol(loading.preset)
+    bounded = protocol.with_bounds(loading.min_items, loading.max_items)
     if split not in PARTS:
         raise DataError(unknown("split", split, PARTS))
-    protocol = find_protocol(preset)
     if protocol.name and split != "test":
-        raise DataError(f"preset {preset} evaluates on the test part, but split {split!r} was asked for")
+        raise DataError(f"preset {loading.preset} evaluates on the test part, but split {split!r} was asked for")
     path = Path(name)
     if not path_exists(path) and name in PROFILES:
         check_test_only(protocol, split, name, "a built-in profile")
-        data = synthetic(name, seed)
-        data = data if epsilon == EPSILON else data.with_relevance(epsilon)
-        return adopt(data, protocol.with_bounds(min_items, max_items))
+        data = synthetic(name, loading.seed)
+        return adopt(data if loading.epsilon == EPSILON else data.with_relevance(loading.epsilon), bounded)
     if not path_exists(path):
         if name.lower() not in CATALOGUE:
             names = unknown("profile or catalogue name", name, [*PROFILES, *CATALOGUE])
@@ -385,20 +380,12 @@ def open_data(
         from .frames import load_table  # imports Polars, which other data do not need
 
         check_test_only(protocol, split, str(path), "a table")
-        data = load_table(path, epsilon, columns=columns, separator=separator)
-        return adopt(data, protocol.with_bounds(min_items, max_items))
-    options: dict[str, Any] = {
-        "features": features,
-        "epsilon": epsilon,
-        "preset": preset,
-        "min_items": min_items,
-        "max_items": max_items,
-    }
+        return adopt(load_table(path, loading.epsilon, columns=loading.columns, separator=loading.separator), bounded)
     if split == "test":
-        return load_letor(path, **options)
+        return load_letor(path, **{each: getattr(loading, each) for each in LetorOptions.__annotations__})
     if not path.is_dir():
         raise DataError(f"{path} is a single file and has no {split} part")
-    return Loading(**options).read(find_part(path, split), split)
+    return loading.read(find_part(path, split), split)
 
 
 def check_test_only(protocol: Protocol, split: str, name: str, kind: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 
 from .._jit import INTERPRET, compile_kernel, compile_seconds
-from ..arrays import BoolArray, CountArray, FloatArray, IntArray
+from ..arrays import BoolArray, CountArray, FloatArray, IntArray, check_memory
 from ..data.dataset import Dataset
 from ..errors import DataError, MCFairWarning, PartError, PolicyError, SettingError, checked
 from ..estimators import Estimator
@@ -107,6 +107,7 @@ class Run:
             state = dataclasses.replace(state, estimator=None)
         self.state = state
         self.sessions = data.protocol.sessions(setting.steps)
+        check_size(data, self.sessions, state.p.size, ends.size, len(setting.metrics), record)
         ranks, p = state.p.size, state.p
         self.bounds = np.linspace(0, data.queries, min(BLOCKS, data.queries) + 1).astype(np.int64)
         blocks, marks = self.bounds.size - 1, ends.size
@@ -393,6 +394,16 @@ class Run:
             clicks=self.log.clicks if self.record else None,
             arrivals=self.arrivals if self.record else None,
         )
+
+
+def check_size(data: Dataset, sessions: int, ranks: int, marks: int, metrics: int, record: bool) -> None:
+    """Raise SettingError if a run would need more memory than there is: an estimate of its largest arrays."""
+    stream = sessions * (12 + (5 * ranks if record else 0))
+    sums = marks * (BLOCKS * (16 * ranks + 24 * (metrics + 2)) + 8 * (4 * ranks + metrics))
+    calls = max(min(BLOCKS, sessions // 500_000), 1)  # snapshots are made for one call at a time
+    snapshots = marks * 8 * (data.items // calls + data.queries)
+    what = f"a run of {sessions:,} sessions with {marks:,} checkpoints on {data.items:,} items"
+    check_memory(stream + sums + snapshots + 100 * data.items, what)
 
 
 @cache
