@@ -443,7 +443,6 @@ def terms(results: Results) -> dict[str, Any]:
     others += [metric for each in settings for metric in each.metrics]
     return {
         "modes": {setting.mode for setting in settings},
-        "ranks": sorted({setting.k for setting in settings}),
         "gammas": [(f"{gamma:g}", limit and f"{limit:,.6g}") for gamma in gammas for limit in (cndcg_limit(gamma),)],
         "methods": [(each.__name__, described(each)) for each in sorted(classes, key=lambda each: each.__name__)],
         "others": list(dict.fromkeys((part.label, described(type(part)), direction(part)) for part in others)),
