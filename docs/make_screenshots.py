@@ -115,7 +115,7 @@ class Screenshot(NamedTuple):
 
 SCREENSHOTS = {
     "dashboard.png": Screenshot(week, "/", 1120),
-    "tutorial/items.png": Screenshot(live, "/items", 1000, 900),
+    "items.png": Screenshot(live, "/items", 1000, 900),
 }
 """The pictures by their path in docs."""
 

@@ -10,7 +10,7 @@ from logs import catalogue, recorded_run, run_table
 
 import mcfair as mf
 from mcfair.errors import DataError
-from mcfair.report.formatting import format_number
+from mcfair.tables import format_number
 
 
 @pytest.fixture(scope="module")

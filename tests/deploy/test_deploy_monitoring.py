@@ -134,8 +134,9 @@ def test_every_alert_has_its_section_in_the_runbook(name):
     page, _, anchor = ALERTS[name]["annotations"]["runbook"].partition("#")
     assert (page, anchor) == ("docs/how-to/runbook.md", name.lower())
     (section,) = re.findall(rf"^## {name}$(.*?)(?=^## |\Z)", RUNBOOK, flags=re.MULTILINE | re.DOTALL)
-    for head in ("**What it means.**", "**What to look at.**", "**What to do.**"):
-        assert section.count(head) == 1, head
+    meaning, action = section.strip().split("\n\n")
+    assert len(meaning.split()) > 15
+    assert len(action.split()) > 15
     assert ALERTS[name]["labels"]["severity"] in ("page", "ticket")
 
 

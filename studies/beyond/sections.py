@@ -1,37 +1,31 @@
-"""Frontiers over several datasets: figure, ranking by hypervolume, matched levels, and robustness."""
+"""The page of the study: frontiers over several datasets, robustness, and wrong assumptions about users."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
+import polars as pl
+from assumptions import show_assumptions
+from boards import Board, BoardBuilder, BoardEntry, Spread, Values, builders_of
+from grid import Grid
+from matched import table_of_tests
 
-from ..arrays import FloatArray
-from ..experiments.boards import BoardBuilder
-from ..experiments.experiment import Experiment, Series
-from ..experiments.leaderboard import Board, BoardEntry, Scale, Spread
-from .board_tests import tests_table
-from .document import Block, Report
-from .figures import render
-from .formatting import NOISE, NOTHING, format_number
-from .markup import Table
-from .tradeoff import Panel, tradeoff_alt, tradeoff_figure
-from .views import Curve, Point
+import mcfair as mf
+from mcfair.report import Block, Curve, Panel, Point, Report, tradeoff_alt, tradeoff_figure
+from mcfair.tables import NOISE, NOTHING, Table, format_number
 
-__all__ = ["format_over_data", "show_conditions", "show_frontier", "unit_name"]
+TITLE = "Fair ranking beyond the paper"
+
+Times = dict[tuple[str, str], dict[str, float]]
+"""Microseconds per session of each contestant, by experiment and mode."""
 
 LIMIT_ROW = "limit (relevance known)"
 
 CONDITION_LEVELS = {"floor": "5", "perfect": "0.5"}
 """Level of unfairness at which NDCG is shown in tables of conditions, where few policies reach low levels."""
-
-UNITS = {"floor": "fairness floors", "perfect": "the unfairness of perfect lists"}
-
-
-def unit_name(scale: Scale) -> str:
-    """Return what unfairness is counted in."""
-    return UNITS[scale.unit]
 
 
 def format_over_data(value: Spread, digits: int = 3) -> str:
@@ -52,15 +46,13 @@ def format_over_data(value: Spread, digits: int = 3) -> str:
 # --- the figure ------------------------------------------------------------------------------------------------------
 
 
-def mean_over_seeds(values: list[list[FloatArray]]) -> FloatArray:
+def mean_over_seeds(values: Values) -> np.ndarray:
     """Return the means over seeds of values by dataset and seed, (datasets, points)."""
     return np.array([np.mean(each, axis=0) for each in values])
 
 
 def curve_of(builder: BoardBuilder, name: str) -> Curve:
     """Return a contestant as a curve whose points have a row for each dataset, means over seeds."""
-    import polars as pl
-
     lines, k = builder.lines(name), builder.setting.k
     x, y = mean_over_seeds(lines.unfairness), mean_over_seeds(lines.ndcg)
     rows = range(x.shape[0])
@@ -68,7 +60,7 @@ def curve_of(builder: BoardBuilder, name: str) -> Curve:
         Point(name, policy, pl.DataFrame({"seed": rows, "unfairness": x[:, i], f"ndcg@{k}": y[:, i]}), None)
         for i, (policy, _) in enumerate(builder.points(name))
     ]
-    label = Series(policies=tuple(repr(point.policy) for point in points), label=name)
+    label = mf.Series(policies=tuple(repr(point.policy) for point in points), label=name)
     return Curve(label, points, builder.setting.mode)
 
 
@@ -86,12 +78,12 @@ def panel_of(builder: BoardBuilder) -> Panel:
         floor=1.0 if builder.scale.unit == "floor" else 0.0,
         frontier=(x[near], y[near]),
         front=builder.experiment.compare_with,
-        x_label=f"unfairness, in {unit_name(builder.scale)} (lower is fairer)",
+        x_label=f"unfairness, in {builder.scale.unit_name} (lower is fairer)",
     )
 
 
 def show_figure(
-    report: Report, experiment: Experiment, builders: Sequence[BoardBuilder], title: str
+    report: Report, experiment: mf.Experiment, builders: Sequence[BoardBuilder], title: str
 ) -> Iterator[Block]:
     """Show all frontiers, and their fair ends enlarged."""
     panels = [panel_of(builder) for builder in builders]
@@ -113,9 +105,9 @@ def show_figure(
 
 
 def add_figure(report: Report, panels: list[Panel], name: str, title: str, caption: str) -> Block:
-    """Draw both versions of a figure and return its block."""
-    wide, narrow = tradeoff_figure([panels]), tradeoff_figure([panels], narrow=True)
-    return report.add_picture(render(wide, narrow, report.unique_name(name), tradeoff_alt([panels], title)), caption)
+    """Draw a figure and return its block."""
+    alt = tradeoff_alt([panels], title)
+    return report.draw(name, alt, caption, lambda narrow: tradeoff_figure([panels], narrow=narrow))
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -154,7 +146,7 @@ def ranking_table(board: Board, stem: str, caption: str) -> Table:
     }
     several = len(board.data) > 1
     notes = (
-        f"Unfairness is in {unit_name(scale)}. The hypervolume is the area below the frontier and above an average "
+        f"Unfairness is in {scale.unit_name}. The hypervolume is the area below the frontier and above an average "
         f"NDCG@{k} of {scale.least:g}, for unfairness from {scale.low:g} to {scale.high:g}, relative to the limit's.",
         f"NDCG@{k} at a level is that of the policy's frontier at this unfairness, interpolated between its points; a "
         "dash where it is never so fair" + (", and otherwise on how many datasets it is." if several else "."),
@@ -180,7 +172,7 @@ def detail_tables(board: Board, stem: str) -> Iterator[Table]:
         f"{stem} unfairness",
         level_columns(scale.ndcg_levels, "unfairness_at"),
         f"Unfairness at matched average NDCG@{k}",
-        f"In {unit_name(scale)}; a dash where a policy never has this NDCG.",
+        f"In {scale.unit_name}; a dash where a policy never has this NDCG.",
     )
     if len(board.data) > 1:
 
@@ -204,26 +196,26 @@ def points_table(board: Board, stem: str) -> Table:
         for point in entry.points
     )
     k = board.setting["k"]
-    columns = ("policy", "with", "unfairness", f"in {unit_name(board.scale)}", f"NDCG@{k}", f"cNDCG@{k}")
+    columns = ("policy", "with", "unfairness", f"in {board.scale.unit_name}", f"NDCG@{k}", f"cNDCG@{k}")
     return Table(name=f"{stem} points", caption="All points", columns=columns, rows=rows, text_columns=2)
 
 
 # --- sections --------------------------------------------------------------------------------------------------------
 
 
-def show_frontier(report: Report, experiment: Experiment, title: str) -> Iterator[Block]:
+def show_frontier(report: Report, experiment: mf.Experiment, title: str, times: Times) -> Iterator[Block]:
     """Show the frontiers of an experiment over all its datasets, a board for each setting."""
-    builders = [BoardBuilder(report.results, experiment, setting) for setting in experiment.conditions]
-    builders = [builder for builder in builders if builder.curves]
+    builders = builders_of(report.results, experiment)
     yield from show_figure(report, experiment, builders, title)
     for builder in builders:
-        board, mode = builder.build(), builder.setting.mode
+        mode = builder.setting.mode
+        board = builder.build(times.get((experiment.name, mode)))
         stem = f"{experiment.name} {mode}"
         yield Block(kind="heading", text=f"{mode[0].upper()}{mode[1:]}, {builder.setting.steps:,} steps")
         yield report.add_table(ranking_table(board, stem, "Ranking by hypervolume"))
         tables = tuple(map(report.add_table, detail_tables(board, stem)))
         yield Block(kind="details", text="Matched levels and single datasets", blocks=tables)
-        if table := tests_table(builder, f"{stem} tests"):
+        if table := table_of_tests(builder, experiment.compare_with, stem=f"{stem} tests"):
             summary = f"Tests against {experiment.compare_with}, over queries and over datasets"
             yield Block(kind="details", text=summary, blocks=(report.add_table(table),))
         table = points_table(board, stem)
@@ -239,17 +231,16 @@ def finding(board: Board, head: str, base: str) -> str:
         fairest = min(board.entries, key=lambda entry: entry.least_unfairness.mean or np.inf)
         return (
             f"{head}: no policy reaches the range of the hypervolume; the fairest is {fairest.name} with an unfairness "
-            f"of {format_over_data(fairest.least_unfairness)} {unit_name(board.scale)}."
+            f"of {format_over_data(fairest.least_unfairness)} {board.scale.unit_name}."
         )
     text = f"{head}: {best.name} has the largest hypervolume, {volume}"
     others = [entry for entry in board.entries if entry.name == base and entry is not best]
     return text + "".join(f"; {entry.name} has {format_over_data(entry.hypervolume)}" for entry in others) + "."
 
 
-def show_conditions(report: Report, experiment: Experiment, title: str) -> Iterator[Block]:
+def show_conditions(report: Report, experiment: mf.Experiment, title: str) -> Iterator[Block]:
     """Show hypervolume and least unfairness of every contestant in each setting."""
-    builders = [BoardBuilder(report.results, experiment, setting) for setting in experiment.conditions]
-    boards = [builder.build() for builder in builders if builder.curves]
+    boards = [builder.build() for builder in builders_of(report.results, experiment)]
     names = list(dict.fromkeys(entry.name for board in boards for entry in board.entries))
     columns, cells = ["policy"], {name: [name] for name in names}
     for board in boards:
@@ -261,7 +252,7 @@ def show_conditions(report: Report, experiment: Experiment, title: str) -> Itera
             level = CONDITION_LEVELS[board.scale.unit]
             figures = (entry.hypervolume, entry.least_unfairness, entry.ndcg_at[level]) if entry else ()
             row += list(map(format_over_data, figures)) or [NOTHING] * 3
-    units = ", ".join(dict.fromkeys(unit_name(board.scale) for board in boards))
+    units = ", ".join(dict.fromkeys(board.scale.unit_name for board in boards))
     note = (
         f"Hypervolumes are relative to the limit for known relevance; unfairness is in {units}. NDCG is the average at "
         "a level of unfairness; a dash where a policy is never so fair. Means over "
@@ -277,3 +268,16 @@ def show_conditions(report: Report, experiment: Experiment, title: str) -> Itera
             notes=(note,),
         )
     )
+
+
+def write_page(results: mf.Results, grid: Grid, times: Times, folder: Path) -> Path:
+    """Write the page of the study to a folder: index.html, figures/ and tables/."""
+    report = Report(results)
+    shown = [
+        *((each, show_frontier(report, each, each.title, times)) for each in grid.frontiers),
+        *((each, show_conditions(report, each, each.title)) for each in grid.conditions),
+        *((each, show_assumptions(report, each, each.title)) for each in grid.assumptions),
+    ]
+    for experiment, blocks in shown:
+        report.add_section(experiment, blocks)
+    return report.write(folder, title=TITLE)

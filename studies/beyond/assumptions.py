@@ -8,20 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..arrays import FloatArray
-from ..experiments.experiment import Experiment, Series
-from ..simulation.setting import Setting
-from .document import Block, Report
-from .figures import NARROW_WIDTH, matplotlib_defaults, render, shorten
-from .formatting import format_number, format_signed, format_spread
-from .markup import Table
-from .styles import MARKERS, PALETTE, Style
+import mcfair as mf
+from mcfair.report import MARKERS, NARROW_WIDTH, PALETTE, Block, Report, Style, shorten
+from mcfair.tables import Table, format_number, format_signed, format_spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-__all__ = ["Row", "rows_of", "show_assumptions"]
 
 TRUE, EFFECT = "true_unfairness", "log_ndcg@5"
 """The metrics of the study."""
@@ -44,8 +37,8 @@ class Row:
     """
 
     users: str
-    assumed: dict[float, tuple[FloatArray, FloatArray]]
-    fitted: tuple[FloatArray, FloatArray]
+    assumed: dict[float, tuple[np.ndarray, np.ndarray]]
+    fitted: tuple[np.ndarray, np.ndarray]
     examination: tuple[float, ...]
 
     def ratio(self, severity: float) -> float:
@@ -53,15 +46,15 @@ class Row:
         return float(self.assumed[severity][0].mean() / self.fitted[0].mean())
 
 
-def rows_of(report: Report, experiment: Experiment, series: Series) -> list[Row]:
+def rows_of(report: Report, experiment: mf.Experiment, series: mf.Series) -> list[Row]:
     """Collect the runs of one policy: settings with the same users that differ in what exposure assumes."""
 
-    def values(setting: Setting) -> tuple[FloatArray, FloatArray]:
+    def values(setting: mf.Setting) -> tuple[np.ndarray, np.ndarray]:
         (policy,) = series.points
         runs = report.results.of(experiment.data[0], series.condition(setting), policy)[: experiment.seeds]
         return runs[TRUE].to_numpy(), runs[EFFECT].to_numpy()
 
-    by_users: dict[str, list[Setting]] = {}
+    by_users: dict[str, list[mf.Setting]] = {}
     for setting in experiment.conditions:
         by_users.setdefault(setting.clicks.label, []).append(setting)
     found = []
@@ -74,10 +67,9 @@ def rows_of(report: Report, experiment: Experiment, series: Series) -> list[Row]
     return found
 
 
-def show_assumptions(report: Report, experiment: Experiment, title: str) -> Iterator[Block]:
+def show_assumptions(report: Report, experiment: mf.Experiment, title: str) -> Iterator[Block]:
     """Show what wrong assumptions cost each policy, as a figure and as tables, and what a fit wins back."""
     studied = {series.name: rows_of(report, experiment, series) for series in experiment.series}
-    wide, narrow = ratio_figure(studied), ratio_figure(studied, narrow=True)
     severities = [f"{each:g}" for each in next(iter(studied.values()))[0].assumed]
     alt = (
         f"{title}. True unfairness of {', '.join(studied)} under assumed severities {', '.join(severities)}, relative "
@@ -87,7 +79,7 @@ def show_assumptions(report: Report, experiment: Experiment, title: str) -> Iter
         f"{experiment.data[0]}, online, {experiment.conditions[0].steps:,} steps, means over {experiment.seeds} seeds. "
         "To the right of the line an assumption is worse than the fitted examination, to the left it is better."
     )
-    yield report.add_picture(render(wide, narrow, report.unique_name(experiment.name), alt), caption)
+    yield report.draw(experiment.name, alt, caption, lambda narrow: ratio_figure(studied, narrow=narrow))
     for name, rows in studied.items():
         yield report.add_table(cost_table(name, rows, f"{experiment.name} {name}"))
     yield Block(kind="details", text="The fitted examination", blocks=(report.add_table(fit_table(studied)),))
@@ -165,23 +157,22 @@ def ratio_figure(studied: dict[str, list[Row]], *, narrow: bool = False) -> Figu
     across = 1 if narrow else min(len(studied), 3)
     down = -(-len(studied) // across)
     height = ((0.42 if narrow else 0.34) * len(first) + 0.9) * down + (1.2 if narrow else 0.8)
-    with matplotlib_defaults():
-        figure = Figure(figsize=(NARROW_WIDTH if narrow else 2.0 + 3.0 * across, height), layout="constrained")
-        axes = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True).ravel()
-        for panel, (name, rows) in zip(axes, studied.items(), strict=False):
-            draw_ratios(panel, rows, styles)
-            panel.set_title(name)
-            panel.tick_params(labelbottom=True)  # also above a place that stays empty
-        broken = "\n(" if narrow else "("
-        axes[0].set_yticks(range(len(first)), [shorten(row.users, 40).replace("(", broken) for row in first])
-        axes[0].invert_yaxis()
-        for panel in axes[len(studied) :]:
-            panel.set_visible(False)
-        figure.supxlabel("true unfairness, relative to the fitted examination", fontsize="medium")
-        handles = [Line2D([], [], **(style.options() | {"linestyle": "none"})) for style in styles.values()]
-        labels = [f"assumed severity {severity:g}" for severity in styles]
-        figure.legend(handles, labels, loc="outside upper center", ncols=1 if narrow else len(labels))
-        return figure
+    figure = Figure(figsize=(NARROW_WIDTH if narrow else 2.0 + 3.0 * across, height), layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True).ravel()
+    for panel, (name, rows) in zip(axes, studied.items(), strict=False):
+        draw_ratios(panel, rows, styles)
+        panel.set_title(name)
+        panel.tick_params(labelbottom=True)  # also above a place that stays empty
+    broken = "\n(" if narrow else "("
+    axes[0].set_yticks(range(len(first)), [shorten(row.users, 40).replace("(", broken) for row in first])
+    axes[0].invert_yaxis()
+    for panel in axes[len(studied) :]:
+        panel.set_visible(False)
+    figure.supxlabel("true unfairness, relative to the fitted examination", fontsize="medium")
+    handles = [Line2D([], [], **(style.options() | {"linestyle": "none"})) for style in styles.values()]
+    labels = [f"assumed severity {severity:g}" for severity in styles]
+    figure.legend(handles, labels, loc="outside upper center", ncols=1 if narrow else len(labels))
+    return figure
 
 
 def draw_ratios(axes: Axes, rows: Sequence[Row], styles: dict[float, Style]) -> None:

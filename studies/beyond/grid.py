@@ -1,7 +1,4 @@
-"""The comparison beyond the paper: who takes part, on which data, and what is varied besides.
-
-`contestants.toml` lists the policies; here are the data, the settings and the variations that all of them meet.
-"""
+"""What is run: the contestants on short and on long lists, under variations, and with users who behave otherwise."""
 
 from __future__ import annotations
 
@@ -9,30 +6,21 @@ import dataclasses
 import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import resources
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from ...analysis.propensities import fit_propensities, run_counts
-from ...data.catalogue import CATALOGUE, locate
-from ...data.dataset import Dataset
-from ...data.grades import relevance
-from ...errors import DataError
-from ...random import DATA, draws, uniforms
-from ...simulation.simulate import simulate
-from ..experiment import Experiment, Series
-from ..tasks import open_experiments
+import mcfair as mf
 
-__all__ = ["Beyond", "Contestants", "beyond", "contestants", "frontier_experiments"]
-
+FOLDS = tuple(f"mq2008/fold{i}" for i in range(1, 6))
 SMALL, LONG = "mq2008-like", "istella-s-like"
 """Built-in data: in place of MQ2008 where that is not found, and with long lists."""
 
-LONG_ITEMS = (100, 105)
-"""Bounds on the items of the queries with long lists, which leave 231 of 6,600 queries: as many visits each as in
-the other data, in a run of equal length."""
+LONG_ITEMS = {"min_items": 100, "max_items": 105}
+"""Bounds that leave 231 of the 6,600 queries with long lists: as many visits each as in the other data."""
 
 LONG_STEPS = 100_000
 
@@ -50,14 +38,11 @@ USERS = (
 ASSUMED = (0.5, 1.0, 2.0)
 """Severities of the position bias that exposure assumes in that study."""
 
-LOG_SEED = 1_000_003
-"""Seed of the log that the examination is fitted from: no run that is evaluated has it."""
-
-LOG_SHARE = 10
-"""The log for the fit has one session in place of so many of a run."""
+LOG_SEED, LOG_SHARE = 1_000_003, 10
+"""Seed of the log that the examination is fitted from, which no run has, and by how much it is shorter than a run."""
 
 
-class Contestant(Series, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Contestant(mf.Series, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A curve of the comparison; slow ones are left out where lists are long and in the quick version."""
 
     slow: bool = False
@@ -68,48 +53,50 @@ class Contestants(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     compare_with: str
     contestants: tuple[Contestant, ...]
-    studied: tuple[Series, ...]
+    studied: tuple[mf.Series, ...]
 
-    def series(self, *, slow: bool) -> tuple[Series, ...]:
+    def series(self, *, slow: bool) -> tuple[mf.Series, ...]:
         """Return the curves, with or without the slow ones."""
         return tuple(each for each in self.contestants if slow or not each.slow)
 
 
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """The experiments by how they are shown, and the datasets that they name."""
+
+    frontiers: list[mf.Experiment]
+    conditions: list[mf.Experiment]
+    assumptions: list[mf.Experiment]
+    data: dict[str, mf.Dataset]
+
+    @property
+    def experiments(self) -> list[mf.Experiment]:
+        """All experiments."""
+        return [*self.frontiers, *self.conditions, *self.assumptions]
+
+
 def contestants() -> Contestants:
-    """Read the list of contestants, which ships with the package.
-
-    Returns
-    -------
-    Contestants
-
-    Examples
-    --------
-    >>> contestants().compare_with in [each.name for each in contestants().contestants]
-    True
-    """
-    text = (resources.files(__package__) / "contestants.toml").read_text(encoding="utf-8")
+    """Read the list of contestants."""
+    text = Path(__file__).with_name("contestants.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomllib.loads(text), Contestants)
 
 
-@dataclasses.dataclass(frozen=True)
-class Beyond:
-    """The experiments of the comparison, and the datasets that they name."""
-
-    experiments: list[Experiment]
-    data: dict[str, Dataset]
-
-
-def found_folds() -> list[str]:
-    """Return the names of the catalogued folds that are on this machine."""
-    found = []
-    for name in CATALOGUE:
-        with suppress(DataError):
-            locate(name)
-            found.append(name)
-    return found
+@cache
+def short_lists() -> dict[str, mf.Dataset]:
+    """Return the folds of MQ2008 that are on this machine, or built-in data of their size."""
+    found = {}
+    for name in FOLDS:
+        with suppress(mf.DataError):
+            found[name] = mf.open_data(name, preset="wsdm23", features=True)
+    return found or {SMALL: mf.open_data(SMALL)}
 
 
-def frontier_experiments(series: tuple[Series, ...] | None, also: Sequence[str], *, quick: bool) -> list[Experiment]:
+def experiment(**fields: Any) -> mf.Experiment:
+    """Return an experiment whose runs are shown by the study itself; the package has no times to measure for it."""
+    return mf.Experiment(**{"show": "tradeoff", **fields})
+
+
+def frontiers(series: Sequence[mf.Series] | None, also: Sequence[str], *, quick: bool) -> Grid:
     """Return the experiments whose frontiers are compared, for the contestants or for other series.
 
     Parameters
@@ -119,35 +106,34 @@ def frontier_experiments(series: tuple[Series, ...] | None, also: Sequence[str],
     also
         Further data with long lists: paths or names.
     quick
-        Whether to reduce them to the data, points, seeds and sessions that a minute allows.
+        Whether to reduce them to the data, points, seeds and sessions that a minute or two allow.
     """
-    listed = contestants()
-    folds = found_folds()
-    short = (folds[:2] if quick else folds) or [SMALL]
-    common: dict[str, Any] = {"show": "frontier", "compare_with": "" if series else listed.compare_with}
-    first = Experiment(
+    listed, folds = contestants(), short_lists()
+    short = dict(list(folds.items())[: 2 if quick else None])
+    preset = "" if SMALL in short else "wsdm23"
+    common: dict[str, Any] = {"compare_with": "" if series else listed.compare_with}
+    first = experiment(
         name="frontier",
         title="Frontiers: short lists",
         about="""Each curve is one policy with growing weight of fairness. Unfairness is counted in fairness floors, \
 the lowest possible for the same visits, so that folds can be averaged.""",
         data=tuple(short),
-        preset="wsdm23" if folds else "",
+        preset=preset,
         settings=("post-processing", "online"),
         seeds=5,
-        series=series or listed.series(slow=not quick),
+        series=tuple(series or listed.series(slow=not quick)),
         **common,
     )
-    long = Experiment(
+    long = experiment(
         name="frontier-long",
         title="Frontiers: long lists",
         about="""About a hundred candidates for five ranks. Exposure in proportion to relevance is possible here, so \
 the floor is 0 and cannot be a unit: unfairness is counted relative to the fairest lists of perfect NDCG.""",
         data=(LONG,),
-        min_items=LONG_ITEMS[0],
-        max_items=LONG_ITEMS[1],
+        **LONG_ITEMS,
         settings=tuple({"mode": mode, "steps": LONG_STEPS} for mode in ("post-processing", "online")),
         seeds=3,
-        series=series or listed.series(slow=False),
+        series=tuple(series or listed.series(slow=False)),
         **common,
     )
     own = msgspec.structs.replace(long, min_items=None, max_items=None)
@@ -155,117 +141,95 @@ the floor is 0 and cannot be a unit: unfairness is counted relative to the faire
         msgspec.structs.replace(own, name=f"frontier-also-{i}", title=f"Frontiers: {name}", data=(name,))
         for i, name in enumerate(also, start=1)
     ]
+    data = short | {name: mf.open_data(name) for name in also} | {LONG: mf.open_data(LONG, **LONG_ITEMS)}
     if not quick:
-        return [first, long, *more]
-    return [
-        first.reduced(seeds=2, points=5, shorter=2),
-        *(each.reduced(seeds=2, points=4, shorter=4) for each in (long, *more)),
-    ]
+        return Grid([first, long, *more], [], [], data)
+    reduced = [each.reduced(seeds=2, points=4, shorter=4) for each in (long, *more)]
+    return Grid([first.reduced(seeds=2, points=5, shorter=2), *reduced], [], [], data)
 
 
-def beyond(also: Sequence[str] = (), *, quick: bool = False) -> Beyond:
-    """Return all experiments of the comparison beyond the paper and their data.
-
-    Parameters
-    ----------
-    also
-        Further data with long lists: paths or names.
-    quick
-        Whether to reduce everything to what a minute allows.
-
-    Returns
-    -------
-    Beyond
-
-    Raises
-    ------
-    DataError
-        If data cannot be opened.
-    """
-    frontiers = frontier_experiments(None, also, quick=quick)
-    data = open_experiments(frontiers)
-    name = frontiers[0].data[0]
-    varied, variants = robustness(name, data[name], frontiers[0].preset, quick=quick)
-    study = assumptions(name, data[name], frontiers[0].preset, quick=quick)
-    return Beyond([*frontiers, *varied, study], data | variants)
+def whole(also: Sequence[str] = (), *, quick: bool = False) -> Grid:
+    """Return all experiments of the study; the parameters are those of `frontiers`."""
+    grid = frontiers(None, also, quick=quick)
+    first = grid.frontiers[0]
+    name = first.data[0]
+    data = grid.data[name]
+    varied, variants = robustness(name, data, first.preset, quick=quick)
+    return Grid(grid.frontiers, varied, [assumptions(name, data, first.preset, quick=quick)], grid.data | variants)
 
 
 # --- variations of the data and of the length of runs ----------------------------------------------------------------
 
 
-def robustness(name: str, data: Dataset, preset: str, *, quick: bool) -> tuple[list[Experiment], dict[str, Dataset]]:
+def robustness(
+    name: str, data: mf.Dataset, preset: str, *, quick: bool
+) -> tuple[list[mf.Experiment], dict[str, mf.Dataset]]:
     """Return the experiments that vary the sessions and the relevance of a dataset, and the varied datasets."""
-    listed = contestants()
-    variants = {f"{name} (continuous)": continuous_relevance(data), f"{name} (noisy)": noisy_grades(data)}
     sessions = (1_000, 10_000) if quick else (10_000, 100_000, 1_000_000)
-    common: dict[str, Any] = {"show": "conditions", "seeds": 2 if quick else 3, "preset": preset}
-    series = listed.series(slow=False)
-    length = Experiment(
+    common: dict[str, Any] = {"seeds": 3, "preset": preset, "series": contestants().series(slow=False)}
+    length = experiment(
         name="sessions",
         title="Robustness: shorter and longer runs",
         about="The same comparison when there are fewer or more sessions to learn from.",
         data=(name,),
         settings=tuple({"mode": "online", "steps": steps} for steps in sessions),
-        series=series,
         **common,
     )
-    continuous = Experiment(
+    continuous = experiment(
         name="continuous",
         title="Robustness: continuous relevance",
         about="The relevance of every item is moved by up to 0.15, so that hardly two items are alike.",
         data=(f"{name} (continuous)",),
         settings=("post-processing", {"mode": "online", "steps": sessions[1]}),
-        series=series,
         **common,
     )
-    noisy = Experiment(
+    noisy = experiment(
         name="noisy",
         title="Robustness: noisy grades",
         about="""A fifth of the grades that policies see are one grade off, while users and figures keep to the truth. \
 Online nothing would change: there policies see clicks alone.""",
         data=(f"{name} (noisy)",),
         settings=("post-processing",),
-        series=series,
         **common,
     )
-    points = 3 if quick else 9
-    return [each.reduced(seeds=3, points=points, shorter=1) for each in (length, continuous, noisy)], variants
+    variants = {f"{name} (continuous)": continuous_relevance(data), f"{name} (noisy)": noisy_grades(data)}
+    size = {"seeds": 2 if quick else 3, "points": 3 if quick else 9, "shorter": 1}
+    return [each.reduced(**size) for each in (length, continuous, noisy)], variants
 
 
-def continuous_relevance(data: Dataset, width: float = 0.15) -> Dataset:
+def continuous_relevance(data: mf.Dataset, width: float = 0.15) -> mf.Dataset:
     """Return data whose relevance is moved by up to a width, up or down, and stays between 0.01 and 1."""
     pool, _ = data.pool()
-    moved = pool.R + width * (2.0 * uniforms(draws(0, DATA, visit=1), pool.items) - 1.0)
-    return varied_copy(pool, R=np.clip(moved, 0.01, 1.0), name=f"{pool.name} (continuous)")
+    moved = pool.R + width * (2.0 * np.random.default_rng(1).random(pool.items) - 1.0)
+    return variant(pool, "continuous", R=np.clip(moved, 0.01, 1.0))
 
 
-def noisy_grades(data: Dataset, share: float = 0.2) -> Dataset:
+def noisy_grades(data: mf.Dataset, share: float = 0.2) -> mf.Dataset:
     """Return data in which policies see a share of the grades one too high or too low; the truth is kept."""
     pool, _ = data.pool()
-    wrong = uniforms(draws(0, DATA, visit=2), pool.items) < share
-    step = np.where(uniforms(draws(0, DATA, visit=3), pool.items) < 0.5, -1, 1)
+    rng = np.random.default_rng(2)
+    wrong = rng.random(pool.items) < share
+    step = np.where(rng.random(pool.items) < 0.5, -1, 1)
     y = np.where(wrong, pool.y + step, pool.y)
     y = np.where((y < 0) | (y > pool.y_max), pool.y - step * wrong, y)  # at an end there is one way only
-    return varied_copy(pool, scores=relevance(y, pool.y_max), name=f"{pool.name} (noisy)")
+    grades, first = np.unique(pool.y, return_index=True)
+    return variant(pool, "noisy", scores=np.interp(y, grades, pool.R[first]))
 
 
-def varied_copy(data: Dataset, **changes: Any) -> Dataset:
+def variant(data: mf.Dataset, name: str, **changes: Any) -> mf.Dataset:
     """Return the same queries with some arrays replaced, as data of its own."""
-    kept = {"y": data.y, "y_max": data.y_max, "R": data.R, "X": data.X, "places": data.places}
-    ids = {"query_ids": data.query_ids, "item_ids": data.item_ids, "protocol": data.protocol}
-    return Dataset(offsets=data.offsets, **{**kept, **ids, **changes})
+    return dataclasses.replace(data, name=f"{data.name} ({name})", fingerprint="", **changes)
 
 
 # --- wrong assumptions -----------------------------------------------------------------------------------------------
 
 
-def assumptions(name: str, data: Dataset, preset: str, *, quick: bool) -> Experiment:
+def assumptions(name: str, data: mf.Dataset, preset: str, *, quick: bool) -> mf.Experiment:
     """Return the study of users who behave otherwise than exposure assumes, with one fit of their examination each."""
     steps = 5_000 if quick else 100_000
-    users = USERS[1::4] if quick else USERS
     settings = []
-    for clicks in users:
-        log = simulate(
+    for clicks in USERS[1::4] if quick else USERS:
+        log = mf.simulate(
             data,
             "RandomK",
             "online",
@@ -275,9 +239,9 @@ def assumptions(name: str, data: Dataset, preset: str, *, quick: bool) -> Experi
             record=True,
             checkpoints=1,
         )
-        fitted = fit_propensities(run_counts(log), "ctr", resamples=1)  # lists in random order
+        fitted = mf.fit_examination(log, "ctr", resamples=1)  # lists in random order
         settings += [{"clicks": clicks, "examination": p} for p in (*ASSUMED, fitted.falling.tolist())]
-    return Experiment(
+    return experiment(
         name="assumptions",
         title="Wrong assumptions about users",
         about=f"""Online, exposure and relevance are computed from an assumption: the probability that users examine \
@@ -285,9 +249,8 @@ each rank, here (1/log2(j + 1))^s with severity s. What does it cost if users be
 counts the exposure that these users really give to every list; NDCG has the usual discount whatever is assumed. \
 "Fitted" assumes what the click rates of {steps // LOG_SHARE:,} sessions of lists in random order say, which is right \
 if examination depends on the rank alone.""",
-        show="assumptions",
         data=(name,),
-        preset=preset,  # type: ignore[arg-type]  # one of the presets of an experiment
+        preset=preset,
         settings=tuple({"mode": "online", "steps": steps, **each} for each in settings),
         metrics=("true_unfairness", "log_ndcg@5"),
         seeds=2 if quick else 5,

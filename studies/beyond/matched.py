@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Collection
 
 import numpy as np
+import polars as pl
+from boards import BoardBuilder
 
-from ..analysis.frontiers import blend_at, effectiveness_at
-from ..analysis.significance import confidence, detectable_difference, difference, fisher, holm
-from ..arrays import FloatArray
-from ..experiments.boards import BoardBuilder
-from .claims import LEVEL, POWER
-from .formatting import NOTHING, format_interval, format_number, format_p_value, format_signed
-from .markup import Table
+import mcfair as mf
+from mcfair.analysis.frontiers import blend_at, effectiveness_at
+from mcfair.analysis.significance import confidence, detectable_difference, difference
+from mcfair.tables import NOTHING, Table, format_interval, format_number, format_p_value, format_signed
 
-__all__ = ["MatchedTest", "matched_tests", "tests_table"]
+LEVEL, POWER = 0.95, 0.8
+"""Coverage of the intervals, and power at which detectable differences are stated."""
 
 RESAMPLES, BOOTSTRAPS = 20_000, 2_000
 """Sign assignments and bootstrap samples of a test; there are dozens of tests on a board."""
@@ -30,29 +31,13 @@ class MatchedTest:
 
     name: str
     level: float | None
-    queries: FloatArray
-    datasets: FloatArray
+    queries: np.ndarray
+    datasets: np.ndarray
 
     @property
     def p(self) -> float:
         """Fisher's randomisation test over queries."""
-        return fisher(self.queries, np.zeros(self.queries.size), resamples=RESAMPLES)
-
-
-def query_values(builder: BoardBuilder, name: str, data: str, metric: str) -> tuple[list[str], FloatArray]:
-    """Return a metric of each query under each point of a contestant, (points, queries), means over seeds."""
-    import polars as pl
-
-    frames = []
-    for i, (policy, where) in enumerate(builder.points(name)):
-        keys = builder.results.of(data, where, policy).filter(pl.col("seed") < len(builder.seeds))["key"].to_list()
-        rows = builder.results.queries.filter(pl.col("key").is_in(keys) & (pl.col("visits") > 0))
-        frames.append(rows.group_by("query").agg(pl.col(metric).mean().alias(f"{i}")))
-    table = frames[0]
-    for frame in frames[1:]:
-        table = table.join(frame, on="query")
-    table = table.drop_nulls().drop_nans([name for name in table.columns if name != "query"]).sort("query")
-    return table["query"].to_list(), table.drop("query").to_numpy().T
+        return mf.fisher(self.queries, np.zeros(self.queries.size), resamples=RESAMPLES)
 
 
 class Values:
@@ -60,10 +45,10 @@ class Values:
 
     def __init__(self, builder: BoardBuilder) -> None:
         self.builder = builder
-        self.curves: dict[str, list[tuple[FloatArray, FloatArray]]] = {}
-        self.queries: dict[tuple[str, str, str], tuple[list[str], FloatArray]] = {}
+        self.curves: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+        self.queries: dict[tuple[str, str, str], tuple[list[str], np.ndarray]] = {}
 
-    def curve(self, name: str, i: int) -> tuple[FloatArray, FloatArray]:
+    def curve(self, name: str, i: int) -> tuple[np.ndarray, np.ndarray]:
         """Return unfairness and NDCG of a contestant's points on the i-th dataset, means over seeds."""
         if name not in self.curves:
             lines = self.builder.lines(name)
@@ -71,23 +56,30 @@ class Values:
             self.curves[name] = [(np.mean(x, axis=0), np.mean(y, axis=0)) for x, y in pairs]
         return self.curves[name][i]
 
+    def points(self, name: str, data: str, metric: str) -> tuple[list[str], np.ndarray]:
+        """Return a metric of each query under each point of a contestant, (points, queries), means over seeds."""
+        if (name, data, metric) in self.queries:
+            return self.queries[name, data, metric]
+        builder, table = self.builder, pl.DataFrame()
+        for i, (policy, where) in enumerate(builder.points(name)):
+            runs = builder.results.of(data, where, policy).filter(pl.col("seed") < len(builder.seeds))
+            rows = builder.results.queries.filter(pl.col("key").is_in(runs["key"].to_list()) & (pl.col("visits") > 0))
+            mean = rows.group_by("query").agg(pl.col(metric).mean().alias(f"{i}"))
+            table = table.join(mean, on="query") if i else mean
+        table = table.drop_nulls().drop_nans([each for each in table.columns if each != "query"]).sort("query")
+        self.queries[name, data, metric] = table["query"].to_list(), table.drop("query").to_numpy().T
+        return self.queries[name, data, metric]
+
     def of_queries(self, name: str, i: int, level: float | None) -> dict[str, float] | None:
         """Return NDCG of each query at a level of unfairness, or without a level unfairness at its least; else None."""
         builder = self.builder
-        data, metric = builder.experiment.data[i], f"ndcg@{builder.setting.k}" if level else "unfairness"
         x, y = self.curve(name, i)
-        if level is not None and blend_at(x, y, level) is None:
+        place = None if level is None else blend_at(x, y, level)
+        if level is not None and place is None:
             return None
-        key = (name, data, metric)
-        if key not in self.queries:
-            self.queries[key] = query_values(builder, name, data, metric)
-        names, values = self.queries[key]
-        if level is None:
-            found = values[int(np.argmin(x))] / np.mean(builder.units[i])
-        else:
-            place = blend_at(x, y, level)
-            assert place is not None
-            found = place.of(values)
+        metric = "unfairness" if place is None else f"ndcg@{builder.setting.k}"
+        names, values = self.points(name, builder.experiment.data[i], metric)
+        found = values[int(np.argmin(x))] / np.mean(builder.units[i]) if place is None else place.of(values)
         return dict(zip(names, found.tolist(), strict=True))
 
     def of_dataset(self, name: str, i: int, level: float | None) -> float:
@@ -96,12 +88,22 @@ class Values:
         return float(x.min()) if level is None else effectiveness_at(x, y, level)
 
 
-def matched_tests(builder: BoardBuilder, base: str) -> list[MatchedTest]:
-    """Compare every other contestant with a baseline at several levels of unfairness, and in the least unfairness."""
+def matched_tests(builder: BoardBuilder, base: str, names: Collection[str] = ()) -> list[MatchedTest]:
+    """Compare contestants with a baseline at several levels of unfairness, and in the least unfairness.
+
+    Parameters
+    ----------
+    builder
+        The board.
+    base
+        Name of the baseline.
+    names
+        The contestants to compare; by default all others.
+    """
     values, found = Values(builder), []
     for level in (None, *builder.scale.unfairness_levels[2:5]):
         for name in builder.curves:
-            if name == base:
+            if name == base or (names and name not in names):
                 continue
             queries, datasets = [], []
             for i in range(len(builder.experiment.data)):
@@ -114,14 +116,13 @@ def matched_tests(builder: BoardBuilder, base: str) -> list[MatchedTest]:
     return found
 
 
-def tests_table(builder: BoardBuilder, name: str) -> Table | None:
-    """Build the table of all tests against the baseline; None without a baseline."""
-    base = builder.experiment.compare_with
+def table_of_tests(builder: BoardBuilder, base: str, names: Collection[str] = (), stem: str = "") -> Table | None:
+    """Build the table of tests against a baseline; None if it is not on the board."""
     if base not in builder.curves:
         return None
-    tests = matched_tests(builder, base)
+    tests = matched_tests(builder, base, names)
     done = [test for test in tests if test.queries.size > 1]
-    adjusted = dict(zip(map(id, done), holm([test.p for test in done]).tolist(), strict=True)) if done else {}
+    adjusted = dict(zip(map(id, done), mf.holm([test.p for test in done]).tolist(), strict=True)) if done else {}
     k, total = builder.setting.k, len(builder.experiment.data)
     rows = []
     for test in tests:
@@ -133,7 +134,6 @@ def tests_table(builder: BoardBuilder, name: str) -> Table | None:
         mean, low, high = difference(test.queries, zeros, LEVEL, resamples=BOOTSTRAPS)
         size = detectable_difference(test.queries, 1 - (1 - LEVEL) / len(done), power=POWER)
         p = adjusted[id(test)]
-        over = format_interval(*confidence(test.datasets, LEVEL), 3)
         rows.append(
             (
                 test.name,
@@ -142,7 +142,7 @@ def tests_table(builder: BoardBuilder, name: str) -> Table | None:
                 format_interval(low, high, 3),
                 format_p_value(p),
                 NOTHING if p < 1 - LEVEL or not math.isfinite(size) else format_number(size, 3),
-                over,
+                format_interval(*confidence(test.datasets, LEVEL), 3),
                 f"{test.datasets.size} of {total}",
             )
         )
@@ -158,5 +158,5 @@ def tests_table(builder: BoardBuilder, name: str) -> Table | None:
         "difference of unfairness is fairer."
     )
     return Table(
-        name=name, caption=f"Differences from {base}", columns=columns, rows=tuple(rows), text_columns=2, notes=(note,)
+        name=stem, caption=f"Differences from {base}", columns=columns, rows=tuple(rows), text_columns=2, notes=(note,)
     )
