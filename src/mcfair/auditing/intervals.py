@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from ..analysis.resampling import FEW_CLUSTERS, cluster_weights, interval
-from ..arrays import FloatArray, IntArray
-from .log_counts import LogCounts
-from .log_measures import LogMeasures, Summary
+from ..arrays import BoolArray, FloatArray, IntArray
+from ..errors import SettingError
+from .counts import LogCounts
+from .measures import LogMeasures, Summary
 
-__all__ = ["bootstrap", "intervals", "resampled_sessions"]
+__all__ = ["behind", "bootstrap", "check_resamples", "intervals", "resampled_sessions"]
 
 AT_MOST_1 = {"gini", "jain", "ctr", "ips_ctr", "ndcg", "selection_rate", "impact_ratio"} | {
     "demographic_parity",
@@ -21,6 +23,23 @@ AT_MOST_1 = {"gini", "jain", "ctr", "ips_ctr", "ndcg", "selection_rate", "impact
     "disparate_impact",
 }
 """Measures that cannot exceed 1, beside those whose names say so."""
+
+MOST_BYTES = 1 << 30
+"""Bytes of the figures of all resamples."""
+
+LEVEL = 0.95
+"""Share of logs without differences in which no group is said to be behind."""
+
+
+def check_resamples(resamples: int, figures: LogMeasures) -> None:
+    """Raise SettingError for more resamples than memory should hold."""
+    found = figures.summary()
+    size = 8 * sum(np.size(value) for part in found for value in part.values())
+    if resamples * size > MOST_BYTES:
+        raise SettingError(
+            f"resamples = {resamples:,} is not allowed: the figures of this log would take "
+            f"{resamples * size / 1e9:,.0f} GB; expected at most {MOST_BYTES // size:,}"
+        )
 
 
 def bootstrap(
@@ -46,13 +65,14 @@ def bootstrap(
     str
         "queries" or "sessions".
     """
+    check_resamples(resamples, figures)
     rng = np.random.default_rng(seed)
     queries = figures.counts.queries
     if queries < FEW_CLUSTERS:
         drawn = [again(resampled_sessions(figures.counts, rng)).summary() for _ in range(resamples)]
-        return joined([expanded(each) for each in drawn]), "sessions"
+        return mapped(lambda *values: np.stack(values), *drawn), "sessions"
     parts = [figures.summary(weights) for weights in cluster_weights(queries, resamples, rng)]
-    return joined(parts), "queries"
+    return mapped(lambda *values: np.concatenate(values), *parts), "queries"
 
 
 def resampled_sessions(counts: LogCounts, rng: np.random.Generator) -> LogCounts:
@@ -87,23 +107,16 @@ def scaled(values: FloatArray | None, now: IntArray, before: IntArray) -> FloatA
     return values * np.divide(now, before, out=np.zeros(values.size), where=before > 0)
 
 
-def expanded(one: Summary) -> Summary:
-    """Return figures with an axis for resamples."""
-    return Summary(*({name: np.asarray(value)[None] for name, value in part.items()} for part in one))
+def mapped(function: Callable[..., Any], *parts: Summary) -> Summary:
+    """Return figures that are computed from the same figures of several summaries."""
+    fields = ({name: function(*(each[name] for each in same)) for name in same[0]} for same in zip(*parts, strict=True))
+    return Summary(*fields)
 
 
-def joined(parts: list[Summary]) -> Summary:
-    """Concatenate the resamples of several parts."""
-    return Summary(
-        *(
-            {name: np.concatenate([getattr(part, field)[name] for part in parts]) for name in getattr(parts[0], field)}
-            for field in Summary._fields
-        )
-    )
-
-
-def intervals(drawn: Summary, found: Summary) -> Summary:
-    """Return the 95 % intervals of all figures, low and high along the first axis."""
+def intervals(drawn: Summary | None, found: Summary) -> Summary:
+    """Return the 95 % intervals of all figures, low and high along the first axis; nan without resamples."""
+    if drawn is None:
+        return mapped(lambda known: np.full((2, *np.shape(known)), np.nan), found)
     return Summary(
         *(
             {
@@ -118,3 +131,22 @@ def intervals(drawn: Summary, found: Summary) -> Summary:
 def is_share(name: str) -> bool:
     """Return whether a figure cannot exceed 1."""
     return name in AT_MOST_1 or name.endswith(("_share", "_corrected")) or name.startswith("awrf_")
+
+
+def behind(drawn: Summary | None, found: Summary) -> BoolArray:
+    """Return which groups get less exposure than their merit is worth, beyond chance, although all were looked at.
+
+    The lowest of many groups is low by chance alone, so what a group lacks, its share of merit less that of exposure,
+    is measured in its standard errors and compared with the greatest such value among all groups in 95 % of the
+    resamples, less what the log itself has (a max-t test by bootstrap).
+    """
+    if not found.groups:
+        return np.zeros(0, np.bool_)
+    lack = found.groups["merit_share"] - found.groups["exposure_share"]
+    if drawn is None:
+        return np.zeros(lack.size, np.bool_)
+    resampled = drawn.groups["merit_share"] - drawn.groups["exposure_share"]
+    error = resampled.std(axis=0)
+    moved = np.divide(resampled - resampled.mean(axis=0), error, out=np.zeros_like(resampled), where=error > 0)
+    bound = np.quantile(moved.max(axis=1), LEVEL)
+    return np.asarray((error > 0) & (lack > bound * error))
