@@ -6,8 +6,8 @@ Those that the code has are written from the code, so that a page with an old va
 import inspect
 
 import mcfair as mf
-from mcfair.auditing.off_policy import MOST_UNSUPPORTED
-from mcfair.auditing.row_buckets import MOST_HELD
+from mcfair.auditing.counts import MOST_ROWS
+from mcfair.auditing.what_if import MOST_UNSUPPORTED
 from mcfair.data.grades import EPSILON
 from mcfair.service import wire
 from mcfair.service.core.engine_state import LEDGER
@@ -37,7 +37,7 @@ ID, QUERY = f"{wire.MAX_ID} bytes", f"{wire.MAX_QUERY:,} bytes"
 RERANK_GUARD = "90 %"  # a parameter of the code on these pages
 
 PAGE_CONSTANTS = {
-    "docs/how-to/audit.md": [percent(MOST_UNSUPPORTED), f"{MOST_HELD >> 20} MB", "35 bytes"],  # a row of numbers
+    "docs/how-to/audit.md": [percent(MOST_UNSUPPORTED), f"{MOST_ROWS // 10**6} million rows"],
     "docs/how-to/choose-alpha-and-beta.md": ["95 %"],  # a target that the reader chooses
     "docs/how-to/choose-service-rules.md": [
         *(percent(GUARD), "0.97", "0.03"),  # guards, and what they leave

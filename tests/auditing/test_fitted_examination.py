@@ -10,9 +10,9 @@ from naive_audit import pair_ratios
 
 import mcfair as mf
 from mcfair.analysis.propensities import fill_pairs, fit_propensities, nearest_falling
-from mcfair.auditing.counting import count_log
-from mcfair.auditing.fitting import rank_counts
-from mcfair.auditing.opening import open_log
+from mcfair.auditing.assumptions import rank_counts
+from mcfair.auditing.counts import count_log
+from mcfair.auditing.readers import open_log
 from mcfair.errors import DataError, SettingError
 
 SEVERITIES = (0.5, 1.0, 2.0)

@@ -7,7 +7,7 @@ import pytest
 from logs import flat, random_sessions
 
 import mcfair as mf
-from mcfair.auditing.cleaning import TOP_RANK
+from mcfair.auditing.log import TOP_RANK
 from mcfair.errors import DataError, SettingError
 
 

@@ -6,9 +6,9 @@ import pytest
 from real_data import OPEN_BANDIT, needs_open_bandit
 
 import mcfair as mf
-from mcfair.auditing.counting import count_log
-from mcfair.auditing.off_policy import off_policy
-from mcfair.auditing.opening import open_log
+from mcfair.auditing.counts import count_log
+from mcfair.auditing.readers import open_log
+from mcfair.auditing.what_if import off_policy
 
 CLICK = np.array([[0.5, 0.3, 0.1], [0.25, 0.15, 0.05]]).T
 """Click probability of three items at two ranks."""

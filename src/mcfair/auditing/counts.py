@@ -28,8 +28,8 @@ __all__ = ["LogCounts", "Periods", "Timed", "count_log", "rank_weights", "sums_a
 UNKNOWN = "unknown"
 """The group of items without one: a class of its own."""
 
-MOST_HELD = 3 << 28
-"""Bytes of rows that are held; a log with more is read several times."""
+MOST_ROWS, MOST_PASSES = 30_000_000, 1024
+"""Rows that are held, 20 to 50 bytes each, and how often a log with more is read at most."""
 
 BATCH, BUCKET = 500_000, 1_000_000
 """Rows that are read, and rows that are grouped at a time."""
@@ -547,7 +547,7 @@ def count_log(
     for batch in batches(rows, log):
         surveys.append(survey_of(batch))
         held.append(used(batch).filter(pl.col("list") % passes == 0))
-        while sum(each.estimated_size() for each in held) > MOST_HELD:
+        while sum(each.height for each in held) > MOST_ROWS and passes < MOST_PASSES:
             passes *= 2
             held = [each.filter(pl.col("list") % passes == 0) for each in held]
     survey = checked_survey(surveys, log, first_rank)
@@ -573,10 +573,10 @@ def count_buckets(held: list[pl.DataFrame], log: ClickLog, periods: Periods | No
 
 def checked_survey(parts: Sequence[pl.DataFrame], log: ClickLog, first_rank: int | None) -> pl.DataFrame:
     """Add up the surveys of all rows; raise DataError for a log without usable rows, or with doubtful ranks of 0."""
+    if not sum(each.height for each in parts):
+        raise DataError(f"{log.name}: the log holds no rows")
     sums = pl.col("rows", "stated", "clicks", "zeros", "undated").cast(pl.Int64).sum()
     found = pl.concat(parts).group_by("fault").agg(sums, pl.col("begin").min(), pl.col("end").max()).sort("fault")
-    if not parts or found.is_empty():
-        raise DataError(f"{log.name}: the log holds no rows")
     zeros = int(found.filter(fault=0)["zeros"].sum())
     if first_rank is None and zeros:
         raise DataError(
