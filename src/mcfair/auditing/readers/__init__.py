@@ -49,6 +49,9 @@ PART_ROWS = 4_000_000
 
 SUFFIXES = {".csv": "CSV", ".tsv": "TSV", ".parquet": "Parquet", ".jsonl": "JSON lines", ".ndjson": "JSON lines"}
 
+LONGEST_LINE, MOST_COLUMNS = 1 << 28, 10_000
+"""Bytes of a line, and columns, above which a file is no log."""
+
 SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 
 
@@ -213,6 +216,8 @@ def scan(path: Path, separator: str | None = None) -> pl.LazyFrame:
         if kind == "JSON lines":  # the types of its fields are those of all its lines
             return pl.scan_ndjson(path, infer_schema_length=None)
         mark = separator or separator_of(path) or ","
+        if (columns := 1 + first_line_of(path).count(mark.encode())) > MOST_COLUMNS:
+            raise DataError(f"{path}: at least {columns:,} columns; expected at most {MOST_COLUMNS:,}")
         return pl.scan_csv(path, infer_schema=False, glob=False, separator=mark, truncate_ragged_lines=False)
     except UNREADABLE as error:
         raise DataError(f"{path}: not a {kind} file, or damaged or cut short: {first_line(error)}") from None
@@ -229,11 +234,14 @@ def separator_of(path: Path) -> str:
 
 
 def check_gzip(path: Path) -> None:
-    """Raise DataError for a gzip file that is cut short or damaged, which readers may take for a shorter one."""
+    """Raise DataError for a gzip file that is damaged, which readers may take for a shorter one, or has a huge line."""
+    line = 0
     try:
         with gzip.open(path) as stream:
-            while stream.read(1 << 24):
-                pass
+            while part := stream.read(1 << 24):
+                line = len(part) - 1 - end if (end := part.rfind(b"\n")) >= 0 else line + len(part)
+                if line > LONGEST_LINE:
+                    raise DataError(f"{path}: a line is longer than {LONGEST_LINE >> 20} MB")
     except (OSError, EOFError, ValueError) as error:
         raise DataError(f"{path}: damaged or cut short: {first_line(error)}") from None
 

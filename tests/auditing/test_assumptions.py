@@ -122,3 +122,19 @@ def test_resamples_contain_the_estimate():
     doubled = dataclasses.replace(counts, shown=2 * counts.shown, clicks=2 * counts.clicks)
     a, b = (fit_propensities(rank_counts(each), "ctr", resamples=50) for each in (counts, doubled))
     assert a.p.tolist() == b.p.tolist()
+
+
+# --- merit -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_pooled_estimator_is_fitted_to_the_log():
+    log = flat(random_sessions(2, queries=3) * 5)
+    found, counts = mf.audit(log, merit="Beta", resamples=2), count_log(open_log(log))
+    p = found.model.p
+    F = np.zeros((counts.items, p.size), np.int32)
+    np.add.at(F, (counts.cell_item, counts.cell_rank - 1), counts.shown)
+    E, C = F @ p, counts.C.astype(np.int32)
+    fitted = mf.Beta().fit(C, E, F, p)
+    assert fitted != mf.Beta()
+    assert pytest.approx(fitted.estimates(C, E, F, p)[0], rel=1e-12) == found.figures.assumed.R
+    assert found.merit == repr(mf.Beta())
