@@ -49,11 +49,12 @@ def count_on_cluster(
     """
     if not log.parts:
         raise DataError(f"{log.name}: a cluster reads flat tables and Open Bandit data in files; got {log.format}")
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what it would print is raised here, as one line
     parts = [dataclasses.replace(log, rows=each, parts=(), candidates=None) for each in log.parts]
     size, version = len(parts), versions()
     try:
         with connected(address) as client:
+            for name in [each for each in logging.root.manager.loggerDict if each.startswith("distributed")]:
+                logging.getLogger(name).setLevel(logging.CRITICAL)  # what is logged is raised here, as one line
             check_workers(client, address)
             read = [
                 client.submit(read_part, each, first_rank, missing_click, size, version, pure=False) for each in parts
