@@ -13,7 +13,8 @@ from ..analysis.propensities import BLOCKS, FittedExamination, RankCounts, fit_p
 from ..analysis.resampling import FEW_CLUSTERS
 from ..arrays import FloatArray
 from ..errors import DataError, SettingError
-from ..estimators.base import Estimator, as_estimator
+from ..estimators import IPS, Estimator
+from ..estimators.base import as_estimator
 from ..simulation.setting import checked_examination
 from ..simulation.trace import Trace
 from ..users.examination import examination
@@ -242,8 +243,6 @@ def rank_counts(counts: LogCounts, ranks: int | None = None) -> RankCounts:
 
 GIVEN, UNIFORM = "given", "uniform"
 
-DEFAULT_ESTIMATOR = "IPS"
-
 CHUNK = 4_000_000
 """Counts of items at ranks that are held at a time."""
 
@@ -277,7 +276,7 @@ def merit_source(log: ClickLog, counts: LogCounts, given: str | Estimator | None
         return GIVEN
     if isinstance(given, str) and given in (GIVEN, UNIFORM):
         return given
-    estimator = as_estimator(DEFAULT_ESTIMATOR if given is None else given)
+    estimator = IPS() if given is None else as_estimator(given)
     if not counts.clicked:
         raise DataError(
             f"{log.name}: {log.lacking}; without clicks, merit must be given (relevance or grade) or uniform"

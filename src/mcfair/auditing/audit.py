@@ -12,7 +12,7 @@ import polars as pl
 
 from ..arrays import BoolArray, FloatArray
 from ..errors import SettingError, unknown
-from ..estimators.base import Estimator, parse_estimator
+from ..estimators.base import Estimator
 from ..policies.base import Policy
 from .assumptions import (
     ALTERNATIVES,
@@ -137,6 +137,7 @@ def audit(
         counts=counts,
         model=model,
         merit=source if isinstance(source, str) else repr(source),
+        estimator="" if isinstance(source, str) else source.label,
         figures=figures,
         values=values,
         intervals=intervals(drawn, values),
@@ -192,8 +193,8 @@ class Audit:
         All that was counted.
     model : ExposureModel
         The exposure that each rank is assumed to have.
-    merit : str
-        Where the merit of items comes from.
+    merit, estimator : str
+        Where the merit of items comes from, and the short name of the estimator, "" for another source.
     figures : LogMeasures
         Sums of each query.
     values : Summary
@@ -238,6 +239,7 @@ class Audit:
     counts: LogCounts
     model: ExposureModel
     merit: str
+    estimator: str
     figures: LogMeasures
     values: Summary
     intervals: Summary
@@ -275,7 +277,7 @@ class Audit:
             return "stated by the log or by the table of items"
         if self.merit == "uniform":
             return "the same for all items"
-        return f"estimated from the clicks by {parse_estimator(self.merit).label}"
+        return f"estimated from the clicks by {self.estimator}"
 
     def __repr__(self) -> str:
         counts = self.counts

@@ -14,7 +14,7 @@ from ..analysis.resampling import FEW_CLUSTERS, cluster_weights, interval
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..errors import SettingError
 from .counts import LogCounts
-from .measures import LogMeasures, Summary
+from .measures import LogMeasures, Summary, ratio
 
 __all__ = ["behind", "bootstrap", "check_resamples", "intervals", "resampled_sessions"]
 
@@ -93,20 +93,13 @@ def resampled_sessions(counts: LogCounts, rng: np.random.Generator) -> LogCounts
             continue
         drawn = rng.multinomial(total, outcomes / total)
         clicks[cells], shown[cells] = drawn[: cells.size], drawn[: cells.size] + drawn[cells.size :]
+    changed = dataclasses.replace(counts, shown=shown, clicks=clicks)
+    if counts.weight is None or counts.weighted_clicks is None:
+        return changed
+    weight = counts.weight * ratio(shown, counts.shown, 0.0)
     return dataclasses.replace(
-        counts,
-        shown=shown,
-        clicks=clicks,
-        weight=scaled(counts.weight, shown, counts.shown),
-        weighted_clicks=scaled(counts.weighted_clicks, clicks, counts.clicks),
+        changed, weight=weight, weighted_clicks=counts.weighted_clicks * ratio(clicks, counts.clicks, 0.0)
     )
-
-
-def scaled(values: FloatArray | None, now: IntArray, before: IntArray) -> FloatArray | None:
-    """Scale sums over counts to other counts."""
-    if values is None:
-        return None
-    return values * np.divide(now, before, out=np.zeros(values.size), where=before > 0)
 
 
 def mapped(function: Callable[..., Any], *parts: Summary) -> Summary:
@@ -119,20 +112,12 @@ def intervals(drawn: Summary | None, found: Summary) -> Summary:
     """Return the 95 % intervals of all figures, low and high along the first axis; nan without resamples."""
     if drawn is None:
         return mapped(lambda known: np.full((2, *np.shape(known)), np.nan), found)
-    return Summary(
-        *(
-            {
-                name: interval(part[name], known[name], least=0.0, most=1.0 if is_share(name) else np.inf)
-                for name in part
-            }
-            for part, known in zip(drawn, found, strict=True)
-        )
-    )
-
-
-def is_share(name: str) -> bool:
-    """Return whether a figure cannot exceed 1."""
-    return name in AT_MOST_1 or name.endswith(("_share", "_corrected")) or name.startswith("awrf_")
+    parts = []
+    for part, known in zip(drawn, found, strict=True):
+        shares = {each for each in part if each.endswith(("_share", "_corrected")) or each.startswith("awrf_")}
+        most = {name: 1.0 if name in AT_MOST_1 | shares else np.inf for name in part}
+        parts.append({name: interval(part[name], known[name], least=0.0, most=most[name]) for name in part})
+    return Summary(*parts)
 
 
 def behind(drawn: Summary | None, found: Summary) -> BoolArray:

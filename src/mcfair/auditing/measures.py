@@ -85,7 +85,7 @@ def inequity(counts: LogCounts, p: FloatArray, R: FloatArray) -> FloatArray:
     else:
         slots = sums_at(counts.slot_query, counts.slot_count * rank_weights(p, counts.slot_rank), counts.queries)
         sums = (slots / np.maximum(counts.visits, 1))[query[counts.cell_item]]
-    share = np.divide(weights, sums, out=np.zeros(weights.size), where=sums > 0)
+    share = ratio(weights, sums, 0.0)
     attention = sums_at(counts.cell_item, counts.shown * share, counts.items)
     merit = per_query(R, counts.offsets)
     due = np.divide(counts.visits, merit, out=np.zeros(merit.size), where=merit > 0)[query] * R
@@ -161,7 +161,7 @@ def entropy(E: FloatArray, offsets: IntArray) -> FloatArray:
     """
     n = np.diff(offsets)
     total = np.repeat(per_query(E, offsets), n)
-    share = np.divide(E, total, out=np.zeros(E.size), where=total > 0)
+    share = ratio(E, total, 0.0)
     logs = np.log2(share, out=np.zeros(E.size), where=share > 0)
     return -per_query(share * logs, offsets) + 0.0
 
@@ -204,7 +204,7 @@ def shares(values: FloatArray) -> FloatArray:
     [0.75, 0.25]
     """
     total = values.sum(axis=-1, keepdims=True)
-    return np.asarray(np.divide(values, total, out=np.zeros(values.shape), where=total > 0))
+    return np.asarray(ratio(values, total, 0.0))
 
 
 def extremes(values: FloatArray, counted: BoolArray) -> FloatArray:
@@ -221,9 +221,9 @@ def extremes(values: FloatArray, counted: BoolArray) -> FloatArray:
     return np.asarray(np.divide(low, high, out=np.full(np.shape(low), np.nan), where=several & (high > 0)))
 
 
-def ratio(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Return a/b, nan where b is 0."""
-    return np.asarray(np.divide(a, b, out=np.full(np.broadcast(a, b).shape, np.nan), where=b > 0))
+def ratio(a: FloatArray | IntArray, b: FloatArray | IntArray, otherwise: float = np.nan) -> FloatArray:
+    """Return a/b, and another value where b is 0."""
+    return np.asarray(np.divide(a, b, out=np.full(np.broadcast(a, b).shape, otherwise), where=b > 0))
 
 
 def parity(totals: GroupTotals) -> dict[str, FloatArray]:
@@ -492,7 +492,7 @@ def effectiveness_sums(counts: LogCounts, assumed: Assumptions, E: FloatArray, w
     if assumed.k is not None:
         E, w = counts.exposure(assumed.p[: assumed.k]), counts.slot_weights(assumed.p[: assumed.k])
     gain, ideal = per_query(R * E, counts.offsets), per_query(R[order] * w, counts.offsets)
-    ndcg = np.divide(gain, ideal, out=np.zeros(ideal.size), where=ideal > 0)
+    ndcg = ratio(gain, ideal, 0.0)
     sums["ndcg"] = (ndcg * visits, np.where(ideal > 0, visits, 0.0))
     if counts.weight is not None and counts.weighted_clicks is not None:
         sums["ips_ctr"] = (total(counts.weighted_clicks), total(counts.weight))

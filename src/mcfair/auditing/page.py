@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import platform
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,6 @@ from ..report.markup import Table
 from ..report.page import create_folders, render_template, write_document
 from ..report.styles import BLUE, ORANGE, VERMILLION
 from .audit import Audit
-from .what_if import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -174,46 +175,42 @@ def dependence(audit: Audit) -> str:
 
 # --- tables ----------------------------------------------------------------------------------------------------------
 
-Cell = Callable[[dict[str, Any]], str]
-"""Formats a cell from the row of a data frame."""
-
 
 def percent(value: float | None) -> str:
     """Format a share in percent."""
     return NOTHING if value is None else f"{format_number(100 * value, 3)} %"
 
 
-def word(name: str) -> Cell:
-    """Return how a column of text is formatted."""
-    return lambda row: str(row.get(name, NOTHING))
+def cell(row: dict[str, Any], form: str) -> str:
+    """Format a value of a row.
+
+    `form` is the name of its column, followed by nothing for text, a comma for whole numbers, % for shares, or a full
+    stop, or a plus for a sign, and a number of digits; by ± and digits, or ±%, for the interval around it.
+
+    Examples
+    --------
+    >>> row = {"share": 0.25, "share_low": 0.125, "share_high": 0.5, "clicks": 1200}
+    >>> [cell(row, form) for form in ("share.3", "share%", "share±%", "clicks,")]
+    ['0.250', '25.0 %', '12.5 to 50.0 %', '1,200']
+    """
+    name, kind, digits = re.fullmatch(r"(\w+)(|,|%|\.|\+|±)(\d*|%)", form).groups()  # type: ignore[union-attr]
+    if kind == "±":
+        scale = 100 if digits == "%" else 1
+        text = format_interval(scale * row[f"{name}_low"], scale * row[f"{name}_high"], 3 if scale > 1 else int(digits))
+        return f"{text} %" if scale > 1 and text != NOTHING else text
+    value = row.get(name)
+    if kind == "," and value is not None:
+        return f"{value:,}"
+    if kind == "%":
+        return percent(value)
+    if kind in (".", "+"):
+        return format_number(value, int(digits), sign=kind == "+")
+    return str(value) if value else NOTHING
 
 
-def count(name: str) -> Cell:
-    """Return how a column of whole numbers is formatted."""
-    return lambda row: f"{row[name]:,}"
-
-
-def number(name: str, digits: int = 4, *, sign: bool = False) -> Cell:
-    """Return how a column of numbers is formatted."""
-    return lambda row: format_number(row[name], digits, sign=sign)
-
-
-def share(name: str) -> Cell:
-    """Return how a column of shares is formatted."""
-    return lambda row: percent(row[name])
-
-
-def ends(name: str, digits: int = 4, scale: float = 1.0, unit: str = "") -> Cell:
-    """Return how the interval of a column is formatted."""
-    return lambda row: (
-        format_interval(scale * row[f"{name}_low"], scale * row[f"{name}_high"], digits)
-        + (unit if np.isfinite(row[f"{name}_low"]) else "")
-    )
-
-
-def table_of(name: str, caption: str, frame: pl.DataFrame, columns: dict[str, Cell], **options: Any) -> Table:
-    """Return a data frame as a table of text: for each column its title and how it is formatted."""
-    rows = tuple(tuple(cell(row) for cell in columns.values()) for row in frame.iter_rows(named=True))
+def table_of(name: str, caption: str, frame: pl.DataFrame, columns: dict[str, str], **options: Any) -> Table:
+    """Return a data frame as a table of text: for each column its title and how it is formatted, see `cell`."""
+    rows = tuple(tuple(cell(row, form) for form in columns.values()) for row in frame.iter_rows(named=True))
     return Table(name=name, caption=caption, columns=tuple(columns), rows=rows, **options)
 
 
@@ -266,6 +263,7 @@ def add_source(document: Document, audit: Audit) -> None:
 def add_groups(document: Document, audit: Audit) -> None:
     """Append exposure against merit by group."""
     frame = audit.groups().sort("ratio", nulls_last=True)
+    frame = frame.with_columns(below=pl.when("flagged").then(pl.lit("yes")))
     notes = [
         "The ratio is the share of exposure over the share of merit: 1 is what the group deserves, below 1 too little. "
         "Each interval is of one group alone: among many groups some lie beyond 1 by chance.",
@@ -277,16 +275,17 @@ def add_groups(document: Document, audit: Audit) -> None:
             f"Groups with less than 2 % of the candidates are not compared in impact ratios: {', '.join(small[:20])}."
         )
     columns = {
-        "group": word("group"),
-        "items": count("items"),
-        "share of exposure": share("exposure_share"),
-        "its interval": ends("exposure_share", 3, 100, " %"),
-        "share of merit": share("merit_share"),
-        "ratio": number("ratio", 3),
-        "interval of the ratio": ends("ratio", 3),
-        "clicks": count("clicks"),
-        "selection rate": share("selection_rate"),
-        "impact ratio": lambda row: format_number(row["impact_ratio"], 3) + (" (below 0.8)" if row["flagged"] else ""),
+        "group": "group",
+        "items": "items,",
+        "share of exposure": "exposure_share%",
+        "its interval": "exposure_share±%",
+        "share of merit": "merit_share%",
+        "ratio": "ratio.3",
+        "interval of the ratio": "ratio±3",
+        "clicks": "clicks,",
+        "selection rate": "selection_rate%",
+        "impact ratio": "impact_ratio.3",
+        "below 0.8": "below",
     }
     table = table_of("groups", "Groups, the least served first", frame, columns, notes=tuple(notes))
     more = f"; the {SHOWN_GROUPS} largest groups" if frame.height > SHOWN_GROUPS else ""
@@ -306,23 +305,23 @@ def add_queries(document: Document, audit: Audit) -> None:
     tiny = pl.col("floor").abs() < 1e-12 * pl.col("unfairness").abs()  # rounding error
     worst = audit.queries().head(WORST).with_columns(floor=pl.when(tiny).then(0.0).otherwise("floor"))
     columns = {
-        "query": word("query"),
-        "impressions": count("impressions"),
-        "items": count("items"),
-        "clicks": count("clicks"),
-        "unfairness": number("unfairness"),
-        "floor (lowest possible)": number("floor"),
+        "query": "query",
+        "impressions": "impressions,",
+        "items": "items,",
+        "clicks": "clicks,",
+        "unfairness": "unfairness.4",
+        "floor (lowest possible)": "floor.4",
     }
     table = table_of("worst-queries", "Queries farthest from their floor", worst, columns)
     items = audit.items()
     of_item = {
-        "item": word("item"),
-        "group": word("group"),
-        "exposure": number("exposure"),
-        "in proportion to merit": number("fair_exposure"),
-        "difference": number("difference", sign=True),
-        "merit": number("merit"),
-        "clicks": count("clicks"),
+        "item": "item",
+        "group": "group",
+        "exposure": "exposure.4",
+        "in proportion to merit": "fair_exposure.4",
+        "difference": "difference+4",
+        "merit": "merit.4",
+        "clicks": "clicks,",
     }
     details = []
     for i, query in enumerate(worst["query"].head(5).to_list(), start=1):
@@ -337,12 +336,12 @@ def add_over_time(document: Document, audit: Audit, frame: pl.DataFrame) -> None
     """Append unfairness against its floor over time."""
     unit = audit.time_unit
     columns = {
-        f"{unit} from": word("from"),
-        "impressions": count("impressions"),
-        "unfairness since the beginning": number("unfairness"),
-        "floor since the beginning": number("floor"),
-        f"unfairness of the {unit} alone": number("alone_unfairness"),
-        f"floor of the {unit} alone": number("alone_floor"),
+        f"{unit} from": "from",
+        "impressions": "impressions,",
+        "unfairness since the beginning": "unfairness.4",
+        "floor since the beginning": "floor.4",
+        f"unfairness of the {unit} alone": "alone_unfairness.4",
+        f"floor of the {unit} alone": "alone_floor.4",
     }
     note = (
         f"Since the beginning: all impressions up to the end of the {unit}, the mean over all queries in which an item "
@@ -363,10 +362,10 @@ def add_over_time(document: Document, audit: Audit, frame: pl.DataFrame) -> None
 def add_ranks(document: Document, audit: Audit) -> None:
     """Append click rates by rank beside the exposure that is assumed."""
     frame = audit.ranks()
-    columns = {"rank": count("rank"), "shown": count("shown")}
+    columns = {"rank": "rank,", "shown": "shown,"}
     if audit.counts.clicked:
-        columns |= {"clicks": count("clicks"), "click rate": share("ctr"), "its interval": ends("ctr", 3, 100, " %")}
-    columns["exposure assumed"] = number("assumed", 3)
+        columns |= {"clicks": "clicks,", "click rate": "ctr%", "its interval": "ctr±%"}
+    columns["exposure assumed"] = "assumed.3"
     text = (
         "Better items are usually shown higher, so click rates fall faster than attention does, and need not agree "
         "with the assumed exposure. mcfair examination separates the two where the log allows it."
@@ -382,16 +381,14 @@ def add_sensitivity(document: Document, audit: Audit) -> None:
     """Append the main figures under other exposure models."""
     frame = audit.sensitivity
     grouped = "least_served" in frame.columns
-    columns = {"exposure model": word("exposure_model"), "exposure of a rank": word("formula")}
+    columns = {"exposure model": "exposure_model", "exposure of a rank": "formula"}
     if grouped:
-        columns["least served group (ratio)"] = lambda row: (
-            f"{row['least_served']} ({format_number(row['its_ratio'], 3)})"
-        )
+        columns |= {"least served group": "least_served", "its ratio": "its_ratio.3"}
     columns |= {
-        "unfairness": number("unfairness"),
-        "floor": number("floor"),
-        "unfairness per impression²": number("relative_unfairness"),
-        "NDCG by merit": number("ndcg", 3),
+        "unfairness": "unfairness.4",
+        "floor": "floor.4",
+        "unfairness per impression²": "relative_unfairness.4",
+        "NDCG by merit": "ndcg.3",
     }
     table = table_of(
         "sensitivity",
@@ -420,32 +417,34 @@ IPS_NOTE = (
 
 def add_policies(document: Document, audit: Audit) -> None:
     """Append the estimates of other policies."""
-    names, scored = audit.counts.group_names, audit.counts.weight is not None and audit.counts.clicked
-    columns = ("policy", *(("least served group (ratio)",) if names else ()))
-    columns += ("unfairness", "clicks per impression", "NDCG by merit")
+    names, counts = audit.counts.group_names, audit.counts
+    scored = counts.weight is not None and counts.clicked
+    rate = float(audit.values.measures.get("ctr", np.nan))
+    logged = {
+        "click_rate": rate,
+        "self_normalised": rate,
+        "effective_sample_size": counts.shown.sum(),
+        "unsupported": 0.0,
+    }
+    rows = [
+        {"label": each.label, "group": each.least_served(names), "n": each.clicks_per_impression, "ndcg": each.ndcg}
+        | {"unfairness": each.unfairness, **(dataclasses.asdict(each.off_policy) if each.off_policy else logged)}
+        for each in audit.policies
+    ]
+    columns = {"policy": "label"} | ({"least served group (ratio)": "group"} if names else {})
+    columns |= {"unfairness": "unfairness.4", "clicks per impression": "n.4", "NDCG by merit": "ndcg.3"}
     if scored:
-        columns += ("click rate by IPS", "self-normalised", "effective sample size", "without support")
-    rows = []
-    for each in audit.policies:
-        figures = (each.unfairness, each.clicks_per_impression)
-        rows.append(
-            (
-                each.label,
-                *((each.least_served(names),) if names else ()),
-                *map(format_number, figures),
-                format_number(each.ndcg, 3),
-                *(off_policy_cells(each, audit) if scored else ()),
-            )
-        )
+        columns |= {"click rate by IPS": "click_rate.4", "self-normalised": "self_normalised.4"}
+        columns |= {"effective sample size": "effective_sample_size.1", "without support": "unsupported%"}
     note = (
         "An estimate, not a measurement: each policy ranks the same candidates for the same visits, and users are "
         "assumed to click by merit and exposure as assumed on this page."
     )
-    table = Table(
-        name="policies",
-        caption="What other policies would have done (estimate)",
-        columns=columns,
-        rows=tuple(rows),
+    table = table_of(
+        "policies",
+        "What other policies would have done (estimate)",
+        pl.DataFrame(rows, strict=False, infer_schema_length=None),
+        columns,
         text_columns=2 if names else 1,
         notes=(note, IPS_NOTE) if scored else (note,),
         row_classes={0: "base"},
@@ -453,29 +452,18 @@ def add_policies(document: Document, audit: Audit) -> None:
     section(document, "policies", "What if?", table)
 
 
-def off_policy_cells(each: Estimate, audit: Audit) -> tuple[str, ...]:
-    """Return the figures by inverse propensity scoring; those of the log itself are counted."""
-    found = each.off_policy
-    if found is None:
-        rate = format_number(float(audit.values.measures["ctr"]))
-        return rate, rate, f"{int(audit.counts.shown.sum()):,}", percent(0.0)
-    rows = f"{found.effective_sample_size:,.0f}"
-    return format_number(found.click_rate), format_number(found.self_normalised), rows, percent(found.unsupported)
-
-
 def add_measures(document: Document, audit: Audit) -> None:
     """Append every measure with its interval."""
     k = audit.figures.assumed.k
-    columns: dict[str, Cell] = {
-        "measure": lambda row: (
-            EXPLANATIONS[row["measure"]][0] + (f", ranks 1 to {k}" if k and row["measure"] == "ndcg" else "")
-        ),
-        "meaning": lambda row: EXPLANATIONS[row["measure"]][2],
-        "value": number("value"),
-        "95 % interval": lambda row: format_interval(row["low"], row["high"]),
-        "best": lambda row: EXPLANATIONS[row["measure"]][1] or NOTHING,
-    }
-    table = table_of("measures", "All measures", audit.measures(), columns, text_columns=2)
+    words = pl.DataFrame([(key, *each) for key, each in EXPLANATIONS.items()], schema=WORDS, orient="row")
+    frame = (
+        audit.measures()
+        .join(words, on="measure", maintain_order="left")
+        .rename({"low": "value_low", "high": "value_high"})
+    )
+    columns = {"measure": "label", "meaning": "text", "value": "value.4", "95 % interval": "value±4", "best": "best"}
+    notes = (f"NDCG counts ranks 1 to {k}.",) if k else ()
+    table = table_of("measures", "All measures", frame, columns, text_columns=2, notes=notes)
     section(document, "measures", "All measures", table)
 
 
@@ -600,6 +588,8 @@ def fill_ranks(panel: Axes, low: Any, high: Any, label: str | None, lines: dict[
 
 
 # --- measures in words -----------------------------------------------------------------------------------------------
+
+WORDS = ["measure", "label", "best", "text"]
 
 EXPLANATIONS = {
     "unfairness": ("Unfairness (Eq. 8)", "0", "Mean squared disparity of exposure per merit over pairs of items."),

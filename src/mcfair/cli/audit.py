@@ -142,7 +142,7 @@ def audit_log(
 
 def show(found: Audit) -> None:
     """Print the result in sentences, and a table of the groups."""
-    from ..auditing.page import count, ends, findings, number, share, table_of, word
+    from ..auditing.page import findings, table_of
 
     counts = found.counts
     sentences = [printable(each) for each in findings(found)]
@@ -155,14 +155,8 @@ def show(found: Audit) -> None:
         print(f"left out: {rows:,} rows ({reason})")
     print("", *sentences[len(found.warnings) :], sep="\n")
     if counts.group_names:
-        columns = {
-            "group": word("group"),
-            "items": count("items"),
-            "share of exposure": share("exposure_share"),
-            "share of merit": share("merit_share"),
-            "ratio": number("ratio", 3),
-            "95 % interval": ends("ratio", 3),
-        }
+        columns = {"group": "group", "items": "items,", "share of exposure": "exposure_share%"}
+        columns |= {"share of merit": "merit_share%", "ratio": "ratio.3", "95 % interval": "ratio±3"}
         frame = found.groups().sort("ratio", nulls_last=True).head(20)
         title = f"exposure by {found.model.name}, merit {found.merit_label}"
         print()
