@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import cached_property, reduce
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..arrays import BoolArray, FloatArray, IntArray
 from ..data.frames import first_line
 from ..data.grades import relevance
 from ..errors import DataError, SettingError
-from .log import CLICK_FAULT, FAULTS, UNREADABLE, ClickLog, typed_rows
+from .log import CLICK_FAULT, FAULTS, TOP_RANK, UNREADABLE, ClickLog, typed_rows
 
 __all__ = ["LogCounts", "Periods", "Timed", "count_log", "rank_weights", "sums_at"]
 
@@ -237,24 +238,27 @@ class Timed:
     ----------
     periods : Periods
         The periods.
-    shown : DataFrame
-        Impressions `n` by period, pair and rank.
+    shown : list of DataFrames
+        Impressions `n` by period, variant and rank, of each part of the rows.
+    item_at : list of int arrays
+        The item of each variant of a part.
     lists : DataFrame or None
         Impressions `n` by period, query and pattern; None if the log does not identify them.
-    item_at : int array
-        The item of each pair.
     """
 
     periods: Periods
-    shown: pl.DataFrame
+    shown: list[pl.DataFrame]
+    item_at: list[IntArray]
     lists: pl.DataFrame | None
-    item_at: IntArray
 
     def items(self, period: int) -> pl.DataFrame:
         """Return how often each item was at each rank in a period: columns item, rank, n."""
-        found = self.shown.filter(period=period)
-        item = pl.Series(self.item_at).gather(found["pair"])
-        return pl.DataFrame({"item": item, "rank": found["rank"].cast(pl.Int64), "n": found["n"].cast(pl.Int64)})
+        found = []
+        for table, item_at in zip(self.shown, self.item_at, strict=True):
+            part = table.filter(period=period)
+            item = pl.Series("item", item_at).gather(part["variant"])
+            found.append(part.select(item, pl.col("rank", "n").cast(pl.Int64)))
+        return pl.concat(found)
 
 
 def arrays(table: pl.DataFrame, *names: str) -> list[IntArray]:
@@ -368,17 +372,17 @@ def within(values: IntArray, query: IntArray) -> IntArray:
 class Tables(NamedTuple):
     """Counts of some rows, all of those of their impressions.
 
-    pairs: query, item, and the number of each. cells: pair, rank, shape (what identifies the ranks of the list), and
-    group, merit and propensity if the log has them; with shown and clicks. lists: query, shape, period, own (a hash of
-    the impression alone). shapes: shape, ranks. timed: period, pair, rank, n. left_out: rows by reason.
+    variants: query and item, and group, merit and propensity if the log has them. cells: variant, rank, shape (what
+    identifies the ranks of the list), clicked, n. lists: query, shape, period, own (a hash of the impression alone).
+    shapes: shape, ranks. timed: period, variant, rank, n. left_out: rows by reason.
     """
 
-    pairs: pl.DataFrame
+    variants: pl.DataFrame
     cells: pl.DataFrame
     lists: pl.DataFrame
     shapes: pl.DataFrame
-    timed: pl.DataFrame
-    left_out: pl.DataFrame
+    timed: pl.DataFrame | None
+    left_out: dict[str, int]
 
 
 def encoded(log: ClickLog, first_rank: int | None, missing_click: str) -> pl.LazyFrame:
@@ -474,26 +478,46 @@ def whole_lists(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, dict[st
 
 def count_rows(rows: pl.DataFrame, log: ClickLog, periods: Periods | None) -> Tables:
     """Count rows: all of those of their impressions."""
-    lists = shapes = timed = pl.DataFrame()
-    left_out: dict[str, int] = {}
+    lists, left_out, timed = pl.DataFrame(), dict[str, int](), None
     if identified(log):
         rows, lists, left_out = whole_lists(rows)
-        examples = rows.join(lists.unique("shape").select("list"), on="list", how="semi")
-        shapes = examples.group_by("shape").agg(ranks=pl.col("rank").sort())
-        own = pl.col("list") ^ pl.col("query").cast(pl.String).hash(1)
-        lists = with_period(lists, periods).select("query", "shape", "period", own=own)
     else:
         rows = rows.with_columns(shape=(pl.col("rank") if log.single else pl.lit(0)).cast(pl.UInt64))
-    pairs = rows.select("query", "item").unique().with_row_index("pair")
-    rows = rows.join(pairs, on=["query", "item"])
-    more = [each for each in ("group", "merit", "propensity") if each in rows.columns]
-    sums = {"shown": pl.len(), "clicks": pl.col("clicked").sum()}
-    cells = rows.lazy().group_by("pair", "rank", "shape", *more).agg(**sums).collect(engine="streaming")
+    _, example, pattern = np.unique(rows["shape"].to_numpy(), return_index=True, return_inverse=True)
+    shape = rows["shape"].gather(example)
+    if identified(log):
+        ranks = rows.join(rows.select("list")[example], on="list", how="semi")
+        own = pl.col("list") ^ pl.col("query").cast(pl.String).hash(1)
+        lists = with_period(lists, periods).select("query", "shape", "period", own=own)
+        shapes = ranks.group_by("shape").agg(ranks=pl.col("rank").sort())
+    else:
+        shapes = pl.DataFrame()
+    names = [each for each in ("query", "item", "group", "merit", "propensity") if each in rows.columns]
+    hashes = [pl.col(each).to_physical().hash(seed) for seed, each in enumerate(names)]
+    key = rows.select(reduce(lambda a, b: a ^ b, hashes)).to_series().to_numpy()
+    _, first, variant = np.unique(key, return_index=True, return_inverse=True)
+    cell = variant * (TOP_RANK + 1) + rows["rank"].to_numpy()
     if periods is not None:
-        dated = with_period(rows, periods).lazy().filter(pl.col("period") >= 0)
-        timed = dated.group_by("period", "pair", "rank").agg(n=pl.len()).collect(engine="streaming")
-    said = pl.DataFrame({"reason": list(left_out), "rows": list(left_out.values())})
-    return Tables(pairs, cells, lists, shapes, timed, said)
+        period = with_period(rows.select("hour"), periods)["period"].to_numpy()
+        key, n = tallied((period.astype(np.int64) * first.size * (TOP_RANK + 1) + cell)[period >= 0])
+        period, at = np.divmod(key, first.size * (TOP_RANK + 1))
+        timed = pl.DataFrame({"period": period.astype(np.int16), **variants_and_ranks(at), "n": n.shrink_dtype()})
+    key, n = tallied((cell * shape.len() + pattern) * 2 + rows["clicked"].fill_null(False).to_numpy())
+    cell, place = np.divmod(key // 2, shape.len())
+    cells = pl.DataFrame({**variants_and_ranks(cell), "shape": shape.gather(place), "clicked": key % 2, "n": n})
+    return Tables(rows.select(names)[first], cells, lists, shapes, timed, left_out)
+
+
+def tallied(keys: IntArray) -> tuple[IntArray, pl.Series]:
+    """Return the distinct keys, in order, and how often each occurs."""
+    found = pl.Series(keys).sort().rle().struct.unnest()
+    return found["value"].to_numpy(), found["len"]
+
+
+def variants_and_ranks(cells: IntArray) -> dict[str, Any]:
+    """Return the variant and the rank of cells as columns."""
+    variant, rank = np.divmod(cells, TOP_RANK + 1)
+    return {"variant": variant.astype(np.uint32), "rank": rank.astype(np.uint16)}
 
 
 def with_period(table: pl.DataFrame, periods: Periods | None) -> pl.DataFrame:
@@ -560,14 +584,23 @@ def count_log(
 
 
 def count_buckets(held: list[pl.DataFrame], log: ClickLog, periods: Periods | None) -> list[Tables]:
-    """Count rows, some queries at a time."""
-    buckets = 1 + sum(each.height for each in held) // BUCKET
-    inside = pl.col("query").to_physical() % buckets
+    """Count rows, some queries at a time; those that are held are let go."""
+    size = sum(each.height for each in held)
+    buckets: list[list[pl.DataFrame]] = [[] for _ in range(1 + size // BUCKET)]
+    bucket = pl.col("query").to_physical() % len(buckets)
+    while held:
+        rows = held.pop()
+        if len(buckets) == 1:
+            buckets[0].append(rows)
+            continue
+        for (place,), part in (
+            rows.with_columns(bucket=bucket).partition_by("bucket", as_dict=True, include_key=False).items()
+        ):
+            buckets[place].append(part)
     parts = []
-    for bucket in range(buckets):
-        rows = pl.concat([each.filter(inside == bucket) for each in held]) if buckets > 1 else pl.concat(held)
-        parts.append(count_rows(rows, log, periods))
-    held.clear()
+    while buckets:
+        if pieces := buckets.pop():
+            parts.append(count_rows(pl.concat(pieces[::-1]), log, periods))
     return parts
 
 
@@ -604,26 +637,18 @@ def periods_of(survey: pl.DataFrame) -> Periods | None:
 def assembled(log: ClickLog, survey: pl.DataFrame, parts: Sequence[Tables]) -> LogCounts:
     """Bring the counts of all parts together, in the order of the names."""
     schema, periods = log.rows.collect_schema(), periods_of(survey)
-    starts = np.cumsum([0, *(part.pairs.height for part in parts)]).tolist()
-
-    def joined(name: str) -> pl.DataFrame:
-        tables = [(start, getattr(part, name)) for start, part in zip(starts, parts, strict=False)]
-        moved = [
-            table.with_columns(pl.col("pair") + start) if "pair" in table.columns else table for start, table in tables
-        ]
-        found: pl.DataFrame = pl.concat([each for each in moved if each.width])
-        return found
-
-    pairs = joined("pairs").with_columns(pl.col("query", "item").cast(pl.String))
-    if pairs.is_empty():
-        counts = {FAULTS[code - 1]: n for code, n in survey.select("fault", "rows").rows() if code}
-        counts |= dict(joined("left_out").group_by("reason").agg(pl.col("rows").sum()).rows())
-        reason = max(counts, key=lambda name: counts[name])
-        raise DataError(
-            f"{log.name}: none of {survey['rows'].sum():,} rows can be used; of {counts[reason]:,}: {reason}"
-        )
-    names = ordered_names(pairs, log.candidates)
-    item_at = pairs.join(names, on=["query", "item"], how="left", maintain_order="left")["at"].cast(pl.Int64).to_numpy()
+    excluded = {FAULTS[code - 1]: n for code, n in survey.select("fault", "rows").rows() if code}
+    for reason in (TWICE, REPEATED):
+        if rows := sum(part.left_out.get(reason, 0) for part in parts):
+            excluded[reason] = rows
+    variants = pl.concat([part.variants for part in parts]).with_columns(pl.col("query", "item").cast(pl.String))
+    if variants.is_empty():
+        most = max(excluded, key=lambda reason: excluded[reason])
+        raise DataError(f"{log.name}: none of {survey['rows'].sum():,} rows can be used; of {excluded[most]:,}: {most}")
+    names = ordered_names(variants, log.candidates)
+    at = variants.join(names, on=["query", "item"], how="left", maintain_order="left")["at"].cast(pl.Int64).to_numpy()
+    starts = np.cumsum([0, *(part.variants.height for part in parts)]).tolist()
+    item_at = [at[low:high] for low, high in pairwise(starts)]
     offsets = np.append(np.flatnonzero(names["query"].rle_id().diff().fill_null(1)), names.height)
     item_query = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
     queries = offsets.size - 1
@@ -632,17 +657,17 @@ def assembled(log: ClickLog, survey: pl.DataFrame, parts: Sequence[Tables]) -> L
     }
     if "time" in schema:
         quality["rows without a valid time"] = int(survey.filter(fault=0)["undated"].sum())
-
-    cells = joined("cells")
-    cells = cells.with_columns(item=pl.Series(item_at).gather(cells["pair"])).drop("pair")
+    cells = pl.concat(
+        part.cells.with_columns(pl.col("variant") + start) for start, part in zip(starts, parts, strict=False)
+    )
     lists: pl.DataFrame | None = None
     patterns: list[IntArray] = []
     numbers: dict[int, int] = {}
     if identified(log):
-        lists = joined("lists")
+        lists = pl.concat([part.lists for part in parts])
         if "impression" in schema:
             quality["impressions with several queries"] = lists.height - lists["own"].n_unique()
-        lists, patterns, numbers = numbered_lists(lists, joined("shapes"), names, offsets)
+        lists, patterns, numbers = numbered_lists(lists, pl.concat([part.shapes for part in parts]), names, offsets)
         gaps = pl.Series(np.array([ranks[-1] != ranks.size for ranks in patterns], np.int64))
         quality["impressions with missing ranks"] = int((gaps.gather(lists["pattern"]) * lists["n"]).sum())
     elif log.single:
@@ -650,8 +675,7 @@ def assembled(log: ClickLog, survey: pl.DataFrame, parts: Sequence[Tables]) -> L
         numbers = {rank: rank - 1 for rank in range(1, len(patterns) + 1)}
     else:
         numbers = {0: 0}
-    cells = cells.with_columns(pattern=pl.col("shape").replace_strict(numbers, return_dtype=pl.Int64)).drop("shape")
-    item, rank, pattern, counted = summed_cells(cells)
+    item, rank, pattern, counted = summed_cells(cells, at, numbers, variants)
     shown = counted["shown"]
     if lists is not None:
         slots = slots_of_lists(lists, patterns)
@@ -663,16 +687,15 @@ def assembled(log: ClickLog, survey: pl.DataFrame, parts: Sequence[Tables]) -> L
         slots, visits = inferred_slots(item, rank, shown, item_query, queries)
     timed = None
     if periods is not None:
-        timed = Timed(periods, joined("timed"), lists, item_at)
-    groups, group_names = group_codes(names, cells, log.candidates, quality)
+        timed = Timed(periods, [part.timed for part in parts if part.timed is not None], item_at, lists)
+    n = cells.group_by("variant").agg(pl.col("n").sum()).sort("variant")["n"].cast(pl.Int64)
+    more = variants.select(pl.exclude("query", "item")).get_columns()
+    variants = pl.DataFrame({"item": at, "n": n}).with_columns(more)
+    groups, group_names = group_codes(names, variants, log.candidates, quality)
     if strange := sum(
         int(each.str.contains(r"[\x00-\x1f\x7f]").sum()) for each in (names["item"], names["query"].unique())
     ):
         quality["ids with control characters"] = strange
-    excluded = {FAULTS[code - 1]: n for code, n in survey.select("fault", "rows").rows() if code}
-    if lists is not None:
-        said = dict(joined("left_out").group_by("reason").agg(pl.col("rows").sum()).rows())
-        excluded |= {reason: said[reason] for reason in (TWICE, REPEATED) if said[reason]}
     return LogCounts(
         query_ids=names["query"][offsets[:-1]],
         item_ids=names["item"],
@@ -689,7 +712,7 @@ def assembled(log: ClickLog, survey: pl.DataFrame, parts: Sequence[Tables]) -> L
         patterns=patterns,
         groups=groups,
         group_names=group_names,
-        relevance=merit(names, cells, log, quality),
+        relevance=merit(names, variants, log, quality),
         timed=timed,
         clicked=not log.lacking,
         rows=int(survey["rows"].sum()),
@@ -727,38 +750,41 @@ def numbered_lists(
     return found, [np.array(ranks[shape], np.int64) for shape in order], numbers
 
 
-def summed_cells(cells: pl.DataFrame) -> tuple[IntArray, IntArray, IntArray, dict[str, Any]]:
+def summed_cells(
+    cells: pl.DataFrame, item_at: IntArray, numbers: dict[int, int], variants: pl.DataFrame
+) -> tuple[IntArray, IntArray, IntArray, dict[str, Any]]:
     """Return item, rank and pattern of the counts, in this order, and the counts; weights are summed in one order."""
-    keys = ["item", "rank", "pattern"]
-    counts = pl.col("shown", "clicks").cast(pl.Int64).sum()
-    weighted = ["propensity"] if "propensity" in cells.columns else []
-    table = cells.group_by(*keys, *weighted).agg(counts).sort(*keys, *weighted)
+    variant, rank, clicked, n = arrays(cells, "variant", "rank", "clicked", "n")
+    pattern = cells["shape"].replace_strict(numbers, return_dtype=pl.Int64).to_numpy()
+    key = (item_at[variant] * (TOP_RANK + 1) + rank) * len(numbers) + pattern
+    q = variants["propensity"].to_numpy()[variant] if "propensity" in variants.columns else None
+    order = np.argsort(key, kind="stable") if q is None else np.lexsort((q, key))
+    key, counts = key[order], {"shown": n[order], "clicks": (clicked * n)[order]}
+    if q is not None:  # equal propensities first, so that sums of fractions do not depend on the division of the rows
+        q = q[order]
+        alike = np.flatnonzero((np.diff(key, prepend=-1) != 0) | (np.diff(q, prepend=-1) != 0))
+        key, q, counts = key[alike], q[alike], {name: np.add.reduceat(x, alike) for name, x in counts.items()}
+    first = np.flatnonzero(np.diff(key, prepend=-1))
     found: dict[str, Any] = dict.fromkeys(("weight", "weighted_clicks", "squared_weight"))
-    first = np.flatnonzero(table.select((pl.struct(keys).rle_id().diff().fill_null(1)) > 0).to_series())
-    if weighted:
-        q = table["propensity"].to_numpy()
-        for name, values in (
-            ("weight", table["shown"] / q),
-            ("weighted_clicks", table["clicks"] / q),
-            ("squared_weight", table["shown"] / q**2),
-        ):
-            found[name] = np.add.reduceat(values.to_numpy(), first)
-    for name in ("shown", "clicks"):
-        found[name] = np.add.reduceat(table[name].to_numpy(), first)
-    item, rank, pattern = arrays(table[first], *keys)
-    return item, rank, pattern, found
+    found |= {name: np.add.reduceat(values, first) for name, values in counts.items()}
+    if q is not None:
+        shown, clicks = counts["shown"], counts["clicks"]
+        for name, values in (("weight", shown / q), ("weighted_clicks", clicks / q), ("squared_weight", shown / q**2)):
+            found[name] = np.add.reduceat(values, first)
+    cell, pattern = np.divmod(key[first], len(numbers))
+    return cell // (TOP_RANK + 1), cell % (TOP_RANK + 1), pattern, found
 
 
-def merit(names: pl.DataFrame, cells: pl.DataFrame, log: ClickLog, quality: dict[str, Any]) -> FloatArray | None:
+def merit(names: pl.DataFrame, variants: pl.DataFrame, log: ClickLog, quality: dict[str, Any]) -> FloatArray | None:
     """Return the merit that the table of items states, else the log; None if neither does."""
     known, same = log.candidates, ["query", "item"]
     role = next((each for each in ("relevance", "grade") if known is not None and each in known.columns), None)
     if known is not None and role is not None:
         found = names.join(known.select(*same, merit=role), on=same, how="left", maintain_order="left")["merit"]
         quality["items without merit in the table of items"] = found.null_count()
-    elif "merit" in cells.columns:
-        each = cells.group_by("item", "merit").agg(pl.col("shown").sum()).sort("item", "merit")
-        mean = (pl.col("merit") * pl.col("shown")).sum() / pl.col("shown").sum()
+    elif "merit" in variants.columns:
+        each = variants.group_by("item", "merit").agg(pl.col("n").sum()).sort("item", "merit")
+        mean = (pl.col("merit") * pl.col("n")).sum() / pl.col("n").sum()
         values = each.group_by("item", maintain_order=True).agg(
             several=pl.len() > 1, merit=pl.when(pl.len() > 1).then(mean).otherwise(pl.col("merit").first())
         )
@@ -776,7 +802,7 @@ def merit(names: pl.DataFrame, cells: pl.DataFrame, log: ClickLog, quality: dict
 
 
 def group_codes(
-    names: pl.DataFrame, cells: pl.DataFrame, candidates: pl.DataFrame | None, quality: dict[str, Any]
+    names: pl.DataFrame, variants: pl.DataFrame, candidates: pl.DataFrame | None, quality: dict[str, Any]
 ) -> tuple[IntArray, tuple[str, ...]]:
     """Return the group of each item as a code, and the names of the groups; empty without groups.
 
@@ -785,9 +811,9 @@ def group_codes(
     if candidates is not None and "group" in candidates.columns:
         same = [each for each in ("query", "item") if each in candidates.columns]
         groups, at = candidates.group_by(*same, "group").agg(n=pl.len()), names
-    elif "group" in cells.columns:
+    elif "group" in variants.columns:
         same, at = ["item"], names.select(item=pl.col("at").cast(pl.Int64))
-        groups = cells.group_by("item", pl.col("group").cast(pl.String)).agg(n=pl.col("shown").sum())
+        groups = variants.group_by("item", "group").agg(pl.col("n").sum()).with_columns(pl.col("group").cast(pl.String))
     else:
         return np.zeros(0, np.int64), ()
     known = groups.filter(pl.col("group").is_not_null()).sort("n", "group", descending=[True, False])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..analysis.resampling import FEW_CLUSTERS, cluster_weights, interval
-from ..arrays import BoolArray, FloatArray, IntArray
+from ..arrays import BoolArray
 from ..errors import SettingError
 from .counts import LogCounts
 from .measures import LogMeasures, Summary, ratio
