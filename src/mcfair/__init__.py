@@ -81,10 +81,9 @@ if TYPE_CHECKING:
     from .analysis.propensities import FittedExamination
     from .analysis.significance import fisher, holm
     from .analysis.tuning import Tuning, tune
-    from .auditing.audit import audit
-    from .auditing.fitting import fit_examination
+    from .auditing.assumptions import fit_examination
+    from .auditing.audit import Audit, audit
     from .auditing.page import write_audit
-    from .auditing.result import Audit
     from .experiments.execute import run_experiments
     from .experiments.experiment import Experiment, Series, read_experiment, shipped_experiment
     from .experiments.results import Results
@@ -97,7 +96,7 @@ if TYPE_CHECKING:
 
 LATER = {
     "AsyncClient": "service.client",
-    "Audit": "auditing.result",
+    "Audit": "auditing.audit",
     "Client": "service.client",
     "Experiment": "experiments.experiment",
     "FairReranker": "plugs.reranker",
@@ -114,7 +113,7 @@ LATER = {
     "fairness_floor": "analysis.limits",
     "group_floor": "analysis.group_limits",
     "fisher": "analysis.significance",
-    "fit_examination": "auditing.fitting",
+    "fit_examination": "auditing.assumptions",
     "frontier": "analysis.limits",
     "holm": "analysis.significance",
     "read_experiment": "experiments.experiment",

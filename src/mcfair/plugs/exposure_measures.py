@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..arrays import FloatArray
-from ..auditing.item_measures import expected_exposure
+from ..auditing.measures import expected_exposure
 from ..data.dataset import relevance
 from ..errors import DataError
 from ..metrics.exposure import query_unfairness

@@ -54,7 +54,7 @@ def parse_examination(given: Any, also: Sequence[str] = ()) -> Examination:
             stay = float(found[1] or 0.8)
             if not 0 < stay <= 1:
                 raise SettingError(f"examination = {given!r} is not allowed: expected a persistence above 0, at most 1")
-            return f"rbp({stay:g})"
+            return f"rbp({stay!r})"
         try:
             numbers = (1.0,) if word == "log2" else tuple(float(part) for part in word.split(","))
         except ValueError:
