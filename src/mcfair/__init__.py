@@ -12,11 +12,10 @@ Examples
 from typing import TYPE_CHECKING, Any
 
 from ._jit import Kernel, kernel
+from .data.catalogue import synthetic
 from .data.dataset import Dataset
-from .data.folds import Fold, load_fold, load_letor
-from .data.profiles import synthetic
+from .data.folds import Fold, load_fold, load_letor, open_data
 from .data.protocols import Protocol
-from .data.sources import open_data
 from .errors import (
     ConflictError,
     DataError,
@@ -56,7 +55,6 @@ from .policies import (
     MMF,
     PBMUCB,
     BayesFair,
-    BudgetFair,
     ExploreK,
     Expohedron,
     FairCo,
@@ -70,8 +68,8 @@ from .policies import (
     VerFair,
 )
 from .policies.base import Policy, parse_policies, parse_policy
+from .simulation.run import simulate
 from .simulation.setting import Setting
-from .simulation.simulate import simulate
 from .simulation.trace import Trace
 from .state import Query, State
 from .users import DBN, Cascade, ClickModel, PositionBased, TrustBias, parse_click_model
@@ -131,7 +129,7 @@ LATER = {
 MOVED = {
     "Draws": "random",
     "ideal_dcg": "metrics.effectiveness",
-    "relevance": "data.grades",
+    "relevance": "data.dataset",
     "unfairness_per_query": "metrics.exposure",
     "uniform": "random",
 }
@@ -152,7 +150,6 @@ __all__ = [
     "Audit",
     "BayesFair",
     "Beta",
-    "BudgetFair",
     "Cascade",
     "ClickModel",
     "Client",
@@ -256,6 +253,8 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         return getattr(import_module(f".{module}", __name__), name)
+    if name == "BudgetFair":
+        raise AttributeError("BudgetFair is no part of mcfair any more: studies/beyond/budgetfair.py in its repository")
     raise AttributeError(f"module 'mcfair' has no attribute {name!r}")
 
 

@@ -19,8 +19,8 @@ import polars as pl
 import scipy.sparse as sp
 
 from ..arrays import BoolArray, FloatArray, IntArray
+from ..data.dataset import relevance
 from ..data.frames import first_line
-from ..data.grades import relevance
 from ..errors import DataError, SettingError
 from .log import CLICK_FAULT, FAULTS, TOP_RANK, UNREADABLE, ClickLog, typed_rows
 
