@@ -10,7 +10,7 @@ import typer
 
 from ..errors import SettingError
 from .options import DATA, PluginOptions, with_option_groups
-from .render import encoded, print_table, progress, status
+from .render import encoded, progress, status
 from .serve import RuleOptions, parse_duration
 
 if TYPE_CHECKING:
@@ -129,16 +129,10 @@ def rehearse(
 
 def show(outcomes: dict[str, Outcome], title: str) -> None:
     """Print a table: a row for each figure, a column for each set of rules."""
-    from rich.table import Table
+    from ..tables import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("")
-    for name in outcomes:
-        table.add_column(name, justify="right", overflow="fold")
-    found = list(outcomes.values())
-    for label, cells in figures(found).items():
-        table.add_row(label, *cells)
-    print_table(table)
+    rows = tuple((label, *cells) for label, cells in figures(list(outcomes.values())).items())
+    Table(caption=title, columns=("", *outcomes), rows=rows).print()
 
 
 def figures(found: list[Outcome]) -> dict[str, list[str]]:
@@ -162,8 +156,10 @@ def figures(found: list[Outcome]) -> dict[str, list[str]]:
     rows["clicks"] = [f"{each.clicks:,}" for each in found]
     by_group = [{group.group: group for group in each.groups} for each in found]
     for name in list(by_group[0])[:MOST_GROUPS]:
-        shares = [groups[name] for groups in by_group if name in groups]
-        rows[f"exposure of {name} (merit)"] = [f"{each.exposure_share:.1%} ({each.merit_share:.1%})" for each in shares]
+        shares = [groups.get(name) for groups in by_group]
+        rows[f"exposure of {name} (merit)"] = [
+            f"{each.exposure_share:.1%} ({each.merit_share:.1%})" if each else "-" for each in shares
+        ]
     return rows
 
 
