@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import SettingError
-from .options import DATA, PluginOptions, with_option_groups
+from .options import DATA, PluginOptions, TableOptions, with_option_groups
 from .render import encoded, progress, status
 from .serve import RuleOptions, parse_duration
 
@@ -86,6 +86,7 @@ class UserOptions:
 def rehearse(
     changes: ChangedRules,
     users: UserOptions,
+    table: TableOptions,
     plugins: PluginOptions,
     data: Annotated[str | None, typer.Option(help=f"{DATA} Priors are its scores, else its relevance.")] = None,
     store: Annotated[
@@ -100,7 +101,7 @@ def rehearse(
     """Rehearse rules of the service on your own queries with simulated users: the present rules, and changed ones."""
     import numpy as np
 
-    from ..data.sources import open_data
+    from ..data.folds import open_data
     from ..service.core.rules import Rules
     from ..service.stored_queries import read_queries
 
@@ -111,7 +112,7 @@ def rehearse(
         if store is not None:
             queries, weights, rules = read_queries(store, users.seed)
         else:
-            queries, rules = open_data(str(data)), Rules()
+            queries, rules = open_data(str(data), **table.values), Rules()
             weights = np.ones(queries.queries)
     changed = changes.change(rules)
     rehearsal, sessions = users.rehearsal(queries, weights), users.sessions

@@ -1,13 +1,16 @@
 """Malformed logs: one clear line or a counted exclusion, never a wrong number."""
 
 import gzip
+import os
 
 import polars as pl
 import pytest
 from logs import flat, random_sessions
 
 import mcfair as mf
-from mcfair.auditing.cleaning import TOP_RANK
+from mcfair.auditing import readers
+from mcfair.auditing.log import TOP_RANK
+from mcfair.auditing.page import findings
 from mcfair.errors import DataError, SettingError
 
 
@@ -303,3 +306,106 @@ def test_a_column_that_occurs_twice_is_not_chosen_from(clean):
 def test_a_negative_seed_is_one_line(clean):
     with pytest.raises(SettingError, match="seed = -1 is not allowed"):
         mf.audit(clean, seed=-1)
+
+
+# --- impressions, clicks and columns that are not what they seem -----------------------------------------------------
+
+
+def test_a_time_alone_does_not_identify_a_list(clean):
+    """A column `date` would make one list of all impressions of a query on a day, with every rank repeated."""
+    log = clean.drop("impression")
+    dated = log.with_columns(date=pl.lit("2024-03-01"))
+    right, found = mf.audit(log, resamples=2), mf.audit(dated, resamples=2)
+    assert found.counts.excluded == {}
+    assert found.quality()["impressions"] == "inferred"
+    assert any("--column impression=date" in note for note in found.notes)
+    same_numbers(found, right)
+    last = found.over_time.row(-1, named=True)
+    assert (last["unfairness"], last["floor"]) == pytest.approx((found.unfairness, found.floor), rel=1e-12)
+
+
+def test_much_that_is_left_out_is_said_first(clean, tmp_path):
+    strange = clean.with_columns(rank=pl.when(pl.col("impression") % 2 == 0).then(pl.lit(5000)).otherwise("rank"))
+    found = mf.audit(strange, resamples=2)
+    (warning,) = found.warnings
+    assert warning.startswith(f"{sum(found.counts.excluded.values())} of {clean.height} rows (")
+    assert f"rank above {TOP_RANK}" in warning
+    assert findings(found)[0] == f"Warning: {warning}."
+    assert found.to_dict()["warnings"] == [warning]
+    assert "Warning: " in mf.write_audit(found, tmp_path).read_text(encoding="utf-8")
+    others = [clean.with_columns(pl.col("impression") + 1000 * i) for i in range(1, 6)]
+    assert mf.audit(pl.concat([strange, *others]), resamples=2).warnings == ()
+
+
+def test_a_log_of_which_nothing_is_left_is_an_error():
+    twice = pl.DataFrame({"impression": [1] * 3, "query": ["q"] * 3, "item": ["a", "b", "c"], "rank": [1, 2, 2]})
+    with pytest.raises(DataError, match=r"none of 3 rows can be used; of 3: .* a rank or an item twice"):
+        mf.audit(twice.with_columns(clicked=1), resamples=2)
+
+
+def test_an_empty_click_is_left_out_with_a_warning_or_no_click(clean, right):
+    empty = clean.with_columns(clicked=pl.when(pl.col("clicked") == 1).then(1))
+    (*_, warning) = mf.audit(empty, resamples=2).warnings
+    assert "--missing-click 0" in warning
+    found = mf.audit(empty, missing_click="0", resamples=2)
+    assert found.warnings == ()
+    same_numbers(found, right)
+    with pytest.raises(SettingError, match="missing_click = 'no' is not allowed: expected 0 or exclude"):
+        mf.audit(empty, missing_click="no")
+
+
+def test_rows_that_are_left_out_for_their_clicks_are_named(clean):
+    lost = with_rows(clean, *[{"rank": None, "clicked": "1"}] * 30)
+    (*_, warning) = mf.audit(lost, resamples=2).warnings
+    assert warning.startswith("What was left out depends on clicks: 100 % of the rows with rank missing are clicked")
+
+
+@pytest.mark.parametrize("mark", [";", "|", "\t"])
+def test_the_separator_is_guessed_and_shown_or_given(clean, right, tmp_path, mark):
+    path = tmp_path / "log.csv"
+    clean.write_csv(path, separator=mark)
+    found = mf.audit(path, resamples=2)
+    same_numbers(found, right)
+    assert bool(found.notes) == (mark != "\t")
+    same_numbers(mf.audit(path, separator=mark, resamples=2), right)
+    with pytest.raises(DataError, match="no column for the query"):
+        mf.audit(path, separator=",")
+    with pytest.raises(SettingError, match="expected one character"):
+        mf.audit(path, separator="::")
+
+
+def test_names_of_columns_of_other_commands_are_known(clean, right):
+    same_numbers(mf.audit(clean.rename({"item": "docno", "query": "qid"}), resamples=2), right)
+
+
+def test_a_log_without_clicks_needs_merit(clean, tmp_path):
+    log = clean.drop("clicked")
+    with pytest.raises(DataError, match=r"no column for the clicked .*; without clicks, merit must be given"):
+        mf.audit(log)
+    with pytest.raises(DataError, match="no column for the clicked"):
+        mf.fit_examination(log)
+    stated = clean.with_columns(relevance=pl.col("item").hash(3) % 5 / 4)
+    found, other = (mf.audit(each, resamples=2, policies=["TopK"]) for each in (stated.drop("clicked"), stated))
+    same = {name: value for name, value in other.values.measures.items() if name in found.values.measures}
+    assert found.values.measures == same
+    assert other.values.measures.keys() - same.keys() == {"ctr", "clicks_per_impression", "clicks_per_exposure"}
+    assert "none logged" in mf.write_audit(found, tmp_path).read_text(encoding="utf-8")
+
+
+def test_ids_with_control_characters_are_counted(clean):
+    odd = clean.with_columns(item=pl.when(pl.col("item") == "q0-i0").then(pl.lit("a\x1bb")).otherwise("item"))
+    assert mf.audit(odd, resamples=2).quality()["ids with control characters"] == 1
+    assert "ids with control characters" not in mf.audit(clean, resamples=2).quality()
+
+
+def test_a_pipe_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "log.csv")
+    with pytest.raises(DataError, match="expected a file or a folder, got a device or a pipe"):
+        mf.audit(tmp_path / "log.csv")
+
+
+def test_files_that_no_log_can_be(tmp_path, monkeypatch):
+    refused(tmp_path / "deep.jsonl", b'{"query":' + b"[" * 10_000 + b"]" * 10_000 + b"}", "damaged|another kind")
+    refused(tmp_path / "wide.csv", b"a," * 20_000 + b"a\n", r"20,001 columns; expected at most 10,000")
+    monkeypatch.setattr(readers, "LONGEST_LINE", 1 << 24)
+    refused(tmp_path / "bomb.csv.gz", gzip.compress(b"a\n" + b"x" * (1 << 26)), "a line is longer than 16 MB")

@@ -1,29 +1,17 @@
-"""The store of the service: the impressions in its log with the feedback on them."""
+"""The store of a service as a click log: the impressions in its log with the feedback on them."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import polars as pl
 
-from ...errors import DataError
-from ...service.core.records import is_clicked, is_exposed
-from ...service.core.repository import LedgerRepository
-from ...service.stores import describe, open_reader
-from ..click_log import ClickLog
+from ..auditing.log import ClickLog
+from ..auditing.readers import SOURCES
+from ..errors import DataError
+from .core.records import is_clicked, is_exposed
+from .core.repository import LedgerRepository
+from .stores import describe, open_reader
 
-__all__ = ["is_store", "read_store"]
-
-
-def is_store(source: str) -> bool:
-    """Return whether a log is a store: a URL of one, or a file of SQLite."""
-    if source.startswith(("sqlite:", "postgresql:", "postgres:")):
-        return True
-    path = Path(source)
-    if not path.is_file():
-        return False
-    with path.open("rb") as stream:
-        return stream.read(16) == b"SQLite format 3\0"
+__all__ = ["read_store"]
 
 
 def read_store(source: str) -> ClickLog:
@@ -64,3 +52,6 @@ def read_store(source: str) -> ClickLog:
         "by their hashes.",
     )
     return ClickLog(name=describe(source), format="store", rows=rows.lazy(), candidates=candidates, notes=notes)
+
+
+SOURCES["store"] = read_store

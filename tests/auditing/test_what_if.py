@@ -1,14 +1,15 @@
-"""Click rates of other policies from logged propensities: by the definition, near the truth, and only with support."""
+"""Other policies on a log: replayed with the merit of the audit, and by logged propensities where there is support."""
 
 import numpy as np
 import polars as pl
 import pytest
+from logs import catalogue, recorded_run, run_table
 from real_data import OPEN_BANDIT, needs_open_bandit
 
 import mcfair as mf
-from mcfair.auditing.counting import count_log
-from mcfair.auditing.off_policy import off_policy
-from mcfair.auditing.opening import open_log
+from mcfair.auditing.counts import count_log
+from mcfair.auditing.readers import open_log
+from mcfair.auditing.what_if import off_policy
 
 CLICK = np.array([[0.5, 0.3, 0.1], [0.25, 0.15, 0.05]]).T
 """Click probability of three items at two ranks."""
@@ -94,3 +95,41 @@ def test_the_random_policy_on_a_log_of_random_lists():
     assert scored.unsupported < 0.01
     assert scored.effective_sample_size > 9_000
     assert scored.self_normalised == pytest.approx(rate, rel=0.1)
+
+
+# --- replay ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_policy_on_the_log_of_itself_changes_nothing():
+    """TopK shows the same list every time, so the estimate of TopK on its own log is the log."""
+    trace = recorded_run(steps=300, policy="TopK", mode="post-processing")
+    found = mf.audit(run_table(trace), items=catalogue(trace), policies=["TopK"], resamples=2)
+    logged, again = found.policies
+    assert again.unfairness == pytest.approx(logged.unfairness, rel=1e-9) == pytest.approx(trace.unfairness, rel=1e-9)
+    assert again.exposure.sum() == pytest.approx(logged.exposure.sum(), rel=1e-9)  # ties may be broken differently
+    assert again.ndcg == pytest.approx(1, rel=1e-9)
+
+
+def test_a_fair_policy_is_estimated_to_be_fairer():
+    trace = recorded_run(steps=2000, policy="TopK", mode="post-processing")
+    found = mf.audit(run_table(trace), items=catalogue(trace), policies=["MCFair(alpha=10)"], resamples=2)
+    logged, fair = found.policies
+    assert found.floor * (1 - 1e-9) <= fair.unfairness < logged.unfairness / 2
+    assert fair.clicks_per_impression < logged.clicks_per_impression
+
+
+def test_the_log_among_the_policies_has_the_figures_of_the_audit():
+    """Clicks over exposure may exceed 1, and a query may have one candidate: neither changes the figures of the log."""
+    rows = [
+        (t, "q", "ab"[(t + j) % 2], "xy"[(t + j) % 2], j + 1, int(j == 1 or t % 2)) for t in range(6) for j in (0, 1)
+    ]
+    rows += [(6, "one", "c", "x", 1, 1)]
+    names = ["impression", "query", "item", "group", "rank", "clicked"]
+    found = mf.audit(pl.DataFrame(rows, schema=names, orient="row"), policies=["TopK"], resamples=2)
+    logged, top = found.policies
+    assert found.items()["merit"].max() > 1
+    assert logged.unfairness == pytest.approx(found.unfairness, rel=1e-12)
+    assert logged.ndcg == pytest.approx(float(found.values.measures["ndcg"]), rel=1e-12)
+    assert logged.ratio.tolist() == pytest.approx(found.groups().sort("group")["ratio"].to_list(), rel=1e-12)
+    assert top.ndcg == pytest.approx(1, rel=1e-12)  # it ranks by the merit by which it is judged
+    assert logged.clicks_per_impression == pytest.approx(10 / 7, rel=1e-12)  # clicks over exposure, times exposure

@@ -6,7 +6,7 @@ from dask_cluster import cluster
 from logs import random_log
 
 import mcfair as mf
-from mcfair.auditing import opening
+from mcfair.auditing import readers
 from mcfair.errors import DataError, SettingError
 
 P = [1.0, 0.5, 0.25]
@@ -30,7 +30,7 @@ def address(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_results_are_identical(log, address, tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(opening, "PART_ROWS", 17)  # several parts of each Parquet file
+    monkeypatch.setattr(readers, "PART_ROWS", 17)  # several parts of each Parquet file
     size = -(-log.height // 3)
     for i in range(3):
         part = log[size * i : size * (i + 1)]

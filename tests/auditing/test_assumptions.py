@@ -10,9 +10,9 @@ from naive_audit import pair_ratios
 
 import mcfair as mf
 from mcfair.analysis.propensities import fill_pairs, fit_propensities, nearest_falling
-from mcfair.auditing.counting import count_log
-from mcfair.auditing.fitting import rank_counts
-from mcfair.auditing.opening import open_log
+from mcfair.auditing.assumptions import rank_counts
+from mcfair.auditing.counts import count_log
+from mcfair.auditing.readers import open_log
 from mcfair.errors import DataError, SettingError
 
 SEVERITIES = (0.5, 1.0, 2.0)
@@ -122,3 +122,19 @@ def test_resamples_contain_the_estimate():
     doubled = dataclasses.replace(counts, shown=2 * counts.shown, clicks=2 * counts.clicks)
     a, b = (fit_propensities(rank_counts(each), "ctr", resamples=50) for each in (counts, doubled))
     assert a.p.tolist() == b.p.tolist()
+
+
+# --- merit -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_pooled_estimator_is_fitted_to_the_log():
+    log = flat(random_sessions(2, queries=3) * 5)
+    found, counts = mf.audit(log, merit="Beta", resamples=2), count_log(open_log(log))
+    p = found.model.p
+    F = np.zeros((counts.items, p.size), np.int32)
+    np.add.at(F, (counts.cell_item, counts.cell_rank - 1), counts.shown)
+    E, C = F @ p, counts.C.astype(np.int32)
+    fitted = mf.Beta().fit(C, E, F, p)
+    assert fitted != mf.Beta()
+    assert pytest.approx(fitted.estimates(C, E, F, p)[0], rel=1e-12) == found.figures.assumed.R
+    assert found.merit == repr(mf.Beta())
