@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import inspect
 import keyword
+import time
 import warnings
 from collections.abc import Callable
 from types import UnionType
@@ -111,9 +112,11 @@ class Part:
     kernel: ClassVar[AnyKernel | None] = None
     unused_parameters: ClassVar[dict[str, str]] = {}
     parameter_hints: ClassVar[dict[str, Any]]  # filled in by parameter_types
+    defined_at: ClassVar[int]  # in ns: a file that was edited later does not show the code of the class
 
     def __init_subclass__(cls, kind: Kind | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls.defined_at = time.time_ns()
         if kind is not None:
             cls.kind = kind
         own = vars(cls)

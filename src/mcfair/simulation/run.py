@@ -375,6 +375,7 @@ class Run:
             data=data.without_features,
             state=self.state,
             provenance=provenance,
+            estimator=self.setting.estimator_for(self.policy),
             lists=self.log.lists if self.record else None,
             clicks=self.log.clicks if self.record else None,
             arrivals=self.arrivals if self.record else None,
