@@ -14,11 +14,10 @@ from ..errors import MCFairError, MCFairWarning
 from . import audit, experiments, listings, stores
 from .compare import compare
 from .import_log import import_log
-from .keys import keys
 from .leaderboard import leaderboard
 from .rank import rank
 from .rehearse import rehearse
-from .serve import serve
+from .serve import keys, serve
 from .simulate import simulate
 from .statement import statement
 from .tune import tune

@@ -10,9 +10,9 @@ import typer
 
 from ..errors import SettingError
 from .leaderboard import ALSO, reproduce_beyond
-from .live import live_demo
 from .options import PluginOptions, RunOptions, with_option_groups
 from .render import about_this_machine, print_table, stages
+from .serve import live_demo
 
 if TYPE_CHECKING:
     from ..experiments.experiment import Experiment
