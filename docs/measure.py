@@ -19,7 +19,7 @@ import numpy as np
 import mcfair as mf
 from mcfair.analysis.limits import frontier
 from mcfair.data.catalogue import locate
-from mcfair.experiments.execute import run_experiments
+from mcfair.experiments.compare import run_experiments
 from mcfair.experiments.experiment import Experiment, shipped_experiment
 from mcfair.simulation.run import versions
 

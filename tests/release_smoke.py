@@ -78,7 +78,6 @@ def missing(folder):
 def cluster(_):
     """A scheduler and a worker of Dask, in this process, pass the check that every run on a cluster begins with."""
     from distributed import LocalCluster
-
     from mcfair.experiments.cluster import check_cluster
 
     with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as started:

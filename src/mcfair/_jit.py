@@ -134,7 +134,7 @@ class Kernel(Generic[Arguments, Result]):
         return f"<kernel {self.interpreted.__module__}.{self.__name__}>"
 
     def __reduce__(self) -> Any:
-        cloudpickle = sys.modules.get("joblib.externals.cloudpickle")
+        cloudpickle = sys.modules.get("cloudpickle")
         travelling = cloudpickle.list_registry_pickle_by_value() if cloudpickle else ()
         if self.__module__ in ("__main__", *travelling):  # the receiver has no such module: the function must travel
             return partial(Kernel, inline=self.inline, allocates=self.allocates, driver=self.driver), (

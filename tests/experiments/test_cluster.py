@@ -9,13 +9,13 @@ import time
 import pytest
 from dask_cluster import cluster
 from grids import GRID, assert_same
+from mcfair.experiments.origins import PACKAGE
 
 import mcfair as mf
 from mcfair.cli.plugins import import_plugin
 from mcfair.experiments import cluster as module
-from mcfair.experiments.execute import run_experiments
+from mcfair.experiments.compare import run_experiments
 from mcfair.experiments.experiment import Experiment, Series
-from mcfair.experiments.origins import PACKAGE
 
 FITTED = Experiment(
     name="fitted",

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import pytest
 from grids import GRID, assert_same
+from mcfair.experiments.tasks import Task
 
 import mcfair as mf
-from mcfair.experiments.execute import cost, run_experiments
+from mcfair.experiments.compare import cost, run_experiments
 from mcfair.experiments.experiment import Experiment, Series
-from mcfair.experiments.tasks import Task
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_killed_at_any_moment_and_started_again(tmp_path, serial):
     """After SIGKILL the figures are the same, and no finished run is made again."""
     code = (
         "import grids\n"
-        "from mcfair.experiments.execute import run_experiments\n"
+        "from mcfair.experiments.compare import run_experiments\n"
         f"run_experiments([grids.GRID], {str(tmp_path)!r}, jobs=2)\n"
     )
     (tmp_path / "main.py").write_text(code)

@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from mcfair.experiments.processes import interrupts_blocked
 
 import mcfair as mf
-from mcfair.experiments.execute import run_experiments
+from mcfair.experiments.compare import run_experiments
 from mcfair.experiments.experiment import Experiment, Series
-from mcfair.experiments.processes import interrupts_blocked
 
 psutil = pytest.importorskip("psutil", reason="comes with the extra [cluster]")
 
@@ -98,7 +98,7 @@ LONG = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
 import mcfair as mf
-from mcfair.experiments.execute import run_experiments
+from mcfair.experiments.compare import run_experiments
 
 @mf.register
 class Slow(mf.Policy):

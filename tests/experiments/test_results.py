@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 
 import mcfair as mf
-from mcfair.experiments.execute import run_experiments
+from mcfair.experiments.compare import open_experiments, run_experiments
 from mcfair.experiments.experiment import Experiment, Series
-from mcfair.experiments.tasks import open_experiments
 
 SMALL = Experiment(
     name="small",

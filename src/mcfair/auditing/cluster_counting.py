@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from ..errors import DataError, SettingError
-from ..experiments.cluster import check_workers, connected
+from ..experiments.execute import Cluster
 from .assembling import assemble
 from .bucket_counts import BucketCounts, count_bucket
 from .click_log import ClickLog
@@ -51,8 +51,8 @@ def count_on_cluster(log: ClickLog, first_rank: int | None, address: str) -> Log
     """
     if not log.parts:
         raise DataError(f"{log.name}: a cluster reads flat tables and Open Bandit data in files; got {log.format}")
-    with connected(address) as client:
-        check_workers(client, address)
+    with Cluster.connect(address) as cluster:
+        client = cluster.client
         check_polars(client)
         settings = (log.name, log.format, log.single, first_rank)
         read = [client.submit(read_part, part.serialize(), *settings, pure=False) for part in log.parts]

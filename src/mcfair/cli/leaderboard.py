@@ -74,8 +74,8 @@ def leaderboard(
     """Run policies on the boards of `reproduce beyond` and put them beside the others; what is stored is reused."""
     from ..experiments.beyond import frontier_experiments
     from ..experiments.boards import boards_of
+    from ..experiments.compare import open_experiments
     from ..experiments.leaderboard import merge_boards, read_leaderboard, write_leaderboard
-    from ..experiments.tasks import open_experiments
 
     plugins.load()
     series = series_of(policy, estimator, label)
@@ -111,18 +111,9 @@ def series_of(policies: Sequence[str], estimator: str, label: str) -> tuple[Seri
 
 def run_announced(experiments: Sequence[Experiment], data: dict[str, Dataset], run: RunOptions) -> Results:
     """Run experiments with a note on how long it may take, and with progress."""
-    from ..experiments.archive import Archive
-    from ..experiments.execute import expected_seconds, run_experiments
-    from ..experiments.tasks import tasks_of
+    from ..experiments.compare import run_experiments
 
     jobs = run.processes()
-    missing = Archive(run.out / "runs").missing(tasks_of(experiments, data))
-    minutes = expected_seconds(missing, data) / jobs / 60
-    if minutes > 1:
-        sys.stderr.write(
-            f"mcfair: note: {len(missing):,} runs are to be made, about {minutes:.0f} minutes on {jobs} processes; "
-            "if it is interrupted, the same command resumes\n"
-        )
     with stages() as report:
         return run_experiments(
             experiments,

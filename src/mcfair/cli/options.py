@@ -125,6 +125,7 @@ class RunOptions:
     out: Annotated[Path, typer.Option(help="Folder for runs and report; finished runs in it are not repeated.")] = Path(
         "mcfair-results"
     )
+    fresh: Annotated[bool, typer.Option("--fresh", help="Make runs again that the folder has.")] = False
     jobs: Annotated[int | None, typer.Option(help="Processes to use  [default: one per processor]")] = None
     cluster: Annotated[str, typer.Option(help="Use the workers of this Dask scheduler: tcp://HOST:8786.")] = ""
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import sys
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +18,8 @@ from ..errors import DataError, MCFairWarning, SettingError
 from ..policies.base import Policy
 from ..simulation.setting import Setting, SettingOptions, make_setting
 from ..simulation.signatures import explicit_options
-from .execute import Task, execute
+from ..simulation.simulate import check_memory
+from .execute import Cluster, Task, execute
 from .experiment import Experiment, Series
 from .folder import Folder, Outcome
 from .keys import NoKeyError, fingerprint, key_of
@@ -53,8 +52,8 @@ def compare(
     data
         The queries, or what `open_data` takes; or a mapping from names to these, over which tests are pooled.
     policies
-        Texts, in which a list of values is a policy for each value, such as "MCFair(alpha=[0, 1, 10])"; or policies. The
-        first is what the others are tested against. Or a mapping from a label to one or several of them.
+        Texts, in which a list of values is a policy for each value, such as "MCFair(alpha=[0, 1, 10])"; or policies.
+        The first is what the others are tested against. Or a mapping from a label to one or several of them.
     setting, **options
         As for `simulate`.
     seeds
@@ -95,12 +94,13 @@ def compare(
     opened = {
         name: each if isinstance(each, Dataset) else open_data(each, features=features) for name, each in named.items()
     }
+    conditions = make_setting(setting, options)
     experiment = Experiment(
         name="compare",
         show="tradeoff",
-        k_c=(1,),
+        k_c=(conditions.k,),
         data=tuple(opened),
-        settings=(make_setting(setting, options),),
+        settings=(conditions,),
         seeds=seeds,
         series=series,
     )
@@ -121,7 +121,9 @@ def as_series(policies: Mapping[str, Policies] | Policies) -> tuple[Series, ...]
     series = tuple(Series(policies=(text,)) for text in several(policies))
     names = [each.name for each in series]
     return tuple(
-        msgspec.structs.replace(each, label=shared_label(each)) if names.count(each.name) > 1 else each
+        msgspec.structs.replace(each, label=shared_label(each))
+        if len(each.points) == 1 or names.count(each.name) > 1
+        else each
         for each in series
     )
 
@@ -207,13 +209,11 @@ def run_experiments(
     if jobs < 1:
         raise SettingError(f"jobs = {jobs} is not allowed: expected a number of processes of at least 1")
     if cluster:
-        from .execute import Cluster
-
         with Cluster.connect(cluster):
             pass  # before data are read, which may take minutes
     with nullcontext() if folder is None else Folder.open(folder) as stored:
         opened = open_experiments(experiments, data)
-        check_memory(experiments, opened)
+        check_size(experiments, opened)
         tasks = tasks_of(experiments, opened, stored is not None)
         outcomes: dict[str, Outcome] = {}
         if stored is not None and not fresh:
@@ -277,7 +277,7 @@ def open_experiments(
 def tasks_of(experiments: Sequence[Experiment], data: Mapping[str, Dataset], keyed: bool = True) -> list[Task]:
     """Return all runs of some experiments, each once; without keys, as for runs that are not stored, it is quicker."""
     contents = {name: fingerprint(each) for name, each in data.items()} if keyed else {}
-    reasons: dict[str, str] = {}
+    reasons: list[str] = []
     tasks: dict[tuple[Any, ...], Task] = {}
     for each in experiments:
         for _, setting, policy in each.played():
@@ -286,13 +286,15 @@ def tasks_of(experiments: Sequence[Experiment], data: Mapping[str, Dataset], key
                     same = (name, policy, setting, seed)
                     if same in tasks:
                         continue
-                    try:
-                        key, reusable = key_of(contents[name], policy, setting, seed) if keyed else "", keyed
-                    except NoKeyError as reason:
-                        reasons[type(policy).__name__], key, reusable = str(reason), "", False
-                    tasks[same] = Task(name, policy, setting, seed, key or uuid.uuid4().hex, reusable)
-    for name, reason in reasons.items():
-        warnings.warn(f"runs of {name} are not kept: {reason}", MCFairWarning, stacklevel=3)
+                    key = ""
+                    if keyed:
+                        try:
+                            key = key_of(contents[name], policy, setting, seed)
+                        except NoKeyError as error:
+                            reasons.append(str(error))
+                    tasks[same] = Task(name, policy, setting, seed, key or uuid.uuid4().hex, reusable=bool(key))
+    for reason in dict.fromkeys(reasons):
+        warnings.warn(reason, MCFairWarning, stacklevel=3)
     return list({task.key: task for task in tasks.values()}.values())
 
 
@@ -328,35 +330,16 @@ def announce(tasks: Sequence[Task], data: Mapping[str, Dataset], jobs: int) -> N
         warnings.warn(f"{len(tasks):,} runs take about {time} on {processes}", MCFairWarning, stacklevel=4)
 
 
-def check_memory(experiments: Sequence[Experiment], data: Mapping[str, Dataset]) -> None:
+def check_size(experiments: Sequence[Experiment], data: Mapping[str, Dataset]) -> None:
     """Raise an error, before any work, if the results of experiments cannot be held in memory."""
     needed = runs = 0
     for each in experiments:
-        columns = sum(8 + 2 * setting.k_s + len(setting.metrics) for setting in each.conditions)
+        columns = sum(8 + 2 * setting.k + len(setting.metrics) for setting in each.conditions)
         points = sum(len(series.points) for series in each.series) * each.seeds
         for name in each.data:
             runs += points * len(each.conditions)
             needed += points * (len(each.conditions) * RUN_BYTES + data[name].queries * columns * 8 * COPIES)
-    free = free_memory()
-    if needed > free:
-        raise SettingError(
-            f"{runs:,} runs need about {needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free; use fewer "
-            "seeds or policies, or several experiments"
-        )
-
-
-def free_memory() -> int:
-    """Return the bytes of memory that may be used, for a process in a container those that are left to it."""
-    limits = [sys.maxsize]
-    try:
-        limits.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-        text = Path("/proc/meminfo").read_text()
-        limits[-1] = 1024 * int(text.partition("MemAvailable:")[2].split()[0])
-        group = Path("/sys/fs/cgroup")
-        limits.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
-    except (OSError, ValueError, IndexError, AttributeError):
-        pass  # no such file here, or no limit
-    return max(min(limits), 0)
+    check_memory(f"{runs:,} runs", needed)
 
 
 # --- times -----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -46,8 +46,8 @@ class Task:
     policy: Policy
     setting: Setting
     seed: int
-    key: str
-    reusable: bool = True
+    key: str = ""
+    reusable: bool = False
 
     def run(self, data: Dataset, **options: Any) -> Trace:
         """Simulate it; a part that ends Python has failed like one that raises an error."""
@@ -57,7 +57,7 @@ class Task:
             raise SettingError(f"{self.policy!r}: a part of the run called sys.exit({end.code!r})") from None
 
 
-Finished = Iterator[tuple[Task, Trace]]
+Finished = Generator[tuple[Task, Trace], None, None]
 
 
 def execute(
@@ -116,7 +116,7 @@ def version() -> str:
 
 def dump_tasks(tasks: Sequence[Task], options: Mapping[str, Any]) -> list[tuple[str, bytes]]:
     """Pickle tasks, each with the name of its data and the code of users' classes: workers lack those files."""
-    from joblib.externals import cloudpickle
+    import cloudpickle
 
     classes = {cls for task in tasks for cls in parts_of([task.policy, task.setting])}
     modules = local_modules(sorted(classes, key=repr))
@@ -135,7 +135,8 @@ def work(content: bytes, data: Dataset, wanted: str) -> Trace:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MCFairWarning)  # the calling process has issued the same ones
         task, options = pickle.loads(content)
-        return dataclasses.replace(task.run(data, **options), estimator=None)
+        trace: Trace = task.run(data, **options)
+        return dataclasses.replace(trace, estimator=None)
 
 
 def check_version(wanted: str) -> None:
@@ -173,7 +174,10 @@ def on_processes(
         try:
             (folder / "data").write_bytes(pickle.dumps(dict(data), protocol=5))
             with (folder / "tasks").open("wb") as file:
-                begins = [(file.tell(), pickle.dump((*each, version()), file))[0] for each in contents]
+                begins = []
+                for each in contents:
+                    begins.append(file.tell())
+                    pickle.dump((*each, version()), file)
         except OSError as error:
             raise SettingError(f"cannot write to {folder}: {error.strerror}") from None
         pool = ProcessPoolExecutor(

@@ -27,6 +27,7 @@ __all__ = ["Folder", "Outcome", "scratch_folder"]
 PREFIX = ".mcfair-"
 """Begin of the names of folders that live as long as the process that made them."""
 
+
 class Outcome(NamedTuple):
     """What tables need of a run: figures at the end, the table of its queries, and examination probabilities."""
 
@@ -191,4 +192,3 @@ class Folder:
             with suppress(OSError):
                 place.replace(self.drafts / f"{place.name}-{attempt}")
         raise TraceError(f"cannot write {place}: another process writes there")
-

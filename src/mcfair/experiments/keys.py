@@ -66,9 +66,14 @@ def key_of(content: str, policy: Policy, setting: Setting, seed: int) -> str:
     SettingError
         If a file in `depends` of a part cannot be read.
     """
-    code = sorted({code_key(part) for part in parts_of([policy, setting.for_policy(policy)])})
+    code = set()
+    for cls in parts_of([policy, setting.for_policy(policy)]):
+        try:
+            code.add(code_key(cls))
+        except NoKeyError as error:
+            raise NoKeyError(f"runs with {cls.__name__} are not kept: {error}") from None
     configuration = {
-        "code": code,
+        "code": sorted(code),
         "data": content,
         "policy": repr(policy),
         "seed": seed,
@@ -280,8 +285,9 @@ def file_of(name: str, beside: Path = Path()) -> Path | None:
 def installed_folders() -> frozenset[Path]:
     """Return the folders of this package, of the standard library and of installed packages."""
     names = ("stdlib", "platstdlib", "purelib", "platlib")
-    paths = [PACKAGE, *map(sysconfig.get_path, names), *site.getsitepackages(), site.getusersitepackages()]
-    return frozenset(form for path in paths for form in (Path(path), Path(path).resolve()))
+    paths: list[str | Path | None] = [PACKAGE, *map(sysconfig.get_path, names)]
+    paths += [*site.getsitepackages(), site.getusersitepackages()]
+    return frozenset(form for path in paths if path for form in (Path(path), Path(path).resolve()))
 
 
 def is_installed(path: Path) -> bool:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Unpack
 
 import numpy as np
@@ -14,12 +18,15 @@ from ..errors import DataError, MCFairWarning, SettingError, checked
 from ..parts import shortened
 from ..policies.base import Policy, as_policy
 from ..state import State
-from .run import Run
+from .run import BLOCKS, Run
 from .setting import Count, Setting, SettingOptions, make_setting
 from .signatures import explicit_options
 from .trace import Trace
 
-__all__ = ["simulate"]
+__all__ = ["check_memory", "simulate"]
+
+ALWAYS_HELD = 200_000_000
+"""Bytes of memory that are not worth a look at how much is free."""
 
 
 @explicit_options(SettingOptions)
@@ -94,6 +101,8 @@ def simulate(
         raise SettingError(f"state = {shortened(state)} is not allowed: expected a State, such as that of a trace")
     now = State.empty(pool, p) if state is None else state.copy(pool, p)
     ends = checkpoint_ends(checkpoints, pool.protocol.sessions(conditions.steps))
+    measured = 2 * p.size + len(conditions.measured(p.size))
+    check_memory(f"{ends.size:,} checkpoints", 8 * ends.size * (BLOCKS * measured + pool.items + pool.queries))
     run = Run(pool, judged, chosen, conditions, seed=seed, state=now, ends=ends, record=record)
     seconds = run.play(threads, progress)
     return run.trace(seconds, threads)
@@ -124,3 +133,23 @@ def checkpoint_ends(checkpoints: int | Sequence[int], sessions: int) -> IntArray
     if ends.ndim != 1 or np.any(np.diff(ends) <= 0) or (ends.size and not 1 <= ends[0] <= ends[-1] <= sessions):
         raise SettingError(f"checkpoints {list(checkpoints)} are not ascending sessions from 1 to {sessions}")
     return ends if ends.size and ends[-1] == sessions else np.append(ends, sessions)
+
+
+def check_memory(what: str, needed: float) -> None:
+    """Raise an error, before any work, if something needs more bytes than there is memory."""
+    if needed > ALWAYS_HELD and needed > (free := free_memory()):
+        raise SettingError(
+            f"{what} need about {needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free; ask for fewer"
+        )
+
+
+def free_memory() -> int:
+    """Return the bytes of memory that may be used, for a process in a container those that are left to it."""
+    limits = [sys.maxsize]
+    with suppress(OSError, ValueError, IndexError, AttributeError):  # no such file here, or no limit
+        limits.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        text = Path("/proc/meminfo").read_text()
+        limits[-1] = 1024 * int(text.partition("MemAvailable:")[2].split()[0])
+        group = Path("/sys/fs/cgroup")
+        limits.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    return max(min(limits), 0)

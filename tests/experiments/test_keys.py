@@ -13,11 +13,11 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
+from mcfair.experiments.identity import UnidentifiedCodeError, identify, user_modules
+from mcfair.experiments.origins import imported_modules, installed_version, source_hash
 
 import mcfair as mf
 from mcfair.experiments import identity, origins
-from mcfair.experiments.identity import UnidentifiedCodeError, identify, user_modules
-from mcfair.experiments.origins import imported_modules, installed_version, source_hash
 
 SOURCE = """
 import dataclasses, enum, functools
