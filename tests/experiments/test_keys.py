@@ -1,396 +1,220 @@
-"""Identity of code: equal for the same code in any process, different for anything that changes what it computes."""
+"""Keys: everything that a result depends on changes them, and what no file shows has none."""
 
-import collections
 import dataclasses
-import enum
-import functools
-import os
+import itertools
 import subprocess
 import sys
-import threading
-from pathlib import Path
 
-import numba
 import numpy as np
 import pytest
-from mcfair.experiments.identity import UnidentifiedCodeError, identify, user_modules
-from mcfair.experiments.origins import imported_modules, installed_version, source_hash
+from real_data import FOLDS, needs_mq2008
 
 import mcfair as mf
-from mcfair.experiments import identity, origins
-
-SOURCE = """
-import dataclasses, enum, functools
-import numpy as np
-import numba
-import mcfair as mf
-from typing import Annotated
-import msgspec
-
-WEIGHTS = np.array([0.5, 0.25])
-TABLE = {"b": [1, 2], "a": (3.0, None, True)}
-NAMES = {"x", "y", "z", frozenset({"p", "q"})}
-SCALE = 2.0
-Positive = Annotated[float, msgspec.Meta(ge=0)]
-
-class Kind(enum.Enum):
-    ONE = 1
-    TWO = "two"
-
-    def half(self):
-        return 0.5
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    depth: int = 3
-    kind: Kind = Kind.ONE
-
-OPTIONS = Options()
-
-def helper(x, shift=0.25, *, factor=1.0):
-    return x * SCALE * factor + shift
-
-@functools.lru_cache
-def cached(x):
-    return helper(x)
-
-def outer(amount):
-    def inner(x):
-        return [amount * each for each in (x, 7)]
-    return inner
-
-CLOSURE = outer(0.125)
-
-@numba.njit(fastmath=False)
-def compiled(x):
-    return x + 11.0
-
-@mf.kernel
-def damped(q, theta, rng, out):
-    for d in range(out.shape[0]):
-        out[d] = q.R[d] - WEIGHTS[0] * theta[0] * uniform(rng, d)
-
-class Mixin:
-    offset = 0.75
-
-    def extra(self):
-        return 17
-
-class Kernelled(mf.Policy):
-    weight: Positive = 0.5
-    kernel = damped
-
-class Theirs(Mixin, mf.Policy):
-    weight: Positive = 0.5
-
-    @staticmethod
-    def fixed():
-        return 19
-
-    @property
-    def doubled(self):
-        return 2 * self.weight
-
-    def score(self, q, rng):
-        known = {"p", "q"}
-        values = sorted(TABLE) + sorted(map(str, NAMES)) + [each for each in known]
-        total = cached(self.doubled) + compiled(1.0) + self.extra() + self.fixed() + OPTIONS.depth
-        if self.recursive(2) or OPTIONS.kind is Kind.TWO:
-            total += CLOSURE(1.0)[0] + super().offset + Kind.ONE.half()
-        return q.R * total + np.log(len(values))
-
-    def recursive(self, n):
-        return Theirs.recursive(self, n - 1) if n else self.weight
-"""
+from mcfair.cli.plugins import import_plugin
+from mcfair.experiments import keys as module
+from mcfair.experiments.keys import NoKeyError, fingerprint, imported, key_of, local_modules, parts_of, source_hash
 
 
-def defined(source, name="Theirs", module="users_code"):
-    """Execute a source as at a prompt, without a file, and return what it defines."""
-    namespace = {"__name__": module}
-    exec(source, namespace)
-    return namespace[name]
+def key(opened=None, policy="MCFair", seed=0, **changes):
+    content = fingerprint(mf.synthetic("mq2008-like") if opened is None else opened)
+    chosen = mf.parse_policy(policy) if isinstance(policy, str) else policy
+    return key_of(content, chosen, mf.Setting(steps=10, **changes), seed)
 
 
-def test_the_same_code_has_one_identity_wherever_it_was_typed():
-    moved = SOURCE.replace("class Mixin:", "\n\n# moved down\nclass Mixin:")
-    assert identify(defined(SOURCE)) == identify(defined(moved)) == identify(defined(SOURCE, module="__main__"))
+def test_a_key_holds_all_that_a_run_depends_on_and_nothing_else():
+    other = mf.synthetic("mq2008-like", seed=1)
+    protocol = dataclasses.replace(mf.synthetic("mq2008-like"), protocol=mf.Protocol(plays_last_step=False))
+    keys = [
+        key(), key(policy="MCFair(alpha=2)"), key(seed=1), key(mode="online"), key(k=3), key(opened=other),
+        key(opened=protocol), key(examination=2), key(examination=(1, 0.5, 0.4, 0.3, 0.2)), key(clicks="Cascade"),
+        key(clicks="Cascade(stop=0.5)"), key(estimator="IPS(prior_strength=1)"), key(metrics=["gini"]),
+    ]  # fmt: skip
+    assert len(set(keys)) == len(keys)
+    assert key() == key(policy="MCFair(beta=auto, alpha=1)")
 
 
-def test_using_a_class_does_not_change_its_identity():
-    theirs = defined(SOURCE)
-    before = identify(theirs), identify(theirs.__mro__[1]), identify(defined(SOURCE, "Kernelled"))
-    mf.simulate(mf.synthetic("mq2008-like"), theirs(), steps=5)
-    kernelled = defined(SOURCE, "Kernelled")
-    mf.simulate(mf.synthetic("mq2008-like"), kernelled(), steps=5)
-    assert (identify(theirs), identify(theirs.__mro__[1]), identify(kernelled)) == before
+def test_a_change_of_our_sources_is_noticed(monkeypatch):
+    before = key()
+    monkeypatch.setattr(module, "source_hash", lambda whole: "other sources")
+    assert key() != before
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("return q.R * total", "return q.R - total"),
-        ("recursive(2)", "recursive(3)"),
-        ("SCALE = 2.0", "SCALE = 2"),
-        ("SCALE = 2.0", "SCALE = -2.0"),
-        ("shift=0.25", "shift=0.2"),
-        ("factor=1.0", "factor=1.1"),
-        ("outer(0.125)", "outer(0.25)"),
-        ("(x, 7)", "(x, 8)"),
-        ("x + 11.0", "x - 11.0"),
-        ("fastmath=False", "fastmath=True"),
-        ("offset = 0.75", "offset = 0.5"),
-        ("return 17", "return 18"),
-        ("return 19", "return 20"),
-        ("2 * self.weight", "3 * self.weight"),
-        ("weight: Positive = 0.5\n\n", "weight: Positive = 0.25\n\n"),
-        ("Meta(ge=0)", "Meta(ge=0.1)"),
-        ('"b": [1, 2]', '"b": [2, 1]'),
-        ("None, True)", "None, 1)"),
-        ('"x", "y"', '"x", "w"'),
-        ('frozenset({"p", "q"})', 'frozenset({"p", "r"})'),
-        ('known = {"p", "q"}', 'known = ["p", "q"]'),
-        ("ONE = 1", "ONE = 3"),
-        ("return 0.5", "return 0.6"),
-        ("depth: int = 3", "depth: int = 4"),
-        ("np.log", "np.exp"),
-    ],
-)
-def test_any_change_of_what_runs_is_a_change_of_identity(old, new):
-    assert SOURCE.count(old) == 1 or old.startswith("weight")
-    assert identify(defined(SOURCE)) != identify(defined(SOURCE.replace(old, new)))
+def test_data_count_with_their_arrays_whatever_fingerprint_they_carry():
+    data = mf.synthetic("mq2008-like")
+    changed = dataclasses.replace(data, R=np.clip(data.R + 0.01, 0, 1))
+    assert changed.fingerprint == data.fingerprint
+    renamed = dataclasses.replace(data, query_ids=[f"q{i}" for i in range(data.queries)])
+    assert len({key(opened=each) for each in (data, changed, renamed)}) == 3
+    assert key(opened=dataclasses.replace(data, name="another")) == key(opened=data)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [("0.5, 0.25]", "0.25, 0.5]"), ("- WEIGHTS", "+ WEIGHTS"), ("weight: Positive", "heft: Positive")]
-)
-def test_kernels_count_with_their_plain_function(old, new):
-    before = identify(defined(SOURCE, "Kernelled"))
-    assert before != identify(defined(SOURCE.replace(old, new, 1), "Kernelled"))
-    assert before == identify(defined(SOURCE.replace("x + 11.0", "x + 12.0"), "Kernelled"))
-
-
-def test_another_process_computes_the_same_identity(tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "users_code.py").write_text(SOURCE)
-    program = (
-        "import users_code as code\nfrom mcfair.experiments.identity import identify\n"
-        "print(identify(code.Theirs), identify(code.Kernelled), identify(code.CLOSURE))\n"
-    )
-    found = set()
-    for seed in ("1", "2", "3"):
-        path = os.pathsep.join([str(tmp_path / "elsewhere"), *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": path}
-        found.add(subprocess.check_output([sys.executable, "-c", program], env=environment, text=True))
-    names = ("Theirs", "Kernelled", "CLOSURE")
-    assert found == {" ".join(identify(defined(SOURCE, name)) for name in names) + "\n"}
-
-
-# --- modules ---------------------------------------------------------------------------------------------------------
-
-PLUGIN = """
-import helping
-from helping import shift
-import mcfair as mf
-
-class Theirs(mf.Policy):
-    def score(self, q, rng):
-        import lately
-        from package import late
-        return helping.scaled(q.R) + shift(1) + late.AMOUNT + lately.amount()
-"""
-HELPERS = {
-    "helping.py": "import deeper\ndef scaled(x):\n    return deeper.FACTOR * x\ndef shift(x):\n    return x + 1\n",
-    "deeper.py": "FACTOR = 2.0\n",
-    "package/__init__.py": "",
-    "lately.py": "def amount():\n    return 3\n",
-    "package/late.py": "from .deepest import AMOUNT\n",
-    "package/deepest.py": "AMOUNT = 5\n",
-    "unused.py": "VALUE = 1\n",
-}
-
-
-def plugin_identity(folder, monkeypatch, changed="", old="", new=""):
-    folder.mkdir()
-    (folder / "package").mkdir()
-    for name, text in {**HELPERS, "plugin.py": PLUGIN}.items():
-        assert name != changed or old in text
-        (folder / name).write_text(text.replace(old, new) if name == changed else text)
-    with monkeypatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-        before = set(sys.modules)
-        try:
-            import plugin  # type: ignore[import-not-found]
-
-            return identify(plugin.Theirs), user_modules([plugin.Theirs])
-        finally:
-            for name in set(sys.modules) - before:
-                if name.partition(".")[0] in ("plugin", "helping", "deeper", "package", "lately"):
-                    del sys.modules[name]
-
-
-def test_a_change_in_a_module_that_a_plugin_uses_is_noticed(tmp_path, monkeypatch):
-    same, modules = plugin_identity(tmp_path / "1", monkeypatch)
-    assert modules == {
-        *("plugin", "helping", "deeper", "package", "package.late", "package.deepest", "lately"),
-    }
-    assert plugin_identity(tmp_path / "2", monkeypatch)[0] == same
-    assert plugin_identity(tmp_path / "3", monkeypatch, "unused.py", "1", "2")[0] == same
-    changes = [
-        ("helping.py", "deeper.FACTOR * x", "x / deeper.FACTOR"),
-        ("helping.py", "x + 1", "x + 2"),
-        ("deeper.py", "2.0", "3.0"),
-        ("package/late.py", "import AMOUNT", "import AMOUNT as AMOUNT, __name__ as _"),
-        ("package/deepest.py", "5", "6"),
-        ("lately.py", "3", "4"),
-    ]
-    found = {plugin_identity(tmp_path / f"c{i}", monkeypatch, *each)[0] for i, each in enumerate(changes)}
-    assert len(found | {same}) == len(changes) + 1
-
-
-def test_a_value_set_in_a_module_counts_though_its_file_is_the_same(tmp_path, monkeypatch):
-    (tmp_path / "settings_of_users.py").write_text("LEVEL = 1\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    import settings_of_users  # type: ignore[import-not-found]
-
-    def score():
-        return settings_of_users.LEVEL
-
-    before = identify(score)
-    settings_of_users.LEVEL = 2
-    assert identify(score) != before
-    settings_of_users.LEVEL = 1
-    assert identify(score) == before
-    # an edit after the import: the old code still runs, and what it gives must not be kept for the new file
-    (tmp_path / "settings_of_users.py").write_text("LEVEL = 3\n")
-    stale = identify(score)
-    settings_of_users.LEVEL = 3
-    assert len({before, stale, identify(score)}) == 3
-
-
-def test_installed_packages_count_by_name_and_version(monkeypatch):
-    assert installed_version("numpy.linalg", np.linalg.__file__) == np.__version__
-    assert installed_version("json", sys.modules["json"].__file__) == sys.version.split()[0]
-    assert installed_version("sys", None) == sys.version.split()[0]
-    assert installed_version("__main__", np.__file__) is None
-    assert installed_version(__name__, __file__) is None
-    before = identify(np.log), identify(functools.partial(np.linalg.norm, axis=0))
-    monkeypatch.setattr(origins, "distribution_version", lambda top: "another version")
-    assert identify(functools.partial(np.linalg.norm, axis=0)) != before[1]
-
-
-def test_parts_of_this_package_outside_a_run_count_where_a_user_calls_them(monkeypatch):
-    def calls_a_policy(x):
-        return mf.MCFair(alpha=x)
-
-    def calls_the_floor(x):
-        return mf.fairness_floor(x)
-
-    before = [identify(each) for each in (calls_a_policy, calls_the_floor)]
-    monkeypatch.setattr(identity, "source_hash", lambda whole: "other sources")
-    after = [identify(each) for each in (calls_a_policy, calls_the_floor)]
-    assert [a == b for a, b in zip(before, after, strict=True)] == [True, False]
+@needs_mq2008
+def test_a_fold_is_known_by_all_its_parts():
+    fold = mf.load_fold(FOLDS / "Fold1", preset="paper")
+    changed = dataclasses.replace(fold, loading=dataclasses.replace(fold.loading, epsilon=0.2))
+    assert np.array_equal(fold.R, changed.R)  # of the test part; the others are read in another way
+    assert key(opened=fold) != key(opened=changed)
+    assert key(opened=fold) != key(opened=fold.test)
+    assert key(opened=mf.load_fold(FOLDS / "Fold1")) == key(opened=mf.load_fold(FOLDS / "Fold1").test)
 
 
 def test_no_part_of_a_run_imports_what_is_not_in_the_hash_of_its_sources():
-    outside = {name.removesuffix(".py") for name in origins.NOT_IN_A_RUN}
-    for file in origins.PACKAGE.rglob("*.py"):
-        parts = file.relative_to(origins.PACKAGE.parent).with_suffix("").parts
+    outside = {name.removesuffix(".py") for name in module.NOT_IN_A_RUN}
+    for file in module.PACKAGE.rglob("*.py"):
+        parts = file.relative_to(module.PACKAGE.parent).with_suffix("").parts
         if parts[1] not in outside:
-            for name in imported_modules(file.read_bytes(), ".".join(parts[:-1])):
+            for name in imported(file.read_bytes(), ".".join(parts[:-1])):
                 assert not (name.startswith("mcfair.") and name.split(".")[1] in outside), (file, name)
-    for name in origins.NOT_IN_A_RUN:
-        assert (origins.PACKAGE / name).exists(), name
+    for name in module.NOT_IN_A_RUN:
+        assert (module.PACKAGE / name).exists(), name
     assert source_hash() != source_hash(whole=True)
 
 
-# --- values ----------------------------------------------------------------------------------------------------------
+# --- users' parts ----------------------------------------------------------------------------------------------------
 
-Pair = collections.namedtuple("Pair", "a b")
+PLUGIN = """
+import mcfair as mf
 
-
-class Level(enum.IntEnum):
-    LOW = 1
-    HIGH = 2
-
-
-@dataclasses.dataclass(frozen=True)
-class Frozen:
-    x: object
+@mf.register
+class Theirs(mf.Policy):
+    def score(self, q, rng):
+        return q.R
+"""
+NUMBERS = itertools.count()
 
 
-class Slotted:
-    __slots__ = ("x",)
+@pytest.fixture
+def plugged(tmp_path, monkeypatch):
+    """Return a function that imports a plugin from its text, with files beside it, and returns its class."""
 
-    def __init__(self, x):
-        self.x = x
+    def plug(text, name="Theirs", base=mf.Policy, **files):
+        folder = tmp_path / str(next(NUMBERS))
+        folder.mkdir()
+        for stem, content in files.items():
+            (folder / stem.replace("_dot_", ".")).write_text(content)
+        (folder / "theirs.py").write_text(text)
+        import_plugin(str(folder / "theirs.py"))
+        return mf.registered(base)[name]
 
-
-VALUES = [
-    None, ..., True, 1, 1.0, -0.0, 0.0, float("nan"), 1j, "1", b"1", bytearray(b"1"), "", (), [], {}, set(),
-    frozenset(), (1,), [1], {1}, frozenset([1]), {1: 2}, {2: 1}, {1: 2, 3: 4}, {3: 4, 1: 2}, (1, (2,)), ((1, 2),),
-    ("a", "bc"), ("ab", "c"), range(3), slice(1), Pair(1, 2), Pair(1, 3), Level.LOW, Level.HIGH, Frozen(1), Frozen(2),
-    Frozen(Frozen(1)), Slotted(1), Slotted(2), np.float64(1), np.float32(1), np.arange(3), np.arange(3.0),
-    np.arange(4).reshape(2, 2), np.arange(4), np.array([1, "a"], object), np.array([1, "b"], object),
-    np.array(["a"]), np.dtype("f4"), collections.OrderedDict(a=1), collections.defaultdict(int, a=1), Path("a"),
-    Path("b"), np.random.default_rng(1), np.random.default_rng(2), int, float, np.add, np.log, len, sys, np,
-    functools.partial(max, 1), functools.partial(max, 2), [].append, "x".join, 2**5000, list[int], int | None,
-    collections.deque([1]), mf.TopK, mf.MCFair(), mf.MCFair(alpha=2), mf.MCFair.score, numba.njit(lambda x: x),
-]  # fmt: skip
-
-
-def test_different_values_have_different_identities():
-    found = [identify(each) for each in VALUES]
-    assert len(set(found)) == len(VALUES)
-    assert found == [identify(each) for each in VALUES]
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield plug
+    for name in ("theirs", "helping", "deeper"):
+        sys.modules.pop(name, None)
+    mf.Policy.kind.registry.pop("Theirs", None)
 
 
-def test_cycles_come_to_an_end():
-    loop = [1]
-    loop.append(loop)
-    other = [1]
-    other.append([1, other])
-    assert identify(loop) == identify(loop) != identify(other)
-    ring = {"self": None}
-    ring["self"] = {id: ring, "set": {len, max}}
-    assert identify(ring) == identify(ring)
-
-    def ping(n):
-        return pong(n - 1) if n else 0
-
-    def pong(n):
-        return ping(n - 1) if n else 1
-
-    assert identify(ping) != identify(pong)
+def key_or_reason(cls):
+    try:
+        return key(policy=cls())
+    except NoKeyError as error:
+        return str(error)
 
 
-OPEN = Path(os.devnull).open()  # noqa: SIM115  # an open file is what cannot be identified
-LOCK = threading.Lock()
+def test_a_change_in_the_file_of_a_part_is_noticed(plugged):
+    keys = [key_or_reason(plugged(PLUGIN.replace("q.R", line))) for line in ("q.R", "q.R * 1.5", "q.R")]
+    assert keys[0] == keys[2] != keys[1]
+
+
+def test_a_change_in_a_module_that_it_imports_directly_or_not_is_noticed(plugged):
+    text = PLUGIN.replace("import mcfair", "import helping\nimport mcfair")
+    keys = []
+    for factor in ("2", "3", "2"):
+        for name in ("helping", "deeper"):
+            sys.modules.pop(name, None)
+        keys.append(key_or_reason(plugged(text, helping_dot_py="from deeper import F", deeper_dot_py=f"F = {factor}")))
+    assert keys[0] == keys[2] != keys[1]
+
+
+def test_a_change_in_a_file_that_it_declares_is_noticed(plugged):
+    text = PLUGIN.replace("    def score", '    depends = ("weights.txt",)\n    def score')
+    text = text.replace("return q.R", "return q.R * float(open('weights.txt').read())")
+    keys = [key_or_reason(plugged(text, weights_dot_txt=content)) for content in ("1", "2", "1")]
+    assert keys[0] == keys[2] != keys[1]
+    with pytest.raises(mf.SettingError, match=r"Theirs depends on .*weights.txt, which cannot be read: No such file"):
+        key_or_reason(plugged(text))
+    with pytest.raises(mf.SettingError, match=r"depends = 'weights.txt': expected a tuple of paths"):
+        key_or_reason(plugged(text.replace('("weights.txt",)', '"weights.txt"'), weights_dot_txt="1"))
 
 
 @pytest.mark.parametrize(
-    ("function", "reason"),
+    ("line", "reason"),
     [
-        (lambda: OPEN.read(), "OPEN: an object of type TextIOWrapper has no content"),
-        (lambda: LOCK, "LOCK: an object of type lock has no content"),
-        (lambda: open("weights.txt"), r"open: open\(\) brings in what is known only at run time"),  # noqa: PTH123, SIM115
-        (lambda: eval("1 + 1"), r"eval: eval\(\) brings in"),
-        (lambda: (each for each in OPEN), "OPEN: "),
-        (lambda x=(each for each in "ab"): x, "generator"),
-        (np.frompyfunc(lambda x: x, 1, 1), "of type ufunc has no content"),
+        ("import random; return q.R * random.random()", "it draws random numbers that no seed of the run determines"),
+        ("import numpy as np; return q.R + np.random.rand()", r"\(numpy.random.rand in theirs.py, line 7\)"),
+        ("from numpy.random import normal; return q.R + normal()", r"\(numpy.random.normal in theirs.py"),
+        ("import numpy as np; return q.R + np.random.default_rng().random()", "it draws random numbers"),
+        ("import os; return q.R * float(os.environ['SCALE'])", r"may change from run to run \(os.environ in"),
+        ("import time; return q.R * time.time()", r"\(time.time in theirs.py"),
+        ("return q.R * float(open('weights').read())", r'it reads a file \(open in .*declare it, as in depends = \("w'),
+        ("from pathlib import Path; return q.R * float(Path('w').read_text())", "it reads a file"),
+        ("import numpy as np; return q.R + np.random.default_rng(3).random()", None),
+        ("import random; return q.R * random.Random(3).random()", None),
     ],
 )
-def test_what_cannot_be_identified_is_named(function, reason):
-    with pytest.raises(UnidentifiedCodeError, match=reason):
-        identify(function)
+def test_what_no_file_shows_has_no_key(plugged, line, reason):
+    found = key_or_reason(plugged(PLUGIN.replace("return q.R", line)))
+    if reason is None:
+        assert len(found) == 32
+    else:
+        assert found.startswith("runs with Theirs are not kept: ")
+        assert __import__("re").search(reason, found), found
 
 
-def test_a_structure_that_is_nested_too_deeply_is_not_identified():
-    deep = []
-    for _ in range(100_000):
-        deep = [deep]
-    with pytest.raises(UnidentifiedCodeError, match="nested too deeply"):
-        identify(deep)
+def test_a_file_that_was_edited_after_its_import_has_no_key(plugged):
+    cls = plugged(PLUGIN)
+    assert len(key_or_reason(cls)) == 32
+    file = module.file_of("theirs")
+    file.write_text(PLUGIN.replace("q.R", "-q.R"))
+    assert "theirs.py was edited after it was imported" in key_or_reason(cls)
 
 
-def teardown_module():
-    OPEN.close()
+def test_what_was_typed_at_a_prompt_or_made_by_a_function_has_no_key():
+    cell = {"__name__": "__main__", "mf": mf}
+    exec(compile(PLUGIN, "<ipython-input-1>", "exec"), cell)
+    assert "it was defined at a prompt; put it into a file" in key_or_reason(cell["Theirs"])
+    mf.Policy.kind.registry.pop("Theirs")
+
+    class Local(mf.Policy):
+        def score(self, q, rng):
+            return q.R
+
+    assert "it was made by a function, or defined again" in key_or_reason(Local)
+
+
+class Users(mf.ClickModel):
+    stop: float = 0.5
+
+    def clicks(self, pi, truth, p, rng):
+        return truth[pi] > self.stop
+
+
+class Exposed(mf.Metric):
+    def value(self, E, R, providers, visits):
+        return float(E.max())
+
+
+def test_users_parts_in_the_fields_of_a_setting_count():
+    setting = mf.Setting(steps=5, clicks=Users(), metrics=(Exposed(), mf.Gini()))
+    assert list(parts_of([mf.MCFair(), setting])) == [Users, Exposed]
+    assert list(parts_of([mf.MCFair(), mf.Setting()])) == []
+
+
+def test_modules_of_users_travel_and_those_of_others_do_not(plugged):
+    text = PLUGIN.replace("import mcfair", "import helping, numpy\nimport mcfair")
+    assert sorted(local_modules([plugged(text, helping_dot_py="F = 1")])) == ["helping", "theirs"]
+
+
+def test_installed_packages_count_with_their_version(plugged, monkeypatch):
+    cls = plugged(PLUGIN.replace("import mcfair", "import numba\nimport mcfair"))
+    before = key_or_reason(cls)
+    monkeypatch.setattr(module.metadata, "version", lambda name: "another")
+    assert key_or_reason(cls) != before
+
+
+def test_the_class_of_a_script_has_the_same_key_in_every_process(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        PLUGIN + "\nfrom mcfair.experiments.keys import key_of\nprint(key_of('', Theirs(), mf.Setting(), 0))\n"
+    )
+    found = [subprocess.check_output([sys.executable, "-B", "mine.py"], cwd=tmp_path, text=True) for _ in range(2)]
+    assert len(found[0]) == 33
+    assert found[0] == found[1]
