@@ -63,9 +63,10 @@ def processes_of(tag):
     found, mark = [], f"{MARK}={tag}".encode()
     for place in Path("/proc").glob("[0-9]*"):
         try:
-            if mark in (place / "environ").read_bytes().split(b"\0") and "\nState:\tZ" not in (
-                place / "status"
-            ).read_text():
+            if (
+                mark in (place / "environ").read_bytes().split(b"\0")
+                and "\nState:\tZ" not in (place / "status").read_text()
+            ):
                 found.append(int(place.name))
         except OSError:
             continue

@@ -1,17 +1,11 @@
-import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
 from grids import GRID, assert_same
-from mcfair.experiments.tasks import Task
 
 import mcfair as mf
 from mcfair.experiments.compare import cost, run_experiments
+from mcfair.experiments.execute import Task
 from mcfair.experiments.experiment import Experiment, Series
 
 
@@ -57,34 +51,6 @@ def test_a_policy_that_fails_leaves_the_finished_runs_of_the_others(tmp_path, jo
     assert not list((tmp_path / "runs").glob(".*"))
 
 
-def test_killed_at_any_moment_and_started_again(tmp_path, serial):
-    """After SIGKILL the figures are the same, and no finished run is made again."""
-    code = (
-        "import grids\n"
-        "from mcfair.experiments.compare import run_experiments\n"
-        f"run_experiments([grids.GRID], {str(tmp_path)!r}, jobs=2)\n"
-    )
-    (tmp_path / "main.py").write_text(code)
-    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = os.environ | {"PYTHONPATH": path}
-    kept, kills = set(), 0
-    for wanted in (3, 9, 15):
-        process = subprocess.Popen([sys.executable, tmp_path / "main.py"], env=environment, start_new_session=True)
-        while process.poll() is None and len(list((tmp_path / "runs").glob("[!.]*"))) < wanted:
-            time.sleep(0.01)
-        kills += process.poll() is None
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        now = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("[!.]*")}
-        assert kept <= now.items()
-        kept = set(now.items())
-    assert kills >= 2
-    assert 3 <= len(kept) < 28
-    resumed = run_experiments([GRID], tmp_path)
-    assert_same(serial, resumed)
-    assert kept <= {(path.name, path.stat().st_mtime_ns) for path in (tmp_path / "runs").glob("[!.]*")}
-
-
 def test_long_tasks_are_started_first():
     class Plain(mf.Policy):
         def score(self, q, rng):
@@ -102,7 +68,7 @@ def test_long_tasks_are_started_first():
             return 0.5, 0.0
 
     def cost_of(policy, steps, **options):
-        return cost(Task.of("d", "content", policy, mf.Setting(steps=steps, **options), 0, ()))
+        return cost(Task("d", policy, mf.Setting(steps=steps, **options), 0))
 
     assert cost_of(Plain(), 10) == 200 * 10
     assert cost_of(mf.TopK(), 10) == 10 * cost_of(mf.TopK(), 1)
