@@ -1,6 +1,5 @@
 """Many runs in one call: in memory, in a folder, on data in memory; and what cannot be held is refused."""
 
-import dataclasses
 import subprocess
 import sys
 
@@ -66,7 +65,7 @@ def test_parts_need_not_be_registered(tmp_path):
     trace.save(tmp_path / "mine")
     loaded = mf.Trace.load(tmp_path / "mine")
     assert loaded.figures == trace.figures
-    with pytest.raises(mf.PartError, match="unknown estimator 'Guess'.*needs @mf.register"):
+    with pytest.raises(mf.PartError, match=r"unknown estimator 'Guess'.*needs @mf.register"):
         loaded.items()
 
 
@@ -100,7 +99,6 @@ def test_one_name_is_loaded_in_one_way():
 
 
 def test_data_in_memory_are_found_by_name_before_files_and_profiles():
-    mine = dataclasses.replace  # noqa: F841
     grid = Experiment(
         name="mine", data=("mine", "mq2008-like"), settings=({"steps": 20},), seeds=1, series=SMALL.series[:1]
     )

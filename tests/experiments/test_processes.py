@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import batch_faults
 import pytest
 
 import mcfair as mf

@@ -10,7 +10,7 @@ import polars as pl
 from mcfair.experiments.compare import run_experiments
 from mcfair.experiments.experiment import Experiment, Paper, Series
 from mcfair.experiments.results import Results
-from mcfair.report.document import Report
+from mcfair.report import Report
 from mcfair.report.sections import show_comparison
 from mcfair.report.views import View, views
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any, Unpack
@@ -345,20 +345,6 @@ def check_size(experiments: Sequence[Experiment], data: Mapping[str, Dataset]) -
 # --- times -----------------------------------------------------------------------------------------------------------
 
 
-def timed_rows(experiment: Experiment) -> Iterator[tuple[str, str, Setting]]:
-    """Yield data, policy and setting of what is timed: every row of a table; of frontiers the middle of each curve."""
-    if experiment.show == "table":
-        for name in experiment.data:
-            for _, setting, policy in experiment.played():
-                yield name, repr(policy), setting
-    elif experiment.show == "frontier":
-        curves: dict[tuple[str, Setting], list[str]] = {}
-        for series, setting, policy in experiment.played():
-            curves.setdefault((series.name, setting), []).append(repr(policy))
-        for (_, setting), policies in curves.items():
-            yield experiment.data[0], policies[len(policies) // 2], setting
-
-
 def measure_times(
     experiments: Sequence[Experiment],
     data: Mapping[str, Dataset],
@@ -366,9 +352,10 @@ def measure_times(
     stored: Folder | None,
     report: Progress,
 ) -> dict[str, float]:
-    """Measure the seconds per 1,000 lists of what experiments show, one run at a time; stored times are reused."""
-    rows = {row for each in experiments for row in timed_rows(each)}
-    timed = [task for task in tasks if task.seed == 0 and (task.data, repr(task.policy), task.setting) in rows]
+    """Measure the seconds per 1,000 lists of every row of a table, one run at a time; stored times are reused."""
+    tables = [each for each in experiments if each.show == "table"]
+    rows = {(name, policy, where) for each in tables for name in each.data for _, where, policy in each.played()}
+    timed = [task for task in tasks if task.seed == 0 and (task.data, task.policy, task.setting) in rows]
     times = {}
     for number, task in enumerate(timed):
         report("times", number, len(timed))
@@ -377,6 +364,6 @@ def measure_times(
             traces = [task.run(data[task.data]) for _ in range(3)]
             return {"seconds": min(1000 * trace.seconds / trace.sessions for trace in traces)}
 
-        kept = stored is not None and task.reusable
-        times[task.key] = (stored.recall("times", task.key, measure) if kept and stored else measure())["seconds"]
+        kept = measure() if stored is None or not task.reusable else stored.recall("times", task.key, measure)
+        times[task.key] = kept["seconds"]
     return times

@@ -14,7 +14,7 @@ from ..experiments.results import Results
 from ..metrics.base import as_metric
 from ..simulation.setting import Setting, SettingOptions, make_setting
 from ..simulation.signatures import explicit_options
-from .tradeoff import tradeoff_figure, tradeoff_panel
+from .figures import tradeoff_figure, tradeoff_panel
 from .views import View, views
 
 if TYPE_CHECKING:

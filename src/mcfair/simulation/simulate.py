@@ -100,9 +100,10 @@ def simulate(
     if not isinstance(state, State | None):
         raise SettingError(f"state = {shortened(state)} is not allowed: expected a State, such as that of a trace")
     now = State.empty(pool, p) if state is None else state.copy(pool, p)
-    ends = checkpoint_ends(checkpoints, pool.protocol.sessions(conditions.steps))
-    measured = 2 * p.size + len(conditions.measured(p.size))
-    check_memory(f"{ends.size:,} checkpoints", 8 * ends.size * (BLOCKS * measured + pool.items + pool.queries))
+    sessions, figures = pool.protocol.sessions(conditions.steps), 2 * p.size + len(conditions.measured(p.size))
+    marks = len(checkpoints) if isinstance(checkpoints, Sequence) else min(checkpoints, sessions)
+    check_memory(f"{marks:,} checkpoints", 8.0 * marks * (BLOCKS * figures + pool.items + pool.queries))
+    ends = checkpoint_ends(checkpoints, sessions)
     run = Run(pool, judged, chosen, conditions, seed=seed, state=now, ends=ends, record=record)
     seconds = run.play(threads, progress)
     return run.trace(seconds, threads)
@@ -128,7 +129,7 @@ def checkpoint_ends(checkpoints: int | Sequence[int], sessions: int) -> IntArray
         if checkpoints < 1:
             raise SettingError(f"checkpoints = {checkpoints} is not allowed: expected at least 1")
         count = min(checkpoints, sessions)
-        return np.array([sessions * (i + 1) // count for i in range(count)])
+        return sessions * np.arange(1, count + 1) // count
     ends = np.array(checkpoints, dtype=np.int64)
     if ends.ndim != 1 or np.any(np.diff(ends) <= 0) or (ends.size and not 1 <= ends[0] <= ends[-1] <= sessions):
         raise SettingError(f"checkpoints {list(checkpoints)} are not ascending sessions from 1 to {sessions}")
