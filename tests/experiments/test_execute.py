@@ -36,14 +36,15 @@ def test_finished_work_is_not_repeated(tmp_path):
     assert stages[0] == ("runs", 4, 6)
 
 
+class Broken(mf.Policy):
+    def score(self, q, rng):
+        return q.R * float("nan")
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_policy_that_fails_leaves_the_finished_runs_of_the_others(tmp_path, jobs):
-    @mf.register
-    class Broken(mf.Policy):
-        def score(self, q, rng):
-            return q.R * float("nan")
-
-    both = Experiment(name="both", settings=({"steps": 50},), series=(Series(policies=("TopK", "Broken")),), seeds=1)
+    series = (Series(policies=("TopK", Broken())),)
+    both = Experiment(name="both", settings=({"steps": 50},), series=series, seeds=1)
     with pytest.raises(mf.PolicyError, match=r"Broken\(\) returned a score that is not a number"):
         run_experiments([both], tmp_path, jobs=jobs)
     alone = Experiment(name="alone", settings=({"steps": 50},), series=(Series(policies=("TopK",)),), seeds=1)

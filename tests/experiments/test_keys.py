@@ -149,6 +149,9 @@ def test_a_change_in_a_file_that_it_declares_is_noticed(plugged):
         ("from pathlib import Path; return q.R * float(Path('w').read_text())", "it reads a file"),
         ("import numpy as np; return q.R + np.random.default_rng(3).random()", None),
         ("import random; return q.R * random.Random(3).random()", None),
+        ("return q.R + noise()\n\ndef noise():\n    import random\n    return random.random()", "it draws random"),
+        ("return q.R * SCALE\n\nSCALE = float(open('weights').read())", "it reads a file"),
+        ("return q.R\n\ndef main():\n    print(open('weights').read())", None),  # the class does not lead there
     ],
 )
 def test_what_no_file_shows_has_no_key(plugged, line, reason):

@@ -5,6 +5,7 @@ Wherever it is, one function runs a task, `work`, and it refuses a task that was
 
 from __future__ import annotations
 
+import copyreg
 import dataclasses
 import logging
 import os
@@ -22,6 +23,8 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_co
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from ..data.dataset import Dataset
 from ..errors import MCFairError, MCFairWarning, SettingError
@@ -127,6 +130,19 @@ def dump_tasks(tasks: Sequence[Task], options: Mapping[str, Any]) -> list[tuple[
     finally:
         for name in modules:
             cloudpickle.unregister_pickle_by_value(sys.modules[name])
+
+
+def reduce_meta(meta: msgspec.Meta) -> tuple[Any, ...]:
+    """Return what the bounds of a parameter are rebuilt from."""
+    return rebuild_meta, (dict(meta.__rich_repr__()),)
+
+
+def rebuild_meta(options: dict[str, Any]) -> msgspec.Meta:
+    """Build the bounds of a parameter from their content."""
+    return msgspec.Meta(**options)
+
+
+copyreg.pickle(msgspec.Meta, reduce_meta)  # msgspec cannot pickle them, and a user's policy travels with its bounds
 
 
 def work(content: bytes, data: Dataset, wanted: str) -> Trace:

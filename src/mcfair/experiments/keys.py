@@ -161,7 +161,8 @@ def code_key(cls: type) -> str:
             continue
         declared = declared_files(each, file)
         for path, source in sorted(closure(file).items()):
-            check_steady(path, source, declares=bool(declared))
+            name = each.__qualname__ if path == file.resolve() else ""
+            check_steady(path, source, name, declares=bool(declared))
             if path.stat().st_mtime_ns > getattr(cls, "defined_at", sys.maxsize):
                 raise NoKeyError(f"{path.name} was edited after it was imported; start Python again")
             digest.update(path.name.encode() + source)
@@ -340,10 +341,10 @@ READERS |= {"read_parquet", "read_json", "read_ndjson", "read_table", "scan_csv"
 
 
 @cache
-def check_steady(path: Path, source: bytes, *, declares: bool) -> None:
+def check_steady(path: Path, source: bytes, name: str, *, declares: bool) -> None:
     """Raise an error if a source file uses global random state, the environment, the clock or undeclared files.
 
-    A simple, conservative look at the names in it: what is called there is not followed.
+    A simple, conservative look at the names in it, or if a class is named, at those that the class leads to.
     """
     tree = syntax(source)
     meaning: dict[str, str] = {}
@@ -352,20 +353,21 @@ def check_steady(path: Path, source: bytes, *, declares: bool) -> None:
             meaning |= {each.asname: each.name for each in node.names if each.asname}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             meaning |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
-    called = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    for node in ast.walk(tree):
+    nodes = [node for statement in reached(tree, name) for node in ast.walk(statement)]
+    called = {id(node.func): node for node in nodes if isinstance(node, ast.Call)}
+    for node in nodes:
         if not isinstance(node, ast.Attribute | ast.Name):
             continue
-        name = dotted(node, meaning)
-        module, _, last = name.rpartition(".")
-        where = f"({name} in {path.name}, line {node.lineno})"
+        used = dotted(node, meaning)
+        module, _, last = used.rpartition(".")
+        where = f"({used} in {path.name}, line {node.lineno})"
         if module in ("random", "numpy.random", "secrets"):
             seeded = last in SEEDED and (id(node) not in called or called[id(node)].args or called[id(node)].keywords)
             if not seeded:
                 raise NoKeyError(f"it draws random numbers that no seed of the run determines {where}")
-        if name in UNSTEADY:
+        if used in UNSTEADY:
             raise NoKeyError(f"it uses what may change from run to run {where}")
-        reads = last in READERS and (isinstance(node, ast.Attribute) or module or name in vars(builtins))
+        reads = last in READERS and (isinstance(node, ast.Attribute) or module or used in vars(builtins))
         if reads and id(node) in called and not declares:
             raise NoKeyError(f'it reads a file {where}; declare it, as in depends = ("weights.npy",)')
 
@@ -375,3 +377,21 @@ def dotted(node: ast.expr, meaning: dict[str, str]) -> str:
     if isinstance(node, ast.Attribute):
         return f"{dotted(node.value, meaning)}.{node.attr}"
     return meaning.get(node.id, node.id) if isinstance(node, ast.Name) else ""
+
+
+def reached(tree: ast.Module, name: str) -> list[ast.stmt]:
+    """Return the statements of a module that a name in it leads to, and all of them if there is no such name."""
+    makers: dict[str, list[ast.stmt]] = {}
+    for statement in tree.body:
+        stored = [n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+        for each in (getattr(statement, "name", ""), *stored):
+            makers.setdefault(each, []).append(statement)
+    found: dict[int, ast.stmt] = {}
+    waiting = list(makers.get(name.partition(".")[0], tree.body))
+    while waiting:
+        statement = waiting.pop()
+        if id(statement) not in found:
+            found[id(statement)] = statement
+            names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+            waiting += [each for used in names for each in makers.get(used, ())]
+    return list(found.values())
