@@ -331,7 +331,7 @@ def paired_tests(
     *,
     power: float = 0.8,
     resamples: int = 100_000,
-    bootstraps: int = 10_000,
+    bootstraps: int = 2_000,
 ) -> list[PairedTest]:
     """Test several policies against one baseline over the same queries, adjusted for their number.
 

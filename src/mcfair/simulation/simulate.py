@@ -101,7 +101,7 @@ def simulate(
         raise SettingError(f"state = {shortened(state)} is not allowed: expected a State, such as that of a trace")
     now = State.empty(pool, p) if state is None else state.copy(pool, p)
     sessions, figures = pool.protocol.sessions(conditions.steps), 2 * p.size + len(conditions.measured(p.size))
-    marks = len(checkpoints) if isinstance(checkpoints, Sequence) else min(checkpoints, sessions)
+    marks = min(checkpoints, sessions) if isinstance(checkpoints, int | np.integer) else len(checkpoints)
     check_memory(f"{marks:,} checkpoints", 8.0 * marks * (BLOCKS * figures + pool.items + pool.queries))
     ends = checkpoint_ends(checkpoints, sessions)
     run = Run(pool, judged, chosen, conditions, seed=seed, state=now, ends=ends, record=record)
