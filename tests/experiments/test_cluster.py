@@ -83,7 +83,9 @@ def test_a_cluster_gives_the_same_and_survives_the_death_of_a_worker(tmp_path, m
     monkeypatch.syspath_prepend(str(plugins))
     import_plugin(str(plugins / "theirs.py"))
     series = (Series(policies=("Compiled", "Plain(weight=1)")),)
-    users = Experiment(name="users", settings=GRID.settings[1:], seeds=2, series=series)  # each mode compiles again
+    users = Experiment(
+        name="users", max_items=GRID.max_items, settings=GRID.settings[1:], seeds=2, series=series
+    )  # each mode compiles again
     local = run_experiments([GRID, users], tmp_path / "local")
     address, processes = two_workers
     done = []

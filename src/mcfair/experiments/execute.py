@@ -183,12 +183,13 @@ def on_processes(
     Tasks and results travel in files: a process that is killed with half a message in one of loky's pipes would leave
     the others waiting for the rest for ever.
     """
+    import cloudpickle
     from joblib.externals.loky import ProcessPoolExecutor
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
     with scratch_folder(Path(tempfile.gettempdir()) if drafts is None else drafts) as folder:
         try:
-            (folder / "data").write_bytes(pickle.dumps(dict(data), protocol=5))
+            (folder / "data").write_bytes(cloudpickle.dumps(dict(data)))
             with (folder / "tasks").open("wb") as file:
                 begins = []
                 for each in contents:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
-import io
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -110,10 +108,7 @@ class Results:
         return f"Results({names}: {self.runs.height:,} runs of {policies} policies, {seeds} seed(s))"
 
     def __str__(self) -> str:
-        with contextlib.redirect_stdout(io.StringIO()) as text:
-            for each in self.tables():
-                each.print()
-        return text.getvalue().rstrip()
+        return "\n\n".join(map(str, self.tables()))
 
     def _repr_html_(self) -> str:
         return "\n".join(each.as_html() for each in self.tables())
