@@ -12,11 +12,10 @@ Examples
 from typing import TYPE_CHECKING, Any
 
 from ._jit import Kernel, kernel
+from .data.catalogue import synthetic
 from .data.dataset import Dataset
-from .data.folds import Fold, load_fold, load_letor
-from .data.profiles import synthetic
+from .data.folds import Fold, load_fold, load_letor, open_data
 from .data.protocols import Protocol
-from .data.sources import open_data
 from .errors import (
     ConflictError,
     DataError,
@@ -69,8 +68,8 @@ from .policies import (
     VerFair,
 )
 from .policies.base import Policy, parse_policies, parse_policy
+from .simulation.run import simulate
 from .simulation.setting import Setting
-from .simulation.simulate import simulate
 from .simulation.trace import Trace
 from .state import Query, State
 from .users import DBN, Cascade, ClickModel, PositionBased, TrustBias, parse_click_model
@@ -132,7 +131,7 @@ LATER = {
 MOVED = {
     "Draws": "random",
     "ideal_dcg": "metrics.effectiveness",
-    "relevance": "data.grades",
+    "relevance": "data.dataset",
     "unfairness_per_query": "metrics.exposure",
     "uniform": "random",
 }

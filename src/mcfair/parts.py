@@ -7,10 +7,13 @@ parses back, and it computes by a compiled kernel or by a method in plain Python
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import inspect
+import itertools
 import keyword
+import re
 import time
 import warnings
 from collections.abc import Callable
@@ -19,6 +22,7 @@ from typing import (
     Annotated,
     Any,
     ClassVar,
+    Self,
     TypeVar,
     Union,
     dataclass_transform,
@@ -139,6 +143,63 @@ class Part:
             if value != default:
                 given = f"{self.name()}: {name} = {shortened(value)} is not allowed"
                 raise self.kind.error(f"{given}: expected {default!r}, because {self.name()} {reason}")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse a part from its text, as its repr writes it.
+
+        Parameters
+        ----------
+        text
+            A name, or a name with parameters, such as "MCFair(alpha=10, scale=mean)". A bare name means every default,
+            words need no quotes, and `name@5` is short for `name(k=5)`.
+
+        Raises
+        ------
+        PartError
+            If the text names no registered part of this kind or an invalid parameter.
+
+        Examples
+        --------
+        >>> import mcfair as mf
+        >>> mf.ClickModel.parse("Cascade(stop=0.5)"), mf.Metric.parse("ndcg@3")
+        (Cascade(stop=0.5), ndcg@3)
+        """
+        part, values = parse_call(base_of_kind(cls), text)
+        return cls.of(part(**values))
+
+    @classmethod
+    def parse_all(cls, text: str) -> list[Self]:
+        """Parse a family of parts: a list of values is one part for each value, the last parameter changing fastest.
+
+        Examples
+        --------
+        >>> import mcfair as mf
+        >>> [policy.label for policy in mf.Policy.parse_all("FairK(beta=[0, 5], scale=[max, mean])")]
+        ['FairK', "FairK(scale='mean')", 'FairK(beta=5.0)', "FairK(beta=5.0, scale='mean')"]
+        """
+        part, values = parse_call(base_of_kind(cls), text)
+        options = [value if isinstance(value, list) else [value] for value in values.values()]
+        if not all(options):
+            raise cls.kind.error(f"cannot parse {cls.kind.name} {shortened(text)}: a list of values is empty")
+        return [cls.of(part(**dict(zip(values, chosen, strict=True)))) for chosen in itertools.product(*options)]
+
+    @classmethod
+    def of(cls, value: Part | str) -> Self:
+        """Return a part given as itself or as its text.
+
+        Examples
+        --------
+        >>> import mcfair as mf
+        >>> mf.Estimator.of("Beta") == mf.Estimator.of(mf.Beta())
+        True
+        """
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, str):
+            return cls.parse(value)
+        what = cls.kind.name if cls is base_of_kind(cls) else cls.name()
+        raise cls.kind.error(f"expected {cls.kind.article} {what} or its text, got {shortened(value)}")
 
     @classmethod
     def name(cls) -> str:
@@ -395,3 +456,62 @@ def shortened(value: Any, most: int = 80) -> str:
     """Return a value quoted, cut where it is long."""
     text = repr(value)
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+# --- texts: `MCFair(alpha=10)`, families of parts, and `ndcg@5` -------------------------------------------------------
+
+LONGEST_INTEGER = 4096
+"""Bits of the largest whole number that is parsed: Python does not write much larger ones in messages."""
+
+LONGEST_TEXT = 10_000
+"""Characters of the longest text of a part that is parsed."""
+
+
+def parse_call(base: type[AnyPart], text: str) -> tuple[type[AnyPart], dict[str, Any]]:
+    """Parse the class and the parameters of a part's text."""
+    kind = base.kind
+    if not isinstance(text, str) or len(text) > LONGEST_TEXT:
+        allowed = f"expected a text of at most {LONGEST_TEXT:,} characters"
+        raise kind.error(f"cannot parse {kind.name} {shortened(text)}: {allowed}")
+    short = re.fullmatch(r"\s*(\w+)@(\d+)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
+    source = f"{short[1]}(k={short[2]}{', ' + short[3] if short[3] else ''})" if short else text.strip()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Python about its syntax, such as an unknown escape: the text is data
+        try:
+            tree = ast.parse(source, mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            tree = None
+    call = ast.Call(func=tree, args=[], keywords=[]) if isinstance(tree, ast.Name) else tree
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise kind.error(f"cannot parse {kind.name} {shortened(text)}: expected Name or Name(parameter=value, ...)")
+    name = call.func.id
+    known = registered(base) if name not in kind.registry else kind.registry
+    if name not in known:
+        hint = "; one of your own needs @mf.register, and must be imported first, as `--plugin FILE` does"
+        raise kind.error(unknown(kind.name, name[:80], known) + hint)
+    cls: Any = known[name]
+    if call.args or any(keyword.arg is None for keyword in call.keywords):
+        first = next(iter(parameter_types(cls)), None)
+        hint = f", as in {name}({first}=...)" if first else f"; {name} has none"
+        raise kind.error(f"cannot parse {kind.name} {shortened(text)}: every parameter needs its name{hint}")
+    values: dict[str, Any] = {}
+    for each in call.keywords:
+        if each.arg in values:
+            raise kind.error(f"cannot parse {kind.name} {shortened(text)}: {each.arg} occurs twice")
+        values[str(each.arg)] = literal(each.value, source)
+    return cls, values
+
+
+def literal(node: ast.expr, text: str) -> Any:
+    """Return a value as written: a number, inf, a quoted string, a bare word, or a list or tuple of such."""
+    if isinstance(node, ast.List | ast.Tuple):
+        values = [literal(each, text) for each in node.elts]
+        return values if isinstance(node, ast.List) else tuple(values)
+    source = ast.get_source_segment(text, node) or ""
+    if source in ("inf", "-inf"):
+        return float(source)
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, RecursionError, MemoryError):  # a type error: a set of lists
+        return source
+    return source[:80] if isinstance(value, int) and value.bit_length() > LONGEST_INTEGER else value

@@ -9,7 +9,7 @@ from logs import random_log
 from naive_audit import corrected, entropy, gini, jain
 
 import mcfair as mf
-from mcfair.data.grades import relevance
+from mcfair.data.dataset import relevance
 
 P = 1 / np.log2(np.arange(2, 8))
 

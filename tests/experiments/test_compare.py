@@ -115,7 +115,7 @@ def test_data_in_memory_are_found_by_name_before_files_and_profiles():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seeds": 10**9}, r"1,000,000,000 runs need about [\d,.]+ GB of memory, and [\d,.]+ GB are free; ask for"),
+        ({"seeds": 10**9}, r"1,000,000,000 runs would need about [\d,.]+ GiB of memory, and there are"),
         ({"seeds": 0}, "seeds = 0: expected a number of seeds of at least 1"),
         ({"jobs": 0}, "jobs = 0 is not allowed: expected a number of processes of at least 1"),
     ],
@@ -126,7 +126,7 @@ def test_what_cannot_be_run_is_refused_before_any_work(options, message, tmp_pat
 
 
 def test_checkpoints_that_cannot_be_held_are_refused():
-    with pytest.raises(mf.SettingError, match=r"2,000,000,000 checkpoints need about [\d,]+"):
+    with pytest.raises(mf.SettingError, match=r"2,000,000,000 checkpoints would need about [\d,]+"):
         mf.simulate(TINY, "TopK", steps=2_000_000_000, checkpoints=2_000_000_000)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from ..arrays import FloatArray, IntArray
-from ..data.grades import relevance
+from ..data.dataset import relevance
 from .bucket_counts import BucketCounts, Pattern
 from .cells import Cells, joined
 from .cleaning import FAULTS

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..arrays import FloatArray
 from ..errors import SettingError
-from ..estimators.base import Estimator, as_estimator
+from ..estimators.base import Estimator
 from .log_counts import LogCounts
 
 __all__ = ["UNIFORM", "merit_of", "merit_source"]
@@ -41,10 +41,10 @@ def merit_source(counts: LogCounts, given: str | Estimator | None) -> str:
         If there is no such estimator.
     """
     if given is None:
-        return GIVEN if counts.relevance is not None else repr(as_estimator(DEFAULT_ESTIMATOR))
+        return GIVEN if counts.relevance is not None else repr(Estimator.of(DEFAULT_ESTIMATOR))
     if given == GIVEN and counts.relevance is None:
         raise SettingError("merit = 'given' is not allowed: the log has no column relevance or grade")
-    return given if isinstance(given, str) and given in (GIVEN, UNIFORM) else repr(as_estimator(given))
+    return given if isinstance(given, str) and given in (GIVEN, UNIFORM) else repr(Estimator.of(given))
 
 
 def merit_of(counts: LogCounts, p: FloatArray, source: str) -> FloatArray:
@@ -67,7 +67,7 @@ def merit_of(counts: LogCounts, p: FloatArray, source: str) -> FloatArray:
         return np.ones(counts.items)
     if source == GIVEN and counts.relevance is not None:
         return counts.relevance
-    estimator = as_estimator(source)
+    estimator = Estimator.of(source)
     E, C, R = counts.exposure(p), counts.C.astype(np.int32), np.empty(counts.items)
     step = max(1, CHUNK // p.size)
     for begin in range(0, counts.items, step):

@@ -17,7 +17,7 @@ from ..arrays import FloatArray
 from ..data.dataset import Dataset
 from ..errors import DataError
 from ..metrics.exposure import unfairness
-from ..policies.base import Policy, as_policy
+from ..policies.base import Policy
 from ..simulation.run import Run
 from ..simulation.setting import Setting
 from ..state import State
@@ -116,7 +116,7 @@ def estimate_policies(figures: LogMeasures, policies: Sequence[Policy | str], se
     PolicyError
         If a policy is unknown or fails.
     """
-    chosen = [as_policy(each) for each in policies]
+    chosen = [Policy.of(each) for each in policies]
     counts = figures.counts
     wide = counts.sizes >= 2
     if not wide.any():

@@ -36,8 +36,6 @@ def compare(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """Compare policies on the same simulated users, with significance tests over queries."""
-    import dataclasses
-
     from ..experiments.compare import as_series
     from ..experiments.compare import compare as run
 
@@ -46,7 +44,7 @@ def compare(
     chosen, conditions = as_series(policy), setting.make()
     features = any(each.needs_features for series in chosen for each in series.points)
     named = dict.fromkeys([data.data, *(also or [])])
-    opened = {name: dataclasses.replace(data, data=name).open(features=features) for name in named}
+    opened = {name: data.open(features=features, source=name) for name in named}
     with stages() as report:
         results = run(
             opened,

@@ -12,13 +12,12 @@ from typing import Any, Unpack
 
 import msgspec
 
+from ..arrays import check_memory
 from ..data.dataset import Dataset
-from ..data.sources import open_data
+from ..data.folds import open_data
 from ..errors import DataError, MCFairWarning, SettingError
 from ..policies.base import Policy
-from ..simulation.setting import Setting, SettingOptions, make_setting
-from ..simulation.signatures import explicit_options
-from ..simulation.simulate import check_memory
+from ..simulation.setting import Setting, SettingOptions, explicit_options, make_setting
 from .execute import Cluster, Task, execute
 from .experiment import Experiment, Series
 from .folder import Folder, Outcome
@@ -339,7 +338,7 @@ def check_size(experiments: Sequence[Experiment], data: Mapping[str, Dataset]) -
         for name in each.data:
             runs += points * len(each.conditions)
             needed += points * (len(each.conditions) * RUN_BYTES + data[name].queries * columns * 8 * COPIES)
-    check_memory(f"{runs:,} runs", needed)
+    check_memory(needed, f"{runs:,} runs")
 
 
 # --- times -----------------------------------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ import msgspec
 from ..data.dataset import Dataset
 from ..errors import MCFairError, MCFairWarning, SettingError
 from ..policies.base import Policy
+from ..simulation.run import simulate
 from ..simulation.setting import Setting
-from ..simulation.simulate import simulate
 from ..simulation.trace import Trace
 from .folder import scratch_folder
 from .keys import local_modules, parts_of, source_hash

@@ -18,10 +18,10 @@ from ..analysis.significance import PairedTest, paired_tests
 from ..arrays import FloatArray
 from ..data.dataset import Dataset
 from ..errors import MCFairWarning, SettingError, unknown
-from ..metrics.base import as_metric, metric_label
+from ..metrics.base import Metric, metric_label
 from ..policies.base import Policy
+from ..simulation.run import evaluation_pool
 from ..simulation.setting import Setting
-from ..simulation.simulate import evaluation_pool
 from ..tables import Table, format_number, format_p_value, format_signed, format_spread
 from .execute import Task
 from .experiment import Experiment
@@ -259,7 +259,7 @@ class Results:
         several = data is None and len(experiment.data) > 1
         wanted = metrics or (("relative_unfairness" if several else "unfairness"), f"ndcg@{setting.k}")
         pairs, rows = [], []
-        for text in (repr(as_metric(each)) for each in wanted):
+        for text in (repr(Metric.of(each)) for each in wanted):
             if text not in names:
                 raise SettingError(unknown("metric of single queries", text, names))
             tables = {}

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..arrays import FloatArray
 from ..auditing.item_measures import expected_exposure
-from ..data.grades import relevance
+from ..data.dataset import relevance
 from ..errors import DataError
 from ..metrics.exposure import query_unfairness
 from ..users.examination import examination

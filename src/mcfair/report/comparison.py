@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Unpack
 from ..data.dataset import Dataset
 from ..experiments.compare import Policies, compare
 from ..experiments.results import Results
-from ..metrics.base import as_metric
-from ..simulation.setting import Setting, SettingOptions, make_setting
-from ..simulation.signatures import explicit_options
+from ..metrics.base import Metric
+from ..simulation.setting import Setting, SettingOptions, explicit_options, make_setting
 from .figures import tradeoff_figure, tradeoff_panel
 from .views import View, views
 
@@ -156,7 +155,7 @@ def tradeoff(
     >>> figure = found.plot()
     """
     conditions = make_setting(setting, options)
-    chosen = as_metric(metric if metric is not None else f"cndcg@{conditions.k}")
+    chosen = Metric.of(metric if metric is not None else f"cndcg@{conditions.k}")
     conditions = dataclasses.replace(conditions, metrics=(*conditions.metrics, chosen))
     results = compare(
         data, policies, conditions, seeds=seeds, jobs=jobs, folder=folder, fresh=fresh, cluster=cluster,

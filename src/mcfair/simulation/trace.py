@@ -337,6 +337,8 @@ class Trace:
         """
         if self.lists is None or self.arrivals is None:
             raise TraceError("lists were not recorded: simulate with record=True")
+        from ..data.frames import run_table
+
         return run_table(self.data, self.lists, self.arrivals, visit)
 
     def _sessions(self) -> pl.DataFrame | None:
@@ -468,26 +470,4 @@ def loaded_data(provenance: dict[str, Any], queries: pl.DataFrame, items: pl.Dat
         item_ids=items["item"].to_list(),
         name=provenance["data"]["name"],
         fingerprint=provenance["data"]["fingerprint"],
-    )
-
-
-def run_table(data: Dataset, lists: CountArray, arrivals: CountArray, visit: int) -> pl.DataFrame:
-    """Return the list of one visit to each query as a table: query_id, doc_id, rank and a score that falls with it."""
-    import polars as pl
-
-    sessions = pl.DataFrame({"session": np.arange(arrivals.size), "query": arrivals.astype(np.int64)})
-    chosen = sessions.group_by("query", maintain_order=True).agg(pl.col("session").get(visit, null_on_oob=True))
-    chosen = chosen.drop_nulls().sort("query")
-    queries, shown = chosen["query"].to_numpy(), lists[chosen["session"].to_numpy()]
-    row, rank = np.nonzero(shown >= 0)
-    places = shown[row, rank]
-    ids = data.item_ids
-    names = places.astype(str) if ids is None else [ids[i] for i in (data.offsets[queries[row]] + places).tolist()]
-    return pl.DataFrame(
-        {
-            "query_id": pl.Series([data.query_id(q) for q in queries[row].tolist()], dtype=pl.String),
-            "doc_id": pl.Series(list(map(str, names)), dtype=pl.String),
-            "rank": rank + 1,
-            "score": (lists.shape[1] - rank).astype(np.float64),
-        }
     )

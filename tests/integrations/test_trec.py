@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 import mcfair as mf
-from mcfair.data.grades import relevance
-from mcfair.data.trec import write_trec
+from mcfair.data.dataset import relevance
+from mcfair.data.frames import write_trec
 
 RANX = """
 import json, sys, ranx
@@ -132,7 +132,7 @@ def test_odd_tables(tmp_path):
     for wrong, message in (
         (qrels.assign(label=[1, None]), "'label', row 2 of 2: the value is missing"),
         (qrels.assign(label=["1", "x"]), "'label', row 2 of 2: got 'x', expected a finite number"),
-        (qrels.assign(query_id=["1", "1"]), "columns 'qid', 'query_id' may all be query_id"),
+        (qrels.assign(query_id=["1", "1"]), "columns 'query_id', 'qid' may all be the query"),
         (twice.assign(label=[1, 0, 2, 0]), "item '7' occurs twice in query '1'"),
     ):
         with pytest.raises(mf.DataError, match=message):
@@ -155,7 +155,7 @@ def test_what_is_wrong_with_a_file_is_one_line(tmp_path, text, message):
 
 
 def test_wrong_tables_missing_files_and_ids_with_spaces(tmp_path):
-    with pytest.raises(mf.DataError, match="no column relevance"):
+    with pytest.raises(mf.DataError, match="no column for the grade"):
         mf.Dataset.from_trec(pd.DataFrame({"qid": ["1"], "docno": ["a"]}))
     with pytest.raises(mf.DataError, match="cannot read"):
         mf.Dataset.from_trec(tmp_path / "none")
