@@ -88,7 +88,7 @@ class Loading:
             item_ids=table.item_ids,
             name=short_name(path),
             protocol=protocol,
-            fingerprint=hashlib.sha256(f"{table.sha256} epsilon={self.epsilon}".encode()).hexdigest(),
+            fingerprint=hashlib.sha256(f"{table.sha256} epsilon={float(self.epsilon)}".encode()).hexdigest(),
             catalogue=catalogue,
         )
         return data.select(
