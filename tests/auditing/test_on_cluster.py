@@ -1,5 +1,8 @@
 """A log that is read by a real Dask cluster has the numbers of the same log read here, to the bit."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import polars as pl
 import pytest
 from dask_cluster import cluster
@@ -55,3 +58,23 @@ def test_a_cluster_that_does_not_answer(tmp_path):
     (tmp_path / "log.csv").write_text("query,item,rank,clicked\nq,a,1,1\n")
     with pytest.raises(SettingError, match=r"no Dask scheduler answers at tcp://127.0.0.1:1 "):
         mf.audit(tmp_path / "log.csv", cluster="tcp://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("lost", ["a worker", "the scheduler"])
+def test_what_is_lost_meanwhile_is_made_up_for_or_one_line(log, tmp_path, lost):
+    pytest.importorskip("distributed")
+    (tmp_path / "log").mkdir()
+    for i in range(6):
+        log.with_columns(pl.col("impression") + 100 * i).write_csv(tmp_path / "log" / f"{i}.csv")
+    here = mf.audit(tmp_path / "log", resamples=2)
+    with cluster(tmp_path, 2) as (address, processes), ThreadPoolExecutor(1) as thread:
+        there = thread.submit(mf.audit, tmp_path / "log", resamples=2, cluster=address)
+        time.sleep(1.0)  # while workers import what they need
+        processes[2 if lost == "a worker" else 0].kill()
+        error = there.exception(timeout=120)
+        if error is None:
+            assert there.result().to_dict() == here.to_dict()
+        else:
+            assert isinstance(error, SettingError)
+            assert "\n" not in str(error)
+            assert address in str(error) or "worker" in str(error)

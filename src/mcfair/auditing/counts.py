@@ -29,7 +29,7 @@ __all__ = ["LogCounts", "Periods", "Timed", "count_log", "rank_weights", "sums_a
 UNKNOWN = "unknown"
 """The group of items without one: a class of its own."""
 
-MOST_ROWS, MOST_PASSES = 30_000_000, 1024
+MOST_ROWS, MOST_PASSES = 50_000_000, 1024
 """Rows that are held, 20 to 50 bytes each, and how often a log with more is read at most."""
 
 BATCH, BUCKET = 500_000, 1_000_000

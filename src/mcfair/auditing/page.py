@@ -190,7 +190,7 @@ def cell(row: dict[str, Any], form: str) -> str:
     >>> [cell(row, form) for form in ("share.3", "share%", "share±%", "clicks,")]
     ['0.250', '25.0 %', '12.5 to 50.0 %', '1,200']
     """
-    name, kind, digits = re.fullmatch(r"(\w+)(|,|%|\.|\+|±)(\d*|%)", form).groups()  # type: ignore[union-attr]
+    name, kind, digits = re.fullmatch(r"(\w+)(,|%|\.|\+|±|)(\d*|%)", form).groups()  # type: ignore[union-attr]
     if kind == "±":
         scale = 100 if digits == "%" else 1
         text = format_interval(scale * row[f"{name}_low"], scale * row[f"{name}_high"], 3 if scale > 1 else int(digits))

@@ -59,9 +59,11 @@ class Declared:
     declaration: ClassVar[type]
     only: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, **given: Any) -> None:
-        fields = {word: field.name for word, field in self.declared().items()}
-        self.values = {fields[word]: value for word, value in given.items() if value is not None and word in fields}
+    def __init__(self, *, data: str = "", **given: Any) -> None:
+        self.data, fields = data, self.declared()
+        self.values = {fields[word].name: value for word, value in given.items() if value is not None}
+        if columns := self.values.get("columns"):
+            self.values["columns"] = pairs("column", columns, "ROLE=COLUMN")
 
     @classmethod
     def declared(cls) -> dict[str, dataclasses.Field[Any]]:
@@ -91,11 +93,6 @@ class TableOptions(Declared):
     declaration = Loading
     only: ClassVar[tuple[str, ...]] = ("separator", "columns")
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
-        if "columns" in self.values:
-            self.values["columns"] = pairs("column", self.values["columns"], "ROLE=COLUMN")
-
 
 def pairs(option: str, given: list[str] | None, form: str) -> dict[str, str]:
     """Parse options of the form NAME=VALUE."""
@@ -112,10 +109,6 @@ class DataOptions(TableOptions):
     """Which data, and how it is loaded."""
 
     only = ()
-
-    def __init__(self, *, data: str, **given: Any) -> None:
-        super().__init__(**given)
-        self.data = data
 
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:

@@ -336,7 +336,7 @@ class Cluster:
 
     def share(self, value: Any) -> Any:
         """Send a value to every worker once; what is returned stands for it among the arguments of `map`."""
-        with self._one_line():
+        with self.errors_in_one_line():
             return self.client.scatter(value, broadcast=True, hash=False)
 
     def map(self, function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
@@ -354,13 +354,13 @@ class Cluster:
         """
         from distributed import as_completed as as_finished
 
-        with self._one_line():
+        with self.errors_in_one_line():
             places = {self.client.submit(function, *each, pure=False): i for i, each in enumerate(arguments)}
             for future in as_finished(list(places), loop=self.client.loop):
                 yield places.pop(future), future.result()
 
     @contextmanager
-    def _one_line(self) -> Iterator[None]:
+    def errors_in_one_line(self) -> Iterator[None]:
         """Turn what Dask raises when it loses a worker or the scheduler into an error of one line."""
         try:
             yield
@@ -369,8 +369,7 @@ class Cluster:
         except (Exception, CancelledError) as error:
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise SettingError(
-                f"the cluster at {self.address} lost its work ({reason}); runs in a folder are kept: start again to go "
-                "on"
+                f"the cluster at {self.address} lost its work ({reason}); start again: what is in a folder is kept"
             ) from error
 
 

@@ -189,11 +189,6 @@ class Run:
             first_mark=first,
         )
 
-    def _phases(self) -> list[RunPhase]:
-        estimator = self.estimator if self.config.online and self.estimator.pooled else None
-        before, fitted = self.state.sessions, self.state.estimator is estimator
-        return list(phases(self.sessions, self.policy, estimator, self.data.queries, before, fitted))
-
     def _fit(self) -> None:
         """Fit the estimator to what all queries have observed; a view then has new estimates of all its items."""
         state = self.state
@@ -218,7 +213,9 @@ class Run:
         begun = time.perf_counter()
         with compile_seconds() as compiling:  # of the kernels that the policy and the estimator call by themselves
             memory = None
-            for phase in self._phases():
+            estimator = self.estimator if self.config.online and self.estimator.pooled else None
+            before, fitted = self.state.sessions, self.state.estimator is estimator
+            for phase in list(phases(self.sessions, self.policy, estimator, self.data.queries, before, fitted)):
                 if phase.fit:
                     self._fit()
                 if phase.prepare >= 0:
