@@ -34,6 +34,9 @@ LEVEL = 0.95
 POWER = 0.8
 """Power at which detectable differences are stated."""
 
+BOOTSTRAPS = 10_000
+"""Bootstrap samples of an interval, so that its printed digits hold."""
+
 ROUNDING = 1e-9
 """Relative difference below which two values count as the same."""
 
@@ -61,7 +64,7 @@ def significance(view: View, metric: str) -> dict[Point, PairedTest]:
     }
     pairs = {point: each for point, each in pairs.items() if each.height}
     samples = [(each[metric].to_numpy(), each["base"].to_numpy()) for each in pairs.values()]
-    return dict(zip(pairs, paired_tests(samples, LEVEL, power=POWER), strict=True))
+    return dict(zip(pairs, paired_tests(samples, LEVEL, power=POWER, bootstraps=BOOTSTRAPS), strict=True))
 
 
 # --- curves at equal unfairness --------------------------------------------------------------------------------------
