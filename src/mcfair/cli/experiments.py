@@ -111,8 +111,10 @@ def run_and_report(experiments: list[Experiment], run: RunOptions) -> Results:
     """Run experiments, write the report and print where it is."""
     from ..experiments.compare import run_experiments
     from ..report import write_report
+    from ..report.page import check_libraries
 
     jobs = run.processes()
+    check_libraries()  # before the runs
     with stages() as report:
         results = run_experiments(
             experiments,
