@@ -13,7 +13,7 @@ from fork_server import run_forked
 
 import mcfair as mf
 from mcfair.cli.plugins import import_plugin
-from mcfair.experiments.execute import run_experiments
+from mcfair.experiments.compare import run_experiments
 from mcfair.experiments.experiment import read_experiment
 from mcfair.testing import check_part
 

@@ -14,6 +14,7 @@ import inspect
 import itertools
 import keyword
 import re
+import time
 import warnings
 from collections.abc import Callable
 from types import UnionType
@@ -117,9 +118,11 @@ class Part:
     kernel: ClassVar[AnyKernel | None] = None
     unused_parameters: ClassVar[dict[str, str]] = {}
     parameter_hints: ClassVar[dict[str, Any]]  # filled in by parameter_types
+    defined_at: ClassVar[int]  # in ns: a file that was edited later does not show the code of the class
 
     def __init_subclass__(cls, kind: Kind | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls.defined_at = time.time_ns()
         if kind is not None:
             cls.kind, cls.base_of_kind = kind, cls
         own = vars(cls)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import math
 import re
 import sys
 from collections.abc import Sequence
 from html import escape as escape_html
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -337,16 +338,27 @@ class Table:
 
     _repr_html_ = as_html
 
-    def print(self) -> None:
+    def __str__(self) -> str:
+        text = io.StringIO()
+        self.print(text)
+        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+    def print(self, file: TextIO | None = None) -> None:
         """Print the table as wide as the terminal, and wide enough in a file; row by row if the terminal is too narrow.
 
         Names in it come from logs and stores: brackets are no markup, and control characters are written out.
+
+        Parameters
+        ----------
+        file
+            Where to; by default to standard output.
         """
         from rich.cells import cell_len
         from rich.console import Console
         from rich.table import Table as Terminal
 
-        console = Console(width=None if sys.stdout.isatty() else 160, markup=False, emoji=False, highlight=False)
+        width = None if file is None and sys.stdout.isatty() else 160
+        console = Console(file=file, width=width, markup=False, emoji=False, highlight=False, force_jupyter=False)
         shown = Terminal(title=printable(self.caption) or None, title_justify="left", title_style="bold")
         heads, *rows = ([shown_cell(each) for each in row] for row in (self.columns, *self.rows))
         needed = 1

@@ -20,6 +20,7 @@ from .serve import keys, serve
 from .simulate import simulate
 from .statement import statement
 from .tune import tune
+from .what_if import what_if
 
 __all__ = ["app", "main"]
 
@@ -58,6 +59,7 @@ def root(
 
 
 app.command()(simulate)
+app.command()(compare)
 app.command()(rank)
 app.command()(tune)
 app.command()(rehearse)
@@ -73,7 +75,7 @@ for name, (base, called) in listings.PART_KINDS.items():
     app.command(name)(listings.list_parts(base, called))
 app.command("datasets")(listings.list_datasets)
 app.command()(serve)
-app.command()(compare)
+app.command("what-if")(what_if)
 for each in (stores.verify, stores.replay, stores.backup):
     app.command()(each)
 app.command("restore")(stores.restore_backup)
@@ -98,6 +100,9 @@ def main() -> None:
         if name in RENAMED:
             renamed(name, RENAMED[name])
             sys.argv[i] = RENAMED[name] + equals + value
+    if "compare" in sys.argv[1:3] and any(word.partition("=")[0] == "--store" for word in sys.argv):
+        renamed("mcfair compare --store", "mcfair what-if --store")
+        sys.argv[sys.argv.index("compare")] = "what-if"
     try:
         code = app(standalone_mode=False)
         if code == 130:  # how the command-line parser reports Ctrl-C

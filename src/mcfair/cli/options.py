@@ -116,12 +116,12 @@ class DataOptions(TableOptions):
         kind: Any = Annotated[str, typer.Option(help=DATA)]
         return [inspect.Parameter("data", inspect.Parameter.KEYWORD_ONLY, annotation=kind), *super().parameters()]
 
-    def open(self, *, features: bool) -> Dataset:
-        """Open the data."""
+    def open(self, *, features: bool, source: str = "") -> Dataset:
+        """Open the data, or another source in the same way."""
         from .render import status
 
-        with status(f"reading {self.data}"):
-            return open_data(self.data, features=features, **self.values)
+        with status(f"reading {source or self.data}"):
+            return open_data(source or self.data, features=features, **self.values)
 
 
 class SettingCommandOptions(Declared):
@@ -141,6 +141,7 @@ class RunOptions:
     out: Annotated[Path, typer.Option(help="Folder for runs and report; finished runs in it are not repeated.")] = Path(
         "mcfair-results"
     )
+    fresh: Annotated[bool, typer.Option("--fresh", help="Make runs again that the folder has.")] = False
     jobs: Annotated[int | None, typer.Option(help="Processes to use  [default: one per processor]")] = None
     cluster: Annotated[str, typer.Option(help="Use the workers of this Dask scheduler: tcp://HOST:8786.")] = ""
 
