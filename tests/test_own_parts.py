@@ -13,7 +13,7 @@ from fork_server import run_forked
 
 import mcfair as mf
 from mcfair.cli.plugins import import_plugin
-from mcfair.experiments.execute import run_experiments
+from mcfair.experiments.compare import run_experiments
 from mcfair.experiments.experiment import read_experiment
 from mcfair.testing import check_part
 
@@ -23,6 +23,7 @@ READERS = '''
 import numpy as np
 
 import mcfair as mf
+from mcfair.random import uniform
 from mcfair.parts import Share
 
 SECOND = 2**20  # slots of the second draw of each item
@@ -146,6 +147,7 @@ CURIOUS = '''
 import numpy as np
 
 import mcfair as mf
+from mcfair.random import uniform
 from mcfair.parts import NonNegative
 
 

@@ -80,13 +80,13 @@ if TYPE_CHECKING:
     from .analysis.limits import Floor, Frontier, fairness_floor, frontier
     from .analysis.propensities import FittedExamination
     from .analysis.significance import fisher, holm
-    from .analysis.tuning import Tuning, tune
     from .auditing.assumptions import fit_examination
     from .auditing.audit import Audit, audit
     from .auditing.page import write_audit
-    from .experiments.execute import run_experiments
+    from .experiments.compare import compare, run_experiments
     from .experiments.experiment import Experiment, Series, read_experiment, shipped_experiment
     from .experiments.results import Results
+    from .experiments.tuning import Tuning, tune
     from .plugs.fair_lists import fair_lists
     from .plugs.reranker import FairReranker
     from .report import write_report
@@ -107,8 +107,9 @@ LATER = {
     "Results": "experiments.results",
     "Series": "experiments.experiment",
     "Tradeoff": "report.comparison",
-    "Tuning": "analysis.tuning",
+    "Tuning": "experiments.tuning",
     "audit": "auditing.audit",
+    "compare": "experiments.compare",
     "fair_lists": "plugs.fair_lists",
     "fairness_floor": "analysis.limits",
     "group_floor": "analysis.group_limits",
@@ -117,10 +118,10 @@ LATER = {
     "frontier": "analysis.limits",
     "holm": "analysis.significance",
     "read_experiment": "experiments.experiment",
-    "run_experiments": "experiments.execute",
+    "run_experiments": "experiments.compare",
     "shipped_experiment": "experiments.experiment",
     "tradeoff": "report.comparison",
-    "tune": "analysis.tuning",
+    "tune": "experiments.tuning",
     "write_audit": "auditing.page",
     "write_report": "report",
 }
@@ -209,6 +210,7 @@ __all__ = [
     "VerFair",
     "audit",
     "cndcg",
+    "compare",
     "examination",
     "fair_lists",
     "fairness_floor",

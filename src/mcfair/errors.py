@@ -6,7 +6,7 @@ import functools
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -154,17 +154,16 @@ def renamed_parameters(**names: str) -> Callable[[Callable[Arguments, Result]], 
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
         @functools.wraps(function)
         def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-            return function(*args, **renamed_keys(kwargs, names))
+            given: Any = kwargs if names.keys().isdisjoint(kwargs) else renamed_keys(kwargs, names)
+            return function(*args, **given)
 
         return call
 
     return decorate
 
 
-def renamed_keys(table: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+def renamed_keys(table: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Return a table with new names in place of old ones, each given as `{old: new}`."""
-    if names.keys().isdisjoint(table):
-        return table
     changed = {}
     for name, value in table.items():
         new = names.get(name, name)

@@ -61,7 +61,7 @@ def explicit_options(
 
         @functools.wraps(function)
         def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-            given: Any = renamed_keys(kwargs, dict(renamed or {}))
+            given: Any = renamed_keys(kwargs, renamed) if renamed else kwargs
             for name in given:
                 if name not in allowed:
                     raise SettingError(unknown(f"argument of {function.__name__}", name, allowed))

@@ -14,6 +14,7 @@ import inspect
 import itertools
 import keyword
 import re
+import time
 import warnings
 from collections.abc import Callable
 from types import UnionType
@@ -112,14 +113,18 @@ class Part:
     """
 
     kind: ClassVar[Kind]
+    base_of_kind: ClassVar[type[Part]]  # of all parts of the same kind, and the names of the parameters that all have
+    common_parameters: ClassVar[frozenset[str]]
     kernel: ClassVar[AnyKernel | None] = None
     unused_parameters: ClassVar[dict[str, str]] = {}
     parameter_hints: ClassVar[dict[str, Any]]  # filled in by parameter_types
+    defined_at: ClassVar[int]  # in ns: a file that was edited later does not show the code of the class
 
     def __init_subclass__(cls, kind: Kind | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls.defined_at = time.time_ns()
         if kind is not None:
-            cls.kind = kind
+            cls.kind, cls.base_of_kind = kind, cls
         own = vars(cls)
         if "kernel" not in own and any(method in own for method in cls.kind.methods):
             cls.kernel = None  # an inherited kernel would compute something else than the method
@@ -128,6 +133,8 @@ class Part:
         if cls.kernel is not None and not isinstance(cls.kernel, Kernel):
             cls.kernel = Kernel(getattr(cls.kernel, "py_func", cls.kernel))  # a plain function, or Numba's
         dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
+        if kind is not None:
+            cls.common_parameters = frozenset(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]
         refuse_reserved_names(cls)
         refuse_unknown_parameters(cls)
 
@@ -162,7 +169,7 @@ class Part:
         >>> mf.ClickModel.parse("Cascade(stop=0.5)"), mf.Metric.parse("ndcg@3")
         (Cascade(stop=0.5), ndcg@3)
         """
-        part, values = parse_call(base_of_kind(cls), text)
+        part, values = parse_call(cls.base_of_kind, text)
         return cls.of(part(**values))
 
     @classmethod
@@ -175,7 +182,7 @@ class Part:
         >>> [policy.label for policy in mf.Policy.parse_all("FairK(beta=[0, 5], scale=[max, mean])")]
         ['FairK', "FairK(scale='mean')", 'FairK(beta=5.0)', "FairK(beta=5.0, scale='mean')"]
         """
-        part, values = parse_call(base_of_kind(cls), text)
+        part, values = parse_call(cls.base_of_kind, text)
         options = [value if isinstance(value, list) else [value] for value in values.values()]
         if not all(options):
             raise cls.kind.error(f"cannot parse {cls.kind.name} {shortened(text)}: a list of values is empty")
@@ -195,7 +202,7 @@ class Part:
             return value
         if isinstance(value, str):
             return cls.parse(value)
-        what = cls.kind.name if cls is base_of_kind(cls) else cls.name()
+        what = cls.kind.name if cls is cls.base_of_kind else cls.name()
         raise cls.kind.error(f"expected {cls.kind.article} {what} or its text, got {shortened(value)}")
 
     @classmethod
@@ -205,7 +212,7 @@ class Part:
 
     def __repr__(self) -> str:
         changed = self.changed_parameters
-        common = common_parameters(type(self))
+        common = type(self).common_parameters
         return self.text([name for name in parameter_types(type(self)) if name not in common or name in changed])
 
     def text(self, names: Any) -> str:
@@ -231,7 +238,7 @@ class Part:
 
         What is not a number is nan; a part that has such parameters overrides this property if its kernel needs them.
         """
-        common = common_parameters(type(self))
+        common = type(self).common_parameters
         hints = {name: hint for name, hint in parameter_types(type(self)).items() if name not in common}
         return np.array([as_number(hint, getattr(self, name)) for name, hint in hints.items()] or [0.0])
 
@@ -279,11 +286,11 @@ def as_number(hint: Any, value: Any) -> float:
 
 def refuse_reserved_names(cls: type[Part]) -> None:
     """Raise an error if a parameter has the name of something that every part of its kind has."""
-    base = base_of_kind(cls)
+    base = cls.base_of_kind
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         taken = inspect.getattr_static(base, field.name, None)
         inherited = cls is base or (
-            field.name in common_parameters(cls) and field.name not in inspect.get_annotations(cls)
+            field.name in cls.common_parameters and field.name not in inspect.get_annotations(cls)
         )
         if taken is not None and not isinstance(taken, property) and not inherited:
             reason = f"every {cls.kind.name} has an attribute of that name"
@@ -306,27 +313,17 @@ def refuse_unknown_parameters(cls: type[Part]) -> None:
             raise cls.kind.error(f"{cls.name()} needs a value for {', '.join(missing)}")
         original(self, **kwargs)
 
-    signature, common = inspect.signature(original), common_parameters(cls)
+    signature, common = inspect.signature(original), cls.common_parameters
     shown = [each for name, each in signature.parameters.items() if name not in cls.unused_parameters]
     ordered = signature.replace(parameters=sorted(shown, key=lambda each: each.name in common))
     __init__.__signature__ = ordered  # type: ignore[attr-defined]
     type.__setattr__(cls, "__init__", __init__)
 
 
-def base_of_kind(cls: type[Part]) -> type[Part]:
-    """Return the base of all parts of the same kind."""
-    return next(each for each in reversed(cls.__mro__) if "kind" in vars(each))
-
-
-def common_parameters(cls: type[Part]) -> set[str]:
-    """Return the names of the parameters that every part of the same kind has."""
-    return {field.name for field in dataclasses.fields(base_of_kind(cls))}  # type: ignore[arg-type]
-
-
 def parameter_types(cls: type[Part]) -> dict[str, Any]:
     """Return the annotation of each parameter by name, in order: its own, then those of every part of its kind."""
     if "parameter_hints" not in vars(cls):
-        hints, common = get_type_hints(cls, include_extras=True), common_parameters(cls)
+        hints, common = get_type_hints(cls, include_extras=True), cls.common_parameters
         names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
         used = [name for name in names if name not in cls.unused_parameters]
         cls.parameter_hints = {name: hints[name] for name in sorted(used, key=lambda name: name in common)}
@@ -370,7 +367,7 @@ def register(cls: AnyClass) -> AnyClass:
     kind = getattr(cls, "kind", None)
     if not (isinstance(cls, type) and issubclass(cls, Part) and isinstance(kind, Kind)):
         raise PartError(f"only subclasses of Policy, ClickModel, Estimator and Metric can be registered, got {cls!r}")
-    base = base_of_kind(cls)
+    base = cls.base_of_kind
     if cls.kernel is None and all(getattr(cls, name) is getattr(base, name) for name in kind.methods):
         raise kind.error(f"{cls.__name__} computes nothing: define {' or '.join(kind.methods)}, or a kernel")
     name, known = cls.name(), kind.registry.get(cls.name())

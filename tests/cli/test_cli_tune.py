@@ -40,8 +40,8 @@ def test_data_and_setting_have_the_options_of_simulate():
 
 def test_the_table_shows_the_metric_of_the_target():
     text = run(*TUNE, "MCFair", "--target", "gini <= 1").stdout
-    assert "Gini" in text.splitlines()[1]
-    assert "above floor" in text.splitlines()[1]
+    assert "Gini" in text.splitlines()[2]
+    assert "above floor" in text.splitlines()[2]
     assert "meets 'gini <= 1'" in text
 
 

@@ -7,7 +7,8 @@ from mcfair.experiments.experiment import Experiment, Series
 GRID = Experiment(
     name="grid",
     show="cutoffs",  # the times of a table would take as long as the runs once more
-    settings=({"mode": "post-processing", "steps": 300}, {"mode": "online", "steps": 1000}),
+    max_items=9,
+    settings=({"mode": "post-processing", "steps": 200}, {"mode": "online", "steps": 300}),
     seeds=2,
     series=(
         Series(policies=("TopK", "MCFair(alpha=[0, 1, 10])", "ILP(alpha=0.1)", "LP(refresh=20)", "PLFair(epochs=2)")),

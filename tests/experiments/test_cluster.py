@@ -6,16 +6,17 @@ import signal
 import socket
 import time
 
+import batch_faults
 import pytest
 from dask_cluster import cluster
 from grids import GRID, assert_same
 
 import mcfair as mf
 from mcfair.cli.plugins import import_plugin
-from mcfair.experiments import cluster as module
-from mcfair.experiments.execute import run_experiments
+from mcfair.experiments import execute as module
+from mcfair.experiments.compare import run_experiments
 from mcfair.experiments.experiment import Experiment, Series
-from mcfair.experiments.origins import PACKAGE
+from mcfair.experiments.keys import PACKAGE
 
 FITTED = Experiment(
     name="fitted",
@@ -82,7 +83,9 @@ def test_a_cluster_gives_the_same_and_survives_the_death_of_a_worker(tmp_path, m
     monkeypatch.syspath_prepend(str(plugins))
     import_plugin(str(plugins / "theirs.py"))
     series = (Series(policies=("Compiled", "Plain(weight=1)")),)
-    users = Experiment(name="users", settings=GRID.settings[1:], seeds=2, series=series)  # each mode compiles again
+    users = Experiment(
+        name="users", max_items=GRID.max_items, settings=GRID.settings[1:], seeds=2, series=series
+    )  # each mode compiles again
     local = run_experiments([GRID, users], tmp_path / "local")
     address, processes = two_workers
     done = []
@@ -97,6 +100,25 @@ def test_a_cluster_gives_the_same_and_survives_the_death_of_a_worker(tmp_path, m
     assert processes[2].poll() is None
     assert done == [32]
     assert_same(local, remote, tolerance=1e-9)
+
+
+def test_a_worker_of_other_sources_that_joins_later_refuses_to_work(tmp_path, monkeypatch):
+    """The check at the start cannot see it; nothing that it computes is stored."""
+    shutil.copytree(PACKAGE, tmp_path / "changed" / "mcfair")
+    with (tmp_path / "changed" / "mcfair" / "state.py").open("a") as file:
+        file.write("# changed\n")
+    environment = [os.environ | {"PYTHONPATH": str(tmp_path / "changed")}]
+    monkeypatch.setattr(module.Cluster, "check_workers", lambda self: None)
+    with cluster(tmp_path, 1, environment) as (address, _):
+        with pytest.raises(mf.SettingError, match=r"the worker on .* has another version of mcfair") as refused:
+            run_experiments([FITTED], tmp_path / "out", cluster=address)
+        assert "\n" not in str(refused.value)
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_a_lost_scheduler_is_one_line_and_a_second_run_gives_the_same_bits(tmp_path):
+    expected = batch_faults.run(tmp_path / "expected")
+    batch_faults.lose_cluster(tmp_path / "out", f"test-{os.getpid()}-lost", "scheduler", expected, tmp_path)
 
 
 def test_a_scheduler_without_workers_is_refused(tmp_path):
@@ -117,7 +139,7 @@ def test_workers_with_another_version_or_without_any_are_refused(tmp_path):
             mf.SettingError, match=r"2 of 3 workers \(tcp:.*, tcp:.*\) have no mcfair, or another version"
         ):
             run_experiments([GRID], tmp_path / "out", cluster=address)
-        assert not list((tmp_path / "out" / "runs").iterdir())
+        assert not (tmp_path / "out").exists()
 
 
 def test_a_scheduler_that_does_not_answer_is_named_before_any_work(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@ import pytest
 from real_data import FOLDS, needs_mq2008
 
 import mcfair as mf
+from mcfair.experiments.compare import open_experiments
 from mcfair.experiments.experiment import (
     Experiment,
     Series,
@@ -12,7 +13,6 @@ from mcfair.experiments.experiment import (
     shipped_experiments,
     thinned,
 )
-from mcfair.experiments.tasks import open_experiments
 
 MINE = """
 title = "Mine"

@@ -1,24 +1,21 @@
 """Runs on processes, started in the ways in which users start Python."""
 
 import os
-import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
+import batch_faults
 import pytest
 
 import mcfair as mf
-from mcfair.experiments.execute import run_experiments
+from mcfair.experiments.compare import run_experiments
 from mcfair.experiments.experiment import Experiment, Series
-from mcfair.experiments.processes import interrupts_blocked
 
 psutil = pytest.importorskip("psutil", reason="comes with the extra [cluster]")
 
 SCRIPT = """
-import sys
 import mcfair as mf
 from mcfair.parts import Share
 
@@ -50,16 +47,16 @@ mine = mf.Experiment(
 )
 small = mf.synthetic("mq2008-like").select(max_items=8)
 results = mf.run_experiments([mine], FOLDER, jobs=2, data={"small": small})
-print(results, results.runs["unfairness"].to_list())
+print(repr(results), results.runs["unfairness"].to_list())
 """
 
 
 @pytest.fixture(scope="module")
 def wanted(tmp_path_factory):
     """Output of the same script with one process."""
-    folder = tmp_path_factory.mktemp("serial") / "runs"
-    code = SCRIPT.replace("jobs=2", "jobs=1").replace("FOLDER", repr(str(folder)))
-    return subprocess.check_output([sys.executable, "-W", "error", "-c", code], text=True, timeout=120)
+    folder = tmp_path_factory.mktemp("serial")
+    (folder / "script.py").write_text(SCRIPT.replace("jobs=2", "jobs=1").replace("FOLDER", repr(str(folder / "out"))))
+    return subprocess.check_output([sys.executable, "-W", "error", folder / "script.py"], text=True, timeout=120)
 
 
 def test_a_script_without_a_main_guard(tmp_path, wanted):
@@ -71,7 +68,7 @@ def test_a_script_without_a_main_guard(tmp_path, wanted):
 
 
 def test_a_notebook(tmp_path, wanted):
-    """A notebook's kernel is IPython; a helper redefined in a cell is noticed."""
+    """A notebook's kernel is IPython; what is defined in its cells is run every time, and said so."""
     nbformat = pytest.importorskip("nbformat", reason="needs the extra [dev]")
     nbclient = pytest.importorskip("nbclient", reason="needs the extra [dev]")
     pytest.importorskip("ipykernel", reason="needs the extra [dev]")
@@ -86,118 +83,44 @@ def test_a_notebook(tmp_path, wanted):
         patch.setenv("IPYTHONDIR", str(tmp_path / "profile"))
         patch.setenv("JUPYTER_PLATFORM_DIRS", "1")
         nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=str(tmp_path))
-    outputs = ["".join(part["text"] for part in cell["outputs"]) for cell in notebook.cells]
-    assert outputs[1] == wanted
-    same, last = outputs[3].splitlines()
-    assert same.startswith("Results(mine: 6 runs")
-    assert same + "\n" != wanted
-    assert last == "('runs', 4, 6)"  # only the runs of Plain, whose helper has changed, are made again
+    outputs = ["".join(part["text"] for part in cell["outputs"] if "text" in part) for cell in notebook.cells]
+    assert wanted in outputs[1]
+    assert outputs[1].count("it was defined at a prompt; put it into a file") == 2  # once for each part
+    assert wanted not in outputs[3]
+    assert "('runs', 2, 6)" in outputs[3]  # only the runs of TopK are found again
 
 
-LONG = """
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
-import mcfair as mf
-from mcfair.experiments.execute import run_experiments
-
-@mf.register
-class Slow(mf.Policy):
-    def score(self, q, rng):
-        import time
-        time.sleep(0.001)
-        return q.R
-
-grid = mf.Experiment(name="grid", settings=({"steps": 60_000},), series=(mf.Series(policies=("Slow",)),))
-small = mf.Experiment(name="small", settings=({"steps": 20},), series=(mf.Series(policies=("TopK",)),))
-def progress(stage, done, total):
-    print(stage, done, flush=True)
-run_experiments([small, grid], FOLDER, jobs=2, progress=progress)
-"""
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    return batch_faults.run(tmp_path_factory.mktemp("expected"))
 
 
-def workers_of(process):
-    """The worker processes; the trackers of resources end by themselves after the process that started them."""
-    return [each for each in psutil.Process(process.pid).children(recursive=True) if "--process-name" in each.cmdline()]
+@pytest.mark.parametrize("target", ["first worker", "a worker", "parent SIGKILL", "parent SIGTERM", "parent SIGINT"])
+def test_after_a_kill_nothing_is_left_and_a_second_run_gives_the_same_bits(tmp_path, expected, target):
+    """The first worker is killed while it starts, before it has read what it is to do."""
+    batch_faults.kill(tmp_path / "out", f"test-{os.getpid()}-{target[-5:]}", target, 2.0, expected)
 
 
-def start_long(tmp_path, wanted=1):
-    code = LONG.replace("FOLDER", repr(str(tmp_path / "out")))
-    process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
-    deadline = time.monotonic() + 100
-    while len(workers_of(process)) < 2 or not all(each.cpu_times().user > 0.5 for each in workers_of(process)):
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return process
+def test_two_runs_in_one_folder_both_finish(tmp_path, expected):
+    batch_faults.two_at_once(tmp_path / "out", f"test-{os.getpid()}-two", expected)
 
 
-@pytest.mark.parametrize("early", [True, False])
-def test_an_interrupt_ends_the_workers_quickly_and_in_silence(tmp_path, early):
-    process = start_long(tmp_path)
-    if not early:
-        time.sleep(3)
-    workers = workers_of(process)
-    begun = time.monotonic()
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: every process of the group receives it
-    _, errors = process.communicate(timeout=20)
-    assert time.monotonic() - begun < 5
-    assert process.returncode != 0
-    assert errors.count("KeyboardInterrupt") == 1
-    assert errors.count("Traceback") == 1
-    assert not psutil.wait_procs(workers, timeout=5)[1]
+def test_a_disk_without_room_is_one_line(tmp_path, expected):
+    batch_faults.fill_disk(tmp_path / "out", f"test-{os.getpid()}-full", 20_000, expected)
 
 
-@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="has no masks of signals")
-def test_an_interrupt_that_another_thread_accepts_waits_until_the_workers_are_started():
-    """An interrupted start leaves a worker behind that waits for its orders, and the process waits for the worker."""
-    done, steps = threading.Event(), []
-    threading.Thread(target=done.wait, daemon=True).start()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def start_workers():
-        with interrupts_blocked():
-            os.kill(os.getpid(), signal.SIGINT)
-            done.wait(0.1)  # the thread accepts the signal
-            steps.append("started")
-
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            start_workers()
-        assert steps == ["started"]
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)
-        done.set()
+def test_flipped_bits_are_not_believed(tmp_path):
+    assert batch_faults.flip_bits(tmp_path / "out", 12) >= 6
 
 
-@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="has no masks of signals")
-def test_workers_start_with_interrupts_blocked():
-    """A worker that an interrupt ends before it has read its orders leaves the process waiting until they are read."""
-    code = """
-import signal, subprocess, sys
-from multiprocessing import resource_tracker
-from mcfair.experiments.processes import interrupts_blocked
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_part_that_ends_python_has_failed(jobs):
+    class Leaves(mf.Policy):
+        def score(self, q, rng):
+            sys.exit(0)
 
-with interrupts_blocked():
-    resource_tracker.getfd()  # as the start of a worker does
-    words = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
-    print(subprocess.check_output([sys.executable, "-c", words], text=True))
-"""
-    assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60).split() == ["True"]
-
-
-def test_a_worker_that_dies_is_named_and_the_others_end(tmp_path):
-    process = start_long(tmp_path)
-    workers = workers_of(process)
-    workers[0].kill()
-    _, errors = process.communicate(timeout=30)
-    assert "SettingError: a worker process died" in errors
-    assert "start again, with fewer --jobs" in errors
-    assert "leaked" not in errors
-    assert not psutil.wait_procs(workers, timeout=5)[1]
+    with pytest.raises(mf.SettingError, match=r"Leaves\(\): a part of the run called sys.exit\(0\)"):
+        mf.compare("mq2008-like", [Leaves(), "TopK"], steps=20, seeds=1, jobs=jobs)
 
 
 def test_datasets_are_sent_once_to_each_worker_and_no_worker_is_left_behind(tmp_path):

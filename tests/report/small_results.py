@@ -7,11 +7,9 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from mcfair.experiments.archive import Archive
+from mcfair.experiments.compare import run_experiments
 from mcfair.experiments.experiment import Experiment, Paper, Series
-from mcfair.experiments.processes import run_on_processes
-from mcfair.experiments.results import Results, collect
-from mcfair.experiments.tasks import open_experiments, tasks_of
+from mcfair.experiments.results import Results
 from mcfair.report import Report
 from mcfair.report.sections import show_comparison
 from mcfair.report.views import View, views
@@ -72,13 +70,9 @@ SEVERAL = Experiment(
 
 
 def run(experiments: list[Experiment], folder: Path, about: dict[str, str] | None = None) -> Results:
-    data = open_experiments(experiments)
-    tasks = tasks_of(experiments, data)
-    archive = Archive(folder)
-    for task, trace in run_on_processes(archive.missing(tasks), data, jobs=1):
-        archive.save(task, trace)
-    times = {task.key: 0.25 for task in tasks if task.seed == 0 and about}
-    return collect(experiments, data, tasks, archive, times, about or {})
+    results = run_experiments(experiments, folder, about=about, timed=False)
+    times = results.runs.filter(pl.col("seed") == 0).select("data", "mode", "setting", "policy", seconds=pl.lit(0.25))
+    return replace(results, times=times if about else results.times)
 
 
 def only(results: Results, experiment: Experiment, **changes: object) -> Results:

@@ -1,7 +1,7 @@
 """Comparison of policies in one call: the curves and their labels."""
 
 import mcfair as mf
-from mcfair.report.comparison import as_series
+from mcfair.experiments.compare import as_series
 
 
 def labels(policies):

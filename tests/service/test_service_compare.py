@@ -247,7 +247,7 @@ def test_dashboard_has_a_page_that_compares():
 
 
 def run(*words):
-    return CliRunner().invoke(app, ["compare", *map(str, words)])
+    return CliRunner().invoke(app, ["what-if", *map(str, words)])
 
 
 @pytest.fixture(scope="module")

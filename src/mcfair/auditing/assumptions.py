@@ -127,7 +127,7 @@ def exposure_model(given: str | float | Sequence[float] | FloatArray, ranks: int
     >>> exposure_model("rbp(0.5)", 3).p.tolist(), exposure_model("1/rank", 2).p.tolist()
     ([1.0, 0.5, 0.25], [1.0, 0.5])
     """
-    model = parse_examination(given)
+    model = parse_examination(given, also=("fitted",))
     p = np.array(model) if isinstance(model, tuple) else examination(ranks, model)
     return ExposureModel(*described_examination(model), p)
 

@@ -14,12 +14,9 @@ import numpy as np
 import polars as pl
 
 from ..errors import DataError
-from ..report.document import Block, Document, Section
-from ..report.figures import NARROW_WIDTH, Picture, matplotlib_defaults, render, shorten
-from ..report.formatting import NOTHING, format_interval, format_number
-from ..report.markup import Table
-from ..report.page import create_folders, render_template, write_document
-from ..report.styles import BLUE, ORANGE, VERMILLION
+from ..report.figures import BLUE, NARROW_WIDTH, ORANGE, VERMILLION, Picture, draw, shorten
+from ..report.page import Block, Document, Section, create_folders, render_template, write_document
+from ..tables import NOTHING, Table, format_interval, format_number
 from .audit import Audit
 
 if TYPE_CHECKING:
@@ -193,7 +190,7 @@ def cell(row: dict[str, Any], form: str) -> str:
     >>> [cell(row, form) for form in ("share.3", "share%", "share±%", "clicks,")]
     ['0.250', '25.0 %', '12.5 to 50.0 %', '1,200']
     """
-    name, kind, digits = re.fullmatch(r"(\w+)(|,|%|\.|\+|±)(\d*|%)", form).groups()  # type: ignore[union-attr]
+    name, kind, digits = re.fullmatch(r"(\w+)(,|%|\.|\+|±|)(\d*|%)", form).groups()  # type: ignore[union-attr]
     if kind == "±":
         scale = 100 if digits == "%" else 1
         text = format_interval(scale * row[f"{name}_low"], scale * row[f"{name}_high"], 3 if scale > 1 else int(digits))
@@ -483,17 +480,17 @@ def add_provenance(document: Document, audit: Audit, command: str) -> None:
 # --- figures ---------------------------------------------------------------------------------------------------------
 
 
-def draw(name: str, alt: str, height: float, fill: Callable[[Axes, bool], None]) -> Picture:
+def panel_picture(name: str, alt: str, height: float, fill: Callable[[Axes, bool], None]) -> Picture:
     """Draw a figure of one panel in its wide and its narrow version."""
-    from matplotlib.figure import Figure as Canvas
 
     def version(narrow: bool) -> Figure:
-        with matplotlib_defaults():
-            figure = Canvas(figsize=(NARROW_WIDTH if narrow else WIDE, height), layout="constrained")
-            fill(figure.subplots(), narrow)
-            return figure
+        from matplotlib.figure import Figure as Canvas
 
-    return render(version(False), version(True), name, alt)
+        figure = Canvas(figsize=(NARROW_WIDTH if narrow else WIDE, height), layout="constrained")
+        fill(figure.subplots(), narrow)
+        return figure
+
+    return draw(version, name, alt)
 
 
 def shares_picture(audit: Audit) -> Picture:
@@ -524,7 +521,7 @@ def shares_picture(audit: Audit) -> Picture:
         f"{row['group']} {100 * row['exposure_share']:.1f} % of exposure, {100 * row['merit_share']:.1f} % of merit"
         for row in chosen[::-1].head(10).iter_rows(named=True)
     )
-    return draw("shares", alt, 1.5 + 0.34 * len(names), fill)
+    return panel_picture("shares", alt, 1.5 + 0.34 * len(names), fill)
 
 
 def time_picture(frame: pl.DataFrame, unit: str) -> Picture:
@@ -543,7 +540,7 @@ def time_picture(frame: pl.DataFrame, unit: str) -> Picture:
         panel.legend(loc="upper left")
 
     alt = f"Unfairness and its floor at the end of each {unit}; the numbers are in the table."
-    return draw("over-time", alt, 3.6, fill)
+    return panel_picture("over-time", alt, 3.6, fill)
 
 
 def rates_picture(frame: pl.DataFrame, model: str) -> Picture:
@@ -557,7 +554,7 @@ def rates_picture(frame: pl.DataFrame, model: str) -> Picture:
         f"exposure assumed: {model}": (assumed, "s--", VERMILLION),
     }
     alt = "Click rate and assumed exposure of each rank; the numbers are in the table."
-    return draw("rates", alt, 3.6, lambda panel, narrow: fill_ranks(panel, low, high, None, lines))
+    return panel_picture("rates", alt, 3.6, lambda panel, narrow: fill_ranks(panel, low, high, None, lines))
 
 
 def examination_picture(found: FittedExamination) -> Picture:
@@ -570,7 +567,7 @@ def examination_picture(found: FittedExamination) -> Picture:
     }
     alt = "Fitted examination of each rank: " + ", ".join(f"rank {j} {p:.3f}" for j, p in enumerate(found.p, start=1))
     fill = lambda panel, narrow: fill_ranks(panel, found.low, found.high, "95 % interval", lines)  # noqa: E731
-    return draw("examination", alt, 3.6, fill)
+    return panel_picture("examination", alt, 3.6, fill)
 
 
 def fill_ranks(panel: Axes, low: Any, high: Any, label: str | None, lines: dict[str, tuple[Any, str, str]]) -> None:

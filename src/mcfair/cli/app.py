@@ -20,6 +20,7 @@ from .serve import keys, serve
 from .simulate import simulate
 from .statement import statement
 from .tune import tune
+from .what_if import what_if
 
 __all__ = ["app", "main"]
 
@@ -58,6 +59,7 @@ def root(
 
 
 app.command()(simulate)
+app.command()(compare)
 app.command()(rank)
 app.command()(tune)
 app.command()(rehearse)
@@ -73,7 +75,7 @@ for name, (base, called) in listings.PART_KINDS.items():
     app.command(name)(listings.list_parts(base, called))
 app.command("datasets")(listings.list_datasets)
 app.command()(serve)
-app.command()(compare)
+app.command("what-if")(what_if)
 for each in (stores.verify, stores.replay, stores.backup):
     app.command()(each)
 app.command("restore")(stores.restore_backup)
@@ -93,7 +95,14 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal without Greek letters shows question marks, not an error
     warnings.simplefilter("once", MCFairWarning)
     warnings.showwarning = show_warning
-    sys.argv[1:] = map(with_new_name, sys.argv[1:])
+    for i, word in enumerate(sys.argv):
+        name, equals, value = word.partition("=")
+        if name in RENAMED:
+            renamed(name, RENAMED[name])
+            sys.argv[i] = RENAMED[name] + equals + value
+    if "compare" in sys.argv[1:3] and any(word.partition("=")[0] == "--store" for word in sys.argv):
+        renamed("mcfair compare --store", "mcfair what-if --store")
+        sys.argv[sys.argv.index("compare")] = "what-if"
     try:
         code = app(standalone_mode=False)
         if code == 130:  # how the command-line parser reports Ctrl-C
@@ -115,15 +124,6 @@ def main() -> None:
         sys.stderr.write(f"mcfair: error: {' '.join(message.split())}\n")
         raise SystemExit(USAGE_ERROR if usage else 1) from None
     raise SystemExit(code if isinstance(code, int) else 0)
-
-
-def with_new_name(word: str) -> str:
-    """Return a word of the command line, with the new name of the option in place of its old one."""
-    name, equals, value = word.partition("=")
-    if name not in RENAMED:
-        return word
-    renamed(name, RENAMED[name])
-    return RENAMED[name] + equals + value
 
 
 def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

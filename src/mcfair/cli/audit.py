@@ -12,12 +12,11 @@ import typer
 
 from ..errors import DataError, SettingError
 from .options import PluginOptions, with_option_groups
-from .render import encoded, print_table, printable, status
+from .render import encoded, printable, status
 
 if TYPE_CHECKING:
     from ..auditing.assumptions import ReadingOptions
     from ..auditing.audit import Audit
-    from ..report.markup import Table
 
 __all__ = ["audit_log", "examination"]
 
@@ -160,7 +159,7 @@ def show(found: Audit) -> None:
         frame = found.groups().sort("ratio", nulls_last=True).head(20)
         title = f"exposure by {found.model.name}, merit {found.merit_label}"
         print()
-        show_table(table_of("groups", title, frame, columns))
+        table_of("groups", title, frame, columns).print()
 
 
 @with_option_groups
@@ -181,7 +180,7 @@ def examination(
 ) -> None:
     """Estimate from a click log how likely users are to examine each rank."""
     from ..auditing.assumptions import fit_examination
-    from ..report.markup import Table
+    from ..tables import Table
 
     with status(f"reading {log}"):
         found = fit_examination(log, method, ranks=ranks, resamples=resamples, seed=seed, **reading.options())
@@ -213,18 +212,6 @@ def examination(
         for row in found.to_dict()["ranks"]
     )
     print()
-    show_table(Table(name="ranks", caption=log, columns=columns, rows=rows, text_columns=0))
+    Table(caption=log, columns=columns, rows=rows, text_columns=0).print()
     print(f"\nUse it in simulate, serve and audit: --examination {found.text}")
     print(f"\n{picture}")
-
-
-def show_table(table: Table) -> None:
-    """Print a table."""
-    from rich.table import Table as Printed
-
-    shown = Printed(title=table.caption, title_justify="left")
-    for i, name in enumerate(table.columns):
-        shown.add_column(name, justify="left" if i < table.text_columns else "right")
-    for row in table.rows:
-        shown.add_row(*map(printable, row))
-    print_table(shown)

@@ -1,141 +1,68 @@
-"""The command that compares policies on the log of a store, and shows the results of an experiment."""
+"""The command that compares policies by simulation, with tests."""
 
 from __future__ import annotations
 
 import sys
-import time
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from ..errors import NotFoundError
-from .options import PluginOptions, with_option_groups
-from .render import encoded, print_table, printable, stages
-from .serve import DEFAULT_STORE, STORE, parse_duration
-from .stores import readable
-
-if TYPE_CHECKING:
-    from ..service.wire import ExperimentReport, MeasuredDifference, MeasuredValue, PolicyComparisons
+from .options import DataOptions, PluginOptions, SettingCommandOptions, check_seeds, with_option_groups
+from .render import encoded, processors, stages
 
 __all__ = ["compare"]
-
-MOST_GROUPS = 10
-"""Groups in a table; the JSON has more."""
 
 
 @with_option_groups
 def compare(
-    plugins: PluginOptions,
-    store: STORE = DEFAULT_STORE,
+    data: DataOptions,
     policy: Annotated[
+        list[str],
+        typer.Option(metavar="POLICY", help="Such as 'MCFair(alpha=[1, 10])'; repeat; the first is the baseline."),
+    ],
+    setting: SettingCommandOptions,
+    plugins: PluginOptions,
+    also: Annotated[
         list[str] | None,
-        typer.Option(help="Policy to replay, such as 'TopK' or 'MCFair(alpha=2)'; repeat for several."),
+        typer.Option(metavar="DATA", help="Further data, loaded alike, over which the tests are pooled; repeat."),
     ] = None,
-    since: Annotated[str | None, typer.Option(help="Compare lists of this last while only: 12h, 7d.")] = None,
-    lists: Annotated[int, typer.Option(min=1, help="Lists to compare at most, spread evenly over the log.")] = 1_000,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    seeds: Annotated[int, typer.Option(help="Run seeds 0 to N-1.")] = 5,
+    against: Annotated[str | None, typer.Option(help="Another baseline than the first policy.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the runs; finished ones are not repeated.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Make runs again that --out has.")] = False,
+    jobs: Annotated[int | None, typer.Option(help="Processes to use  [default: one per processor]")] = None,
+    cluster: Annotated[str, typer.Option(help="Use the workers of this Dask scheduler: tcp://HOST:8786.")] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
-    """Compare policies with the lists that a service has shown, and the arms of its experiment; it may be running."""
-    from ..service.core.arm_reports import experiment_report
-    from ..service.core.comparison import canonical_policies
-    from ..service.core.comparison import compare as compare_policies
-    from ..service.stores import open_reader
+    """Compare policies on the same simulated users, with significance tests over queries."""
+    from ..experiments.compare import as_series
+    from ..experiments.compare import compare as run
 
     plugins.load()
-    texts = canonical_policies(policy or [])
-    age = None if since is None else parse_duration("since", since)
-    now = time.time_ns() // 1_000_000
-    with readable(store), open_reader(store) as reader:
-        with stages() as progress:
-            found = compare_policies(reader, now, texts, max_age=age, lists=lists, progress=progress)
-        try:
-            experiment = experiment_report(reader, now)
-        except NotFoundError:
-            experiment = None
-    if json:
-        sys.stdout.write(encoded({"comparison": found.to_dict(), "experiment": experiment and experiment.to_dict()}))
-        return
-    show_policies(found)
-    if experiment is not None:
-        show_experiment(experiment, found)
-
-
-def show_policies(found: PolicyComparisons) -> None:
-    """Print a table: a row for each figure, a column for each policy."""
-    from rich.table import Table
-
-    part = f"{found.lists:,} lists" if found.lists == found.of else f"{found.lists:,} of about {found.of:,} lists"
-    if not found.policies:
-        print(f"{part}; none was ranked in shadow mode: name a policy with --policy")
-        return
-    table = Table(title=f"{part}: what each policy would have shown", title_justify="left", title_style="bold")
-    table.add_column("")
-    for each in found.policies:
-        table.add_column(f"{each.policy} ({each.source})", justify="right", overflow="fold")
-    table.add_row("lists, queries", *(f"{each.lists:,}, {each.queries:,}" for each in found.policies))
-    for label, name in (
-        ("lists that differ", "differing"),
-        ("items in both lists", "overlap"),
-        ("same item at a rank", "same_rank"),
-    ):
-        table.add_row(label, *(share(getattr(each, name)) for each in found.policies))
-    for label, name in (("NDCG by estimate", "ndcg"), ("unfairness added by a list", "unfairness")):
-        table.add_row(f"{label}, shown", *(number(getattr(each, f"{name}_shown")) for each in found.policies))
-        table.add_row(f"{label}, policy", *(number(getattr(each, name)) for each in found.policies))
-        table.add_row("difference", *(number(getattr(each, f"{name}_difference")) for each in found.policies))
-    names = list(dict.fromkeys(group.group for each in found.policies for group in each.groups))
-    for group in names[:MOST_GROUPS] if names != [None] else []:
-        cells = [{part.group: part for part in each.groups}.get(group) for each in found.policies]
-        table.add_row(
-            f"exposure of {printable(group or 'items without a group')}: shown, policy",
-            *("-" if cell is None else f"{share(cell.shown)}, {share(cell.policy)}" for cell in cells),
+    check_seeds(seeds)
+    chosen, conditions = as_series(policy), setting.make()
+    features = any(each.needs_features for series in chosen for each in series.points)
+    named = dict.fromkeys([data.data, *(also or [])])
+    opened = {name: data.open(features=features, source=name) for name in named}
+    with stages() as report:
+        results = run(
+            opened,
+            {series.name: series.points for series in chosen},
+            conditions,
+            seeds=seeds,
+            jobs=processors() if jobs is None else jobs,
+            folder=out,
+            fresh=fresh,
+            cluster=cluster,
+            progress=report,
         )
-    print_table(table)
-
-
-def show_experiment(experiment: ExperimentReport, found: PolicyComparisons) -> None:
-    """Print a table: a row for each figure, a column for each arm."""
-    from rich.table import Table
-
-    state = "running" if experiment.running else "ended"
-    title = f"experiment {experiment.name}, {state}, since {experiment.since:%Y-%m-%d %H:%M} UTC"
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("")
-    for arm in experiment.arms:
-        table.add_column(arm.name, justify="right", overflow="fold")
-    table.add_row("policy", *(arm.policy for arm in experiment.arms))
-    table.add_row("share of sessions", *(f"{arm.share:.1%}" for arm in experiment.arms))
-    table.add_row("stopped", *(printable(arm.stopped or "-") for arm in experiment.arms))
-    table.add_row("lists, clicks", *(f"{arm.lists:,}, {arm.clicks:,}" for arm in experiment.arms))
-    for label, name in (
-        ("clicks per list", "clicks_per_list"),
-        ("NDCG by estimate", "ndcg"),
-        ("unfairness added by a list", "unfairness"),
-    ):
-        table.add_row(label, *(number(getattr(arm, name)) for arm in experiment.arms))
-        table.add_row("difference from the control", *(tested(arm.differences.get(name)) for arm in experiment.arms))
-    names = list(dict.fromkeys(group.group for each in found.arms.values() for group in each))
-    for group in names[:MOST_GROUPS] if names != [None] else []:
-        shares = [{part.group: part.exposure for part in found.arms.get(arm.name, [])} for arm in experiment.arms]
-        label = f"exposure of {printable(group or 'items without a group')}"
-        table.add_row(label, *(share(each[group]) if group in each else "-" for each in shares))
-    print_table(table)
-
-
-def share(value: MeasuredValue) -> str:
-    """Return a share in per cent, with its interval."""
-    ends = "" if value.interval is None else f" ({100 * value.interval[0]:.3g} to {100 * value.interval[1]:.3g})"
-    return "-" if value.value is None else f"{100 * value.value:.3g} %{ends}"
-
-
-def number(value: MeasuredValue | MeasuredDifference) -> str:
-    """Return a figure, with its interval."""
-    ends = "" if value.interval is None else f" ({value.interval[0]:.4g} to {value.interval[1]:.4g})"
-    return "-" if value.value is None else f"{value.value:.4g}{ends}"
-
-
-def tested(difference: MeasuredDifference | None) -> str:
-    """Return a difference with its interval and p-value."""
-    if difference is None:
-        return "-"
-    return number(difference) + ("" if difference.p is None else f", p = {difference.p:.2g}")
+    if json:
+        tests, frame = results.tests(against=against), results.frame(against=against)
+        about = {"data": list(opened), "setting": conditions.to_dict(), "seeds": seeds}
+        for name, table in (("policies", frame), ("tests", tests)):
+            about[name] = table.drop("mode", "setting", strict=False).to_dicts()
+        sys.stdout.write(encoded(about))
+        return
+    for shown in results.tables(against=against):
+        shown.print()

@@ -10,7 +10,7 @@ import typer
 
 from ..errors import SettingError
 from .options import PluginOptions, RunOptions, with_option_groups
-from .render import about_this_machine, print_table, stages
+from .render import about_this_machine, stages
 from .serve import live_demo
 
 if TYPE_CHECKING:
@@ -109,13 +109,19 @@ def demo(
 
 def run_and_report(experiments: list[Experiment], run: RunOptions) -> Results:
     """Run experiments, write the report and print where it is."""
-    from ..experiments.execute import run_experiments
+    from ..experiments.compare import run_experiments
     from ..report import write_report
 
     jobs = run.processes()
     with stages() as report:
         results = run_experiments(
-            experiments, run.out, jobs=jobs, cluster=run.cluster, about=about_this_machine(), progress=report
+            experiments,
+            run.out,
+            jobs=jobs,
+            fresh=run.fresh,
+            cluster=run.cluster,
+            about=about_this_machine(),
+            progress=report,
         )
         report("report", 0, 1)
         page = write_report(results, run.out)
@@ -130,31 +136,25 @@ def run_and_report(experiments: list[Experiment], run: RunOptions) -> Results:
 def show_table(results: Results, experiment: Experiment, data: str, setting: Setting) -> None:
     """Print the table of one experiment on one dataset in one setting, the floor first."""
     import numpy as np
-    from rich.table import Table
 
     from ..metrics.base import metric_label
-    from ..report.formatting import format_number, format_spread
+    from ..tables import Table, format_number, format_spread
 
     floors = results.floors(data, setting)
     texts = [f"cndcg@{k}" for k in (1, 3, 5) if k <= setting.k] + [repr(each) for each in setting.metrics]
     seeds = "1 seed" if len(floors) == 1 else f"{len(floors)} seeds"
-    title = f"{experiment.title}: {data}, {setting.mode}, {setting.steps:,} steps, {seeds}"
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("method")
-    for head in ("unfairness", "above floor", *(metric_label(text) for text in texts), "s/1,000 lists"):
-        table.add_column(head, justify="right", no_wrap=True)
-    table.add_row("floor (lowest possible)", format_spread(floors), style="dim")
-    for series, where, policy in experiment.played():
-        if where != series.condition(setting):
-            continue
+    columns = ("method", "unfairness", "above floor", *map(metric_label, texts), "s/1,000 lists")
+    rows = [("floor (lowest possible)", format_spread(floors), *[""] * (len(columns) - 2))]
+    for label, (where, policy) in results.contestants(experiment, setting).items():
         runs, seconds = results.of(data, where, policy), results.seconds(data, where, policy)
         unfair = runs["unfairness"].to_numpy()
         above = f"{100 * (unfair.mean() / np.mean(floors) - 1):.1f} %" if np.mean(floors) > 0 else ""
-        table.add_row(
-            series.name if len(series.points) == 1 else policy.label,
-            format_spread(unfair),
-            above,
-            *(format_number(float(runs[text].to_numpy().mean())) for text in texts),
-            "" if seconds is None else format_number(seconds, 3),
-        )
-    print_table(table)
+        figures = (format_number(float(runs[text].to_numpy().mean())) for text in texts)
+        time = "" if seconds is None else format_number(seconds, 3)
+        rows.append((label, format_spread(unfair), above, *figures, time))
+    Table(
+        caption=f"{experiment.title}: {data}, {setting.mode}, {setting.steps:,} steps, {seeds}",
+        columns=columns,
+        rows=tuple(rows),
+        row_classes={0: "limit"},
+    ).print()

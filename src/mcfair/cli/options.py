@@ -59,9 +59,11 @@ class Declared:
     declaration: ClassVar[type]
     only: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, **given: Any) -> None:
-        fields = {word: field.name for word, field in self.declared().items()}
-        self.values = {fields[word]: value for word, value in given.items() if value is not None and word in fields}
+    def __init__(self, *, data: str = "", **given: Any) -> None:
+        self.data, fields = data, self.declared()
+        self.values = {fields[word].name: value for word, value in given.items() if value is not None}
+        if columns := self.values.get("columns"):
+            self.values["columns"] = pairs("column", columns, "ROLE=COLUMN")
 
     @classmethod
     def declared(cls) -> dict[str, dataclasses.Field[Any]]:
@@ -91,11 +93,6 @@ class TableOptions(Declared):
     declaration = Loading
     only: ClassVar[tuple[str, ...]] = ("separator", "columns")
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
-        if "columns" in self.values:
-            self.values["columns"] = pairs("column", self.values["columns"], "ROLE=COLUMN")
-
 
 def pairs(option: str, given: list[str] | None, form: str) -> dict[str, str]:
     """Parse options of the form NAME=VALUE."""
@@ -113,22 +110,18 @@ class DataOptions(TableOptions):
 
     only = ()
 
-    def __init__(self, *, data: str, **given: Any) -> None:
-        super().__init__(**given)
-        self.data = data
-
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:
         """Return the options as parameters of a command."""
         kind: Any = Annotated[str, typer.Option(help=DATA)]
         return [inspect.Parameter("data", inspect.Parameter.KEYWORD_ONLY, annotation=kind), *super().parameters()]
 
-    def open(self, *, features: bool) -> Dataset:
-        """Open the data."""
+    def open(self, *, features: bool, source: str = "") -> Dataset:
+        """Open the data, or another source in the same way."""
         from .render import status
 
-        with status(f"reading {self.data}"):
-            return open_data(self.data, features=features, **self.values)
+        with status(f"reading {source or self.data}"):
+            return open_data(source or self.data, features=features, **self.values)
 
 
 class SettingCommandOptions(Declared):
@@ -148,6 +141,7 @@ class RunOptions:
     out: Annotated[Path, typer.Option(help="Folder for runs and report; finished runs in it are not repeated.")] = Path(
         "mcfair-results"
     )
+    fresh: Annotated[bool, typer.Option("--fresh", help="Make runs again that the folder has.")] = False
     jobs: Annotated[int | None, typer.Option(help="Processes to use  [default: one per processor]")] = None
     cluster: Annotated[str, typer.Option(help="Use the workers of this Dask scheduler: tcp://HOST:8786.")] = ""
 

@@ -49,7 +49,8 @@ def import_plugin(name: str) -> None:
 
 def is_installed(name: str) -> bool:
     """Return whether a module of this name belongs to Python or to an installed package."""
-    from ..experiments.origins import installed_version, spec_of
+    from ..experiments.keys import file_of
+    from ..experiments.keys import is_installed as lies_in_an_installed_folder
 
-    spec = spec_of(name)
-    return spec is not None and installed_version(name, spec.origin if spec.has_location else None) is not None
+    file = file_of(name)
+    return name in sys.stdlib_module_names or (file is not None and lies_in_an_installed_folder(file))

@@ -11,7 +11,7 @@ import typer
 
 from ..errors import SettingError
 from .options import DataOptions, PluginOptions, SettingCommandOptions, check_seeds, with_option_groups
-from .render import encoded, print_table, progress
+from .render import encoded, progress
 
 if TYPE_CHECKING:
     from ..simulation.trace import Trace
@@ -33,8 +33,8 @@ def simulate(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """Simulate policies with simulated users and measure unfairness and effectiveness."""
+    from ..experiments.execute import Task, execute
     from ..policies.base import parse_policy
-    from ..simulation.run import simulate as run
     from ..simulation.trace import new_folder
 
     plugins.load()
@@ -46,13 +46,10 @@ def simulate(
     with nullcontext() if out is None else new_folder(out) as folder:
         loaded = data.open(features=any(each.needs_features for each in chosen))
         sessions = loaded.protocol.sessions(conditions.steps)
+        tasks = [Task("", each, conditions, seed) for each in chosen for seed in range(seeds)]
         options: Any = {"checkpoints": marks, "threads": threads, "record": record}
-        with progress(sessions * len(chosen) * seeds) as advance:
-            traces = [
-                run(loaded, each, conditions, seed=seed, progress=advance, **options)
-                for each in chosen
-                for seed in range(seeds)
-            ]
+        with progress(sessions * len(tasks)) as advance:
+            traces = [trace for _, trace in execute(tasks, {"": loaded}, progress=advance, **options)]
         summary = described(traces)
         if folder is not None:
             save_all(traces, folder, summary)
@@ -125,22 +122,19 @@ def save_all(traces: list[Trace], folder: Path, summary: dict[str, Any]) -> None
 def show(traces: list[Trace], title: str, named: list[str]) -> None:
     """Print a table: a row for each policy, its means over seeds with the standard deviation in brackets."""
     import numpy as np
-    from rich.table import Table
 
     from ..metrics.base import metric_label
     from ..policies.base import parse_policy
-    from ..report.formatting import format_spread
+    from ..tables import Table, format_spread
 
     ranks = traces[0].state.p.size
     cutoffs = sorted({1, (ranks + 1) // 2, ranks})
     texts = list(dict.fromkeys(["unfairness", *(f"cndcg@{k}" for k in cutoffs), f"ndcg@{ranks}", *named]))
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("policy", overflow="fold")
-    for label in (*(metric_label(text) for text in texts), "µs/session"):
-        table.add_column(label, justify="right", no_wrap=True)
+    rows = []
     for policy in dict.fromkeys(trace.provenance["policy"] for trace in traces):
         same = [trace for trace in traces if trace.provenance["policy"] == policy]
-        cells = [format_spread([trace.figures[text] for trace in same]) for text in texts]
         micros = np.median([1e6 * trace.seconds / trace.sessions for trace in same])
-        table.add_row(parse_policy(policy).label, *cells, f"{micros:.2f}")
-    print_table(table)
+        cells = (format_spread([trace.figures[text] for trace in same]) for text in texts)
+        rows.append((parse_policy(policy).label, *cells, f"{micros:.2f}"))
+    columns = ("policy", *map(metric_label, texts), "µs/session")
+    Table(caption=title, columns=columns, rows=tuple(rows)).print()

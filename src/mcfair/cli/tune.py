@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import DataOptions, PluginOptions, SettingCommandOptions, with_option_groups
-from .render import encoded, print_table, status
+from .render import encoded, status
 
 if TYPE_CHECKING:
-    from ..analysis.tuning import Tuning
+    from ..experiments.tuning import Tuning
 
 __all__ = ["tune"]
 
@@ -25,10 +25,11 @@ def tune(
     plugins: PluginOptions,
     parameter: Annotated[str, typer.Option(help="Which parameter.")] = "alpha",
     seeds: Annotated[int, typer.Option(help="Runs per value, seeds 0 to N-1.")] = 3,
+    jobs: Annotated[int, typer.Option(help="Processes to use.")] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """Find the value of a parameter that meets a target, by search on simulated runs; exit with 1 if none does."""
-    from ..analysis.tuning import tune as search
+    from ..experiments.tuning import tune as search
     from ..policies.base import parse_policy
 
     plugins.load()
@@ -40,7 +41,14 @@ def tune(
             update(f"{parameter} = {value:g}: unfairness {figures['unfairness']:.4g}")
 
         found = search(
-            loaded, chosen, target, parameter=parameter, setting=setting.make(), seeds=seeds, progress=report
+            loaded,
+            chosen,
+            target,
+            parameter=parameter,
+            setting=setting.make(),
+            seeds=seeds,
+            jobs=jobs,
+            progress=report,
         )
     if json:
         tried = [{parameter: value, **figures} for value, figures in found.runs]
@@ -55,21 +63,20 @@ def tune(
 
 def show_tuning(found: Tuning, parameter: str) -> None:
     """Print the values tried, in order, and the policy found."""
-    from rich.table import Table
-
     from ..metrics.base import metric_label
-    from ..report.formatting import format_number
+    from ..tables import Table, format_number
 
     ranks = max(int(name.removeprefix("ndcg@")) for name in found.figures if name.startswith("ndcg@"))
     standard = ["unfairness", "ndcg@1", f"ndcg@{ranks}", f"cndcg@{ranks}"]
     texts = list(dict.fromkeys([*standard, found.metric]))
-    table = Table(parameter)
-    for head in (*(metric_label(text) for text in texts), "above floor"):
-        table.add_column(head, justify="right")
+    rows: list[tuple[str, ...]] = []
+    classes = {}
     for value, figures in sorted(found.runs):
         above = f"{100 * (figures[found.floor_metric] / found.floor - 1):.1f} %" if found.floor > 0 else ""
-        cells = [format_number(figures[text]) for text in texts]
-        table.add_row(f"{value:g}", *cells, above, style="bold" if value == found.value else "")
-    print_table(table)
+        if value == found.value:
+            classes[len(rows)] = "base"
+        rows.append((f"{value:g}", *(format_number(figures[text]) for text in texts), above))
+    columns = (parameter, *map(metric_label, texts), "above floor")
+    Table(caption=found.target, columns=columns, rows=tuple(rows), row_classes=classes).print()
     if found.met:
         print(f"{found.policy.label} meets {found.target!r} (floor {format_number(found.floor)})")

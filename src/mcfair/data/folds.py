@@ -13,7 +13,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from ..arrays import BoolArray
-from ..errors import DataError, unknown
+from ..errors import DataError, SettingError, checked, unknown
 from ..options import explicit_options, option
 from .catalogue import CATALOGUE, PROFILES, locate, recognise, synthetic
 from .dataset import EPSILON, Dataset, relevance
@@ -61,6 +61,7 @@ class Loading:
     seed: int = option(0)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", checked("epsilon", float, self.epsilon, SettingError))
         find_protocol(self.preset)  # refuse wrong options before a file is read
         relevance([], 0, self.epsilon)
 
@@ -87,7 +88,7 @@ class Loading:
             item_ids=table.item_ids,
             name=short_name(path),
             protocol=protocol,
-            fingerprint=hashlib.sha256(f"{table.sha256} epsilon={self.epsilon}".encode()).hexdigest(),
+            fingerprint=hashlib.sha256(f"{table.sha256} epsilon={float(self.epsilon)}".encode()).hexdigest(),
             catalogue=catalogue,
         )
         return data.select(
@@ -398,6 +399,7 @@ def check_test_only(protocol: Protocol, split: str, name: str, kind: str) -> Non
 
 def adopt(data: Dataset, protocol: Protocol) -> Dataset:
     """Return data under a protocol: its queries within the bounds, carrying the protocol."""
-    return dataclasses.replace(data, protocol=protocol).select(
-        min_items=protocol.min_items, max_items=protocol.max_items
-    )
+    data = data._derived(protocol=protocol)
+    if not protocol.min_items and protocol.max_items is None:
+        return data
+    return data.select(min_items=protocol.min_items, max_items=protocol.max_items)

@@ -1,164 +1,401 @@
-"""Execution of experiments: what is not stored yet is run, on processes or on a cluster, and stored as it is ready."""
+"""Execution of runs: in this process, on processes of this machine (joblib's loky), or on a cluster (Dask).
+
+Wherever it is, one function runs a task, `work`, and it refuses a task that was made by other sources than its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import copyreg
+import dataclasses
+import logging
+import os
+import pickle
+import platform
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from ..data.dataset import Dataset
-from ..errors import SettingError
+from ..errors import MCFairError, MCFairWarning, SettingError
+from ..policies.base import Policy
+from ..simulation.run import simulate
 from ..simulation.setting import Setting
-from .archive import Archive
-from .cluster import check_cluster, run_on_cluster
-from .experiment import Experiment
-from .processes import run_on_processes
-from .results import Results, collect
-from .tasks import Task, open_experiments, tasks_of
+from ..simulation.trace import Trace
+from .folder import scratch_folder
+from .keys import local_modules, parts_of, source_hash
 
-__all__ = ["expected_seconds", "run_experiments"]
-
-Progress = Callable[[str, int, int], None]
-
-RUN_SECONDS, SESSION_SECONDS = 0.05, 0.3e-6
-"""Seconds of a run besides its sessions, and of a session of cost 1 with ten items: rough, for announcements."""
-
-WITHOUT_KERNEL = 200.0
-"""Cost per session of parts in plain Python, relative to parts with kernels."""
+__all__ = ["Cluster", "Task", "execute"]
 
 
-def run_experiments(
-    experiments: Sequence[Experiment],
-    folder: str | Path,
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One run to be made: a pure function of these fields and of the dataset that `data` names.
+
+    `key` is what its result is stored under; it is not stored unless it is `reusable`.
+    """
+
+    data: str
+    policy: Policy
+    setting: Setting
+    seed: int
+    key: str = ""
+    reusable: bool = False
+
+    def run(self, data: Dataset, **options: Any) -> Trace:
+        """Simulate it; a part that ends Python has failed like one that raises an error."""
+        try:
+            return simulate(data, self.policy, self.setting, seed=self.seed, **options)
+        except SystemExit as end:
+            raise SettingError(f"{self.policy!r}: a part of the run called sys.exit({end.code!r})") from None
+
+
+Finished = Generator[tuple[Task, Trace], None, None]
+
+
+def execute(
+    tasks: Sequence[Task],
+    data: Mapping[str, Dataset],
     *,
-    data: Mapping[str, Dataset] | None = None,
     jobs: int = 1,
     cluster: str = "",
-    about: dict[str, str] | None = None,
-    progress: Progress | None = None,
-) -> Results:
-    """Run what is missing of some experiments, store it, and return the results of all of them.
-
-    A run is reused only if nothing that it depends on has changed: data, policy, setting, seed, this package, and the
-    code of users' classes with all that it refers to. Code that cannot be identified, such as a policy that reads an
-    open file, is run again every time, with a warning.
-
-    Parameters
-    ----------
-    experiments
-        What to run.
-    folder
-        Where runs are stored, each in a folder of its own below `runs`.
-    data
-        Datasets in memory, by the names that `Experiment.data` uses for them; they are used as they are, so that
-        `split`, `epsilon`, `min_items` and `max_items` of the experiment do not apply. Other names are opened with
-        `open_data`.
-    jobs
-        How many processes to use on this machine.
-    cluster
-        Address of a Dask scheduler, such as tcp://HOST:8786, whose workers are used instead.
-    about
-        How the runs were made, for the report.
-    progress
-        Called with the current stage, how many of its steps are done, and how many there are.
-
-    Returns
-    -------
-    Results
-
-    Raises
-    ------
-    SettingError
-        If `jobs` is below 1, the cluster cannot be used, or a worker process died. Finished runs are kept.
-    DataError
-        If a dataset cannot be opened.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from mcfair import synthetic
-    >>> from mcfair.experiments.experiment import Series
-    >>> mine = Experiment(
-    ...     name="mine", data=("small",), settings=({"steps": 50},), series=(Series(policies=("TopK", "MMF")),)
-    ... )
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     run_experiments([mine], folder, data={"small": synthetic("mq2008-like").select(max_items=8)})
-    Results(mine: 10 runs of 2 policies, 5 seed(s))
-    """
-    report: Progress = progress or (lambda *_: None)
-    if jobs < 1:
-        raise SettingError(f"jobs = {jobs} is not allowed: expected a number of processes of at least 1")
-    archive = Archive(Path(folder) / "runs")
-    if cluster:
-        check_cluster(cluster)  # before data are read, which may take minutes
-    opened = open_experiments(experiments, data)
-    tasks = tasks_of(experiments, opened)
-    missing = sorted(archive.missing(tasks), key=cost, reverse=True)
-    done = len(tasks) - len(missing)
-    report("runs", done, len(tasks))
-    for task, trace in run_on_cluster(missing, opened, cluster) if cluster else run_on_processes(missing, opened, jobs):
-        archive.save(task, trace)
-        done += 1
-        report("runs", done, len(tasks))
-    times = time_tables(experiments, opened, tasks, Path(folder) / "times.json", report)
-    report("limits", 0, 1)
-    return collect(experiments, opened, tasks, archive, times, about or {})
-
-
-def cost(task: Task) -> float:
-    """Estimate the relative duration of a task; long ones are started first, so that none is left for the end."""
-    online = task.setting.mode == "online"  # otherwise neither clicks nor estimates are computed
-    parts = [task.policy, *((task.setting.clicks, task.setting.estimator_for(task.policy)) if online else ())]
-    interpreted = any(part.kernel is None for part in parts)
-    return max(task.policy.cost, WITHOUT_KERNEL if interpreted else 0.0) * task.setting.steps
-
-
-def expected_seconds(tasks: Sequence[Task], data: Mapping[str, Dataset]) -> float:
-    """Estimate how long runs take one after another, roughly and without compilation, from the cost of their policies.
+    drafts: Path | None = None,
+    **options: Any,
+) -> Finished:
+    """Run tasks and yield their results as they become ready.
 
     Parameters
     ----------
     tasks
-        The runs.
+        What to run.
     data
         Datasets by the names that the tasks use.
+    jobs
+        How many processes; with 1 the tasks run in the calling process.
+    cluster
+        Address of a Dask scheduler, such as tcp://HOST:8786, whose workers are used instead.
+    drafts
+        A folder on a disk with room for results on their way from processes; by default that of temporary files.
+    **options
+        As for `simulate`: checkpoints, threads and the like.
 
-    Returns
-    -------
-    float
-        Seconds on a present-day processor.
+    Raises
+    ------
+    SettingError
+        If `jobs` is below 1, the cluster cannot be used, or a process or worker died.
     """
-    length = {name: each.items / each.queries / 10.0 for name, each in data.items()}
-    return sum(RUN_SECONDS + SESSION_SECONDS * max(length[task.data], 1.0) * cost(task) for task in tasks)
+    if jobs < 1:
+        raise SettingError(f"jobs = {jobs} is not allowed: expected a number of processes of at least 1")
+    if not tasks:
+        return
+    if not cluster and (jobs == 1 or len(tasks) == 1):
+        for task in tasks:
+            yield task, task.run(data[task.data], **options)
+        return
+    contents = dump_tasks(tasks, options)
+    needed = {task.data: data[task.data] for task in tasks}
+    for i, trace in on_cluster(contents, needed, cluster) if cluster else on_processes(contents, needed, jobs, drafts):
+        task = tasks[i]  # whose parts are of this process; those that came back may have classes of their own
+        yield task, dataclasses.replace(trace, estimator=task.setting.estimator_for(task.policy))
 
 
-def timed_rows(experiment: Experiment) -> Iterator[tuple[str, str, Setting]]:
-    """Yield data, policy and setting of what is timed: every row of a table."""
-    if experiment.show == "table":
-        for name in experiment.data:
-            for _, setting, policy in experiment.played():
-                yield name, repr(policy), setting
+# --- what runs elsewhere ---------------------------------------------------------------------------------------------
 
 
-def time_tables(
-    experiments: Sequence[Experiment],
-    data: Mapping[str, Dataset],
-    tasks: Sequence[Task],
-    file: Path,
-    report: Progress,
-) -> dict[str, float]:
-    """Measure the seconds per 1,000 lists of what experiments show, one run at a time; stored times are reused."""
-    rows = {row for each in experiments for row in timed_rows(each)}
-    timed = [task for task in tasks if task.seed == 0 and (task.data, repr(task.policy), task.setting) in rows]
-    times: dict[str, float] = msgspec.json.decode(file.read_bytes()) if file.exists() else {}
-    unique = {task.key for task in timed if not task.reusable}
-    for number, task in enumerate(timed):
-        report("times", number, len(timed))
-        if task.key not in times:
-            traces = [task.run(data[task.data]) for _ in range(3)]
-            times[task.key] = min(1000 * trace.seconds / trace.sessions for trace in traces)
-            draft = file.with_suffix(".draft")
-            draft.write_bytes(msgspec.json.encode({key: each for key, each in times.items() if key not in unique}))
-            draft.replace(file)
-    return {task.key: times[task.key] for task in timed}
+def version() -> str:
+    """Return the hash of the sources of this package and the version of Python, which code that travels depends on."""
+    return f"{source_hash()} {'.'.join(platform.python_version_tuple()[:2])}"
+
+
+def dump_tasks(tasks: Sequence[Task], options: Mapping[str, Any]) -> list[tuple[str, bytes]]:
+    """Pickle tasks, each with the name of its data and the code of users' classes: workers lack those files."""
+    import cloudpickle
+
+    classes = {cls for task in tasks for cls in parts_of([task.policy, task.setting])}
+    modules = local_modules(sorted(classes, key=repr))
+    for name in modules:
+        cloudpickle.register_pickle_by_value(sys.modules[name])
+    try:
+        return [(task.data, cloudpickle.dumps((task, dict(options)))) for task in tasks]
+    finally:
+        for name in modules:
+            cloudpickle.unregister_pickle_by_value(sys.modules[name])
+
+
+def reduce_meta(meta: msgspec.Meta) -> tuple[Any, ...]:
+    """Return what the bounds of a parameter are rebuilt from."""
+    return rebuild_meta, (dict(meta.__rich_repr__()),)
+
+
+def rebuild_meta(options: dict[str, Any]) -> msgspec.Meta:
+    """Build the bounds of a parameter from their content."""
+    return msgspec.Meta(**options)
+
+
+copyreg.pickle(msgspec.Meta, reduce_meta)  # msgspec cannot pickle them, and a user's policy travels with its bounds
+
+
+def work(content: bytes, data: Dataset, wanted: str) -> Trace:
+    """Run a pickled task, on a process or a worker of a cluster, if the sources there are the wanted ones."""
+    check_version(wanted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MCFairWarning)  # the calling process has issued the same ones
+        task, options = pickle.loads(content)
+        trace: Trace = task.run(data, **options)
+        return dataclasses.replace(trace, estimator=None)
+
+
+def check_version(wanted: str) -> None:
+    """Raise an error if the sources of this process are not the wanted ones."""
+    if version() != wanted:
+        raise SettingError(
+            f"the worker on {platform.node()} (process {os.getpid()}) has another version of mcfair or of Python than "
+            "the machine that sent the work; install the same ones there"
+        )
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+ENVIRONMENT = {"LOKY_MAX_MEMORY_LEAK_SIZE": "1e15"}
+"""Datasets and compiled code make a worker grow, which loky would take for a leak and restart the worker."""
+
+WATCH_SECONDS = 0.2
+
+DATA: dict[str, Dataset] = {}
+"""In a worker process: the datasets, which are read once per worker and not with every task."""
+
+
+def on_processes(
+    contents: Sequence[tuple[str, bytes]], data: Mapping[str, Dataset], jobs: int, drafts: Path | None
+) -> Iterator[tuple[int, Trace]]:
+    """Run pickled tasks on processes, which do not import the caller's main module, and yield them by their place.
+
+    Tasks and results travel in files: a process that is killed with half a message in one of loky's pipes would leave
+    the others waiting for the rest for ever.
+    """
+    import cloudpickle
+    from joblib.externals.loky import ProcessPoolExecutor
+    from joblib.externals.loky.process_executor import BrokenProcessPool
+
+    with scratch_folder(Path(tempfile.gettempdir()) if drafts is None else drafts) as folder:
+        try:
+            (folder / "data").write_bytes(cloudpickle.dumps(dict(data)))
+            with (folder / "tasks").open("wb") as file:
+                begins = []
+                for each in contents:
+                    begins.append(file.tell())
+                    pickle.dump((*each, version()), file)
+        except OSError as error:
+            raise SettingError(f"cannot write to {folder}: {error.strerror}") from None
+        pool = ProcessPoolExecutor(
+            min(jobs, len(contents)), initializer=start_worker, initargs=(os.getpid(), folder), env=ENVIRONMENT
+        )
+        pending: dict[Future[None], int] = {}
+        try:
+            with ThreadPoolExecutor(1, initializer=block_interrupts) as starter:  # Ctrl-C interrupts no start there
+                starter.submit(
+                    lambda: pending.update((pool.submit(work_in_file, folder, i), i) for i in begins)
+                ).result()
+            places = {begin: i for i, begin in enumerate(begins)}
+            for future in as_completed(list(pending)):
+                begin = pending.pop(future)
+                future.result()
+                result = folder / f"{begin}.result"
+                trace = pickle.loads(result.read_bytes())
+                result.unlink()
+                yield places[begin], trace
+        except BrokenProcessPool:
+            raise SettingError(
+                "a worker process died, perhaps for want of memory; runs in a folder are kept: start again, with fewer "
+                "--jobs"
+            ) from None
+        finally:
+            pool.shutdown(wait=True, kill_workers=bool(pending))  # some are left after an interrupt or a failed run
+
+
+def block_interrupts() -> None:
+    """Block Ctrl-C in this thread and in the processes that it starts, which the calling process ends if need be."""
+    from multiprocessing import resource_tracker as tracker
+
+    from joblib.externals.loky.backend import resource_tracker
+
+    tracker.ensure_running()  # before: their start ends with the signal unblocked
+    resource_tracker.ensure_running()
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+
+def start_worker(parent: int, folder: Path) -> None:
+    """Initialise a worker process, which ends when the process that started it does."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(WATCH_SECONDS)
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    DATA.update(pickle.loads((folder / "data").read_bytes()))
+
+
+def work_in_file(folder: Path, begin: int) -> None:
+    """Run a task that begins there in the file of tasks, and leave its result in a file of its own."""
+    with (folder / "tasks").open("rb") as file:
+        file.seek(begin)
+        name, content, wanted = pickle.load(file)
+    trace = work(content, DATA[name], wanted)
+    try:
+        (folder / f"{begin}.result").write_bytes(pickle.dumps(trace, protocol=5))
+    except OSError as error:
+        raise SettingError(f"cannot write to {folder}: {error.strerror}") from None
+
+
+# --- clusters --------------------------------------------------------------------------------------------------------
+
+TIMEOUT = 10
+"""Seconds within which a scheduler must answer."""
+
+
+def on_cluster(
+    contents: Sequence[tuple[str, bytes]], data: Mapping[str, Dataset], address: str
+) -> Iterator[tuple[int, Trace]]:
+    """Run pickled tasks on a cluster, to which each dataset is sent once, and yield them by their place."""
+    with Cluster.connect(address) as cluster:
+        shared = {name: cluster.share(each) for name, each in data.items()}
+        yield from cluster.map(work, [(content, shared[name], version()) for name, content in contents])
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """A connection to a Dask cluster whose workers have the same sources as this process."""
+
+    client: Any
+    address: str
+
+    @classmethod
+    @contextmanager
+    def connect(cls, address: str) -> Iterator[Cluster]:
+        """Connect to a scheduler.
+
+        Parameters
+        ----------
+        address
+            Its address, such as tcp://HOST:8786.
+
+        Raises
+        ------
+        SettingError
+            If no scheduler answers in time, it has no workers, or some would not compute the same results.
+        """
+        try:
+            from distributed import Client
+        except ImportError:
+            raise SettingError("--cluster needs Dask: pip install 'mcfair[cluster]'") from None
+        try:
+            with ThreadPoolExecutor(1) as thread:  # in a notebook, this thread runs an event loop already
+                thread.submit(check_scheduler, address).result()
+        except (OSError, ValueError, TimeoutError) as error:
+            raise SettingError(
+                f"no Dask scheduler answers at {address} within {TIMEOUT} s{f' ({error})' if str(error) else ''}; "
+                "start one with 'dask scheduler' and workers with 'dask worker ADDRESS'"
+            ) from None
+        with dask_silenced():
+            client = Client(address, timeout=TIMEOUT, set_as_default=False)
+            try:
+                cluster = cls(client, address)
+                cluster.check_workers()
+                yield cluster
+            finally:
+                with suppress(Exception):  # the scheduler may be gone
+                    client.close(timeout=TIMEOUT)
+
+    def check_workers(self) -> None:
+        """Raise an error if there are no workers, or some would not compute the same results."""
+        found = self.client.run(version, on_error="return")  # an error is what a worker without mcfair returns
+        if not found:
+            raise SettingError(
+                f"the scheduler at {self.address} has no workers; start some with 'dask worker {self.address}'"
+            )
+        wrong = sorted(worker for worker, theirs in found.items() if theirs != version())
+        if wrong:
+            raise SettingError(
+                f"{len(wrong)} of {len(found)} workers ({', '.join(wrong[:3])}) have no mcfair, or another version of "
+                "it or of Python than this machine; install the same ones there"
+            )
+
+    def share(self, value: Any) -> Any:
+        """Send a value to every worker once; what is returned stands for it among the arguments of `map`."""
+        with self.errors_in_one_line():
+            return self.client.scatter(value, broadcast=True, hash=False)
+
+    def map(self, function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
+        """Call a function on the workers and yield its results, each with its place among the arguments, as they come.
+
+        A call on a worker that dies is made again on another. Workers may join at any time: the function must refuse
+        to work with other sources, as `check_version` does.
+
+        Raises
+        ------
+        SettingError
+            If the cluster loses the work.
+        MCFairError
+            What the function raises.
+        """
+        from distributed import as_completed as as_finished
+
+        with self.errors_in_one_line():
+            places = {self.client.submit(function, *each, pure=False): i for i, each in enumerate(arguments)}
+            for future in as_finished(list(places), loop=self.client.loop):
+                yield places.pop(future), future.result()
+
+    @contextmanager
+    def errors_in_one_line(self) -> Iterator[None]:
+        """Turn what Dask raises when it loses a worker or the scheduler into an error of one line."""
+        try:
+            yield
+        except MCFairError:
+            raise
+        except (Exception, CancelledError) as error:
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise SettingError(
+                f"the cluster at {self.address} lost its work ({reason}); start again: what is in a folder is kept"
+            ) from error
+
+
+@contextmanager
+def dask_silenced() -> Iterator[None]:
+    """Keep Dask from writing tracebacks to stderr: what is wrong is raised, in one line."""
+    loggers = [logging.getLogger(name) for name in ("distributed", "tornado.application", "asyncio")]
+    loggers += [logging.getLogger(name) for name in list(logging.root.manager.loggerDict) if "distributed." in name]
+    levels = [each.level for each in loggers]
+    for each in loggers:
+        each.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for each, level in zip(loggers, levels, strict=True):
+            each.setLevel(level)
+
+
+def check_scheduler(address: str) -> None:
+    """Request the identity of a scheduler; Dask's client waits without limit for one that accepts but never answers."""
+    import asyncio
+
+    from distributed import rpc
+
+    async def request_identity() -> None:
+        async with rpc(address) as scheduler:
+            await scheduler.identity()
+
+    asyncio.run(asyncio.wait_for(request_identity(), TIMEOUT))

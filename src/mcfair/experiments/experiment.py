@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -36,13 +38,14 @@ class Paper(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     seconds: float | None = None
 
 
-class Series(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Series(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """Policies that belong together: the points of one curve, in order, or one row each of a table.
 
     Parameters
     ----------
     policies
-        Texts of policies; a list of values in one is a policy for each value: "MCFair(alpha=[0, 1, 10], beta=0)".
+        Texts of policies; a list of values in one is a policy for each value: "MCFair(alpha=[0, 1, 10], beta=0)". Or
+        policies themselves, which need not be registered.
     label
         Name of the series in tables and figures; by default the name of its policies.
     mode
@@ -61,17 +64,18 @@ class Series(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ('ours', ['MCFair(alpha=0.1)', 'MCFair', 'TopK'])
     """
 
-    policies: tuple[str, ...]
+    policies: tuple[Any, ...]
     label: str = ""
     mode: Literal["", "post-processing", "online"] = ""
     estimator: str = ""
     paper: Paper | None = None
     note: str = ""
 
-    @property
+    @cached_property
     def points(self) -> list[Policy]:
         """The policies, one for each value in a list of values."""
-        return [policy for text in self.policies for policy in parse_policies(text)]
+        given = self.policies
+        return [p for each in given for p in ([each] if isinstance(each, Policy) else parse_policies(each))]
 
     @property
     def name(self) -> str:
@@ -85,7 +89,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return make_setting(setting, {"estimator": self.estimator})
 
 
-class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """A grid of runs, data × settings × policies × seeds, and the form in which they are shown.
 
     Parameters
@@ -102,10 +106,10 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     preset, split, epsilon, min_items, max_items
         How the data are loaded, and with the preset how they are simulated.
     settings
-        Modes, or tables with a mode and other fields of `Setting`.
+        Modes, tables with a mode and other fields of `Setting`, or settings themselves.
     clicks, estimator, metrics
-        Texts of the click model, the estimator and further metrics for all settings; a table in `settings` may have
-        its own.
+        Texts of the click model, the estimator and further metrics for all modes and tables in `settings`; a table may
+        have its own.
     seeds
         How many, beginning with 0.
     compare_with
@@ -140,7 +144,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     epsilon: float = 0.1
     min_items: int | None = None
     max_items: int | None = None
-    settings: tuple[str | dict[str, Any], ...] = ("post-processing",)
+    settings: tuple[Any, ...] = ("post-processing",)
     clicks: str = ""
     estimator: str = ""
     metrics: tuple[str, ...] = ()
@@ -178,17 +182,13 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         if not all(1 <= k <= ranks for k in self.k_c):
             raise SettingError(f"experiment {self.name}: k_c = {self.k_c}: expected cutoffs from 1 to k = {ranks}")
 
-    @property
+    @cached_property
     def conditions(self) -> list[Setting]:
         """The settings, with the values that the experiment prescribes for all of them."""
         given = {"clicks": self.clicks, "estimator": self.estimator, "metrics": self.metrics}
         common = {name: value for name, value in given.items() if value}
-        return [make_setting(common | table, {}) for table in self.tables]
-
-    @property
-    def tables(self) -> list[dict[str, Any]]:
-        """The settings as tables."""
-        return [{"mode": each} if isinstance(each, str) else each for each in self.settings]
+        tables = [{"mode": each} if isinstance(each, str) else each for each in self.settings]
+        return [each if isinstance(each, Setting) else make_setting({**common, **each}, {}) for each in tables]
 
     def played(self) -> Iterator[tuple[Series, Setting, Policy]]:
         """Iterate over what is simulated on each dataset with each seed, each in the setting that its series has."""
@@ -226,12 +226,10 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             Divide the steps by this factor.
         """
         series = tuple(
-            msgspec.structs.replace(each, policies=tuple(map(repr, thinned(each.points, points))))
-            for each in self.series
+            msgspec.structs.replace(each, policies=tuple(thinned(each.points, points))) for each in self.series
         )
         settings = tuple(
-            table | {"steps": max(setting.steps // shorter, 2)}
-            for table, setting in zip(self.tables, self.conditions, strict=True)
+            dataclasses.replace(setting, steps=max(setting.steps // shorter, 2)) for setting in self.conditions
         )
         return msgspec.structs.replace(
             self, series=series, settings=settings, seeds=min(seeds, self.seeds), as_published=False

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from ..data.dataset import Dataset
-from ..data.folds import open_data
-from ..experiments.execute import run_experiments
-from ..experiments.experiment import Experiment, Series
+from ..experiments.compare import Policies, compare
 from ..experiments.results import Results
 from ..metrics.base import Metric
-from ..policies.base import Policy
 from ..simulation.setting import Setting, SettingOptions, explicit_options, make_setting
 from .figures import tradeoff_figure, tradeoff_panel
 from .views import View, views
@@ -24,8 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["Tradeoff", "tradeoff"]
-
-Policies = Policy | str | Sequence[Policy | str]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -118,6 +113,10 @@ def tradeoff(
     *,
     metric: str | None = None,
     seeds: int = 3,
+    jobs: int = 1,
+    folder: str | Path | None = None,
+    fresh: bool = False,
+    cluster: str = "",
     progress: Callable[[str, int, int], None] | None = None,
     **options: Unpack[SettingOptions],
 ) -> Tradeoff:
@@ -136,8 +135,8 @@ def tradeoff(
         Metric of the vertical axis, by default cNDCG of the whole list.
     seeds
         How many seeds: 0, 1, ...
-    progress
-        Called with the current stage, how many of its steps are done, and how many there are.
+    jobs, folder, fresh, cluster, progress
+        As for `compare`.
 
     Returns
     -------
@@ -158,40 +157,8 @@ def tradeoff(
     conditions = make_setting(setting, options)
     chosen = Metric.of(metric if metric is not None else f"cndcg@{conditions.k}")
     conditions = dataclasses.replace(conditions, metrics=(*conditions.metrics, chosen))
-    series = as_series(policies)
-    experiment = Experiment(
-        name="tradeoff",
-        show="tradeoff",
-        k_c=(conditions.k,),
-        data=("data",),
-        settings=(conditions.to_dict(),),
-        seeds=seeds,
-        series=series,
-    )
-    features = any(policy.needs_features for each in series for policy in each.points)
-    opened = data if isinstance(data, Dataset) else open_data(data, features=features)
-    with tempfile.TemporaryDirectory() as folder:
-        results = run_experiments([experiment], folder, data={"data": opened}, progress=progress)
+    results = compare(
+        data, policies, conditions, seeds=seeds, jobs=jobs, folder=folder, fresh=fresh, cluster=cluster,
+        progress=progress,
+    )  # fmt: skip
     return Tradeoff(results, repr(chosen))
-
-
-def as_series(policies: Mapping[str, Policies] | Policies) -> tuple[Series, ...]:
-    """Return one curve per label, or one per text; those of one policy are told apart by what their points share."""
-    if isinstance(policies, Mapping):
-        return tuple(Series(policies=as_texts(each), label=label) for label, each in policies.items())
-    series = tuple(Series(policies=(text,)) for text in as_texts(policies))
-    names = [each.name for each in series]
-    return tuple(Series(policies=e.policies, label=shared_label(e)) if names.count(e.name) > 1 else e for e in series)
-
-
-def shared_label(series: Series) -> str:
-    """Return the name of a policy with the parameters that all points of a curve have in common, if there are any."""
-    first, *others = series.points
-    same = [name for name in first.changed_parameters if all(getattr(first, name) == getattr(p, name) for p in others)]
-    return first.text(same) if same else series.name
-
-
-def as_texts(policies: Policies) -> tuple[str, ...]:
-    """Return policies as their texts."""
-    several = (policies,) if isinstance(policies, Policy | str) else policies
-    return tuple(each if isinstance(each, str) else repr(each) for each in several)

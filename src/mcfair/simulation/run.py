@@ -189,11 +189,6 @@ class Run:
             first_mark=first,
         )
 
-    def _phases(self) -> list[RunPhase]:
-        estimator = self.estimator if self.config.online and self.estimator.pooled else None
-        before, fitted = self.state.sessions, self.state.estimator is estimator
-        return list(phases(self.sessions, self.policy, estimator, self.data.queries, before, fitted))
-
     def _fit(self) -> None:
         """Fit the estimator to what all queries have observed; a view then has new estimates of all its items."""
         state = self.state
@@ -218,7 +213,9 @@ class Run:
         begun = time.perf_counter()
         with compile_seconds() as compiling:  # of the kernels that the policy and the estimator call by themselves
             memory = None
-            for phase in self._phases():
+            estimator = self.estimator if self.config.online and self.estimator.pooled else None
+            before, fitted = self.state.sessions, self.state.estimator is estimator
+            for phase in list(phases(self.sessions, self.policy, estimator, self.data.queries, before, fitted)):
                 if phase.fit:
                     self._fit()
                 if phase.prepare >= 0:
@@ -390,6 +387,7 @@ class Run:
             data=data.without_features,
             state=self.state,
             provenance=provenance,
+            estimator=self.setting.estimator_for(self.policy),
             lists=self.log.lists if self.record else None,
             clicks=self.log.clicks if self.record else None,
             arrivals=self.arrivals if self.record else None,
@@ -587,7 +585,8 @@ def checkpoint_ends(checkpoints: int | Sequence[int], sessions: int) -> IntArray
         if checkpoints < 1:
             raise SettingError(f"checkpoints = {checkpoints} is not allowed: expected at least 1")
         count = min(checkpoints, sessions)
-        return np.array([sessions * (i + 1) // count for i in range(count)])
+        check_memory(1000.0 * count, f"{count:,} checkpoints")  # before they are listed
+        return sessions * np.arange(1, count + 1) // count
     ends = np.array(checkpoints, dtype=np.int64)
     if ends.ndim != 1 or np.any(np.diff(ends) <= 0) or (ends.size and not 1 <= ends[0] <= ends[-1] <= sessions):
         raise SettingError(f"checkpoints {list(checkpoints)} are not ascending sessions from 1 to {sessions}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar
 
 import msgspec
@@ -107,9 +108,7 @@ class Setting:
     )
 
     def __post_init__(self) -> None:
-        def put(name: str, value: Any) -> None:
-            object.__setattr__(self, name, value)
-
+        put = partial(object.__setattr__, self)
         put("mode", checked("mode", Mode, self.mode, SettingError))
         put("examination", parse_examination(self.examination))
         ranks = len(self.examination) if isinstance(self.examination, tuple) else None

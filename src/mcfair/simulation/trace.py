@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import io
 import shutil
 import tempfile
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,14 +18,79 @@ import numpy as np
 
 from ..arrays import BoolArray, CountArray, FloatArray, IntArray
 from ..data.dataset import Dataset
-from ..errors import TraceError
+from ..errors import MCFairWarning, PartError, TraceError
+from ..estimators import Estimator
 from ..estimators.base import parse_estimator, relevance_intervals
 from ..state import State
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Trace", "new_folder"]
+__all__ = ["Trace", "new_folder", "read_files", "sealed", "unsealed", "write_files"]
+
+TABLES = ("metrics.parquet", "queries.parquet", "state.parquet")
+"""The files that every saved run has besides run.json."""
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def sealed(content: Mapping[str, Any]) -> bytes:
+    """Return plain data as JSON that holds its own digest, so that a change of any byte that matters is noticed."""
+    return msgspec.json.format(msgspec.json.encode({**content, "digest": digest_of(content)})) + b"\n"
+
+
+def unsealed(text: bytes) -> dict[str, Any]:
+    """Return what was sealed.
+
+    Raises
+    ------
+    ValueError
+        If it is not what was sealed.
+    """
+    content = msgspec.json.decode(text, type=dict[str, Any])
+    if content.pop("digest", None) != digest_of(content):
+        raise ValueError("it does not match the digest in it")
+    return content
+
+
+def digest_of(content: Mapping[str, Any]) -> str:
+    """Return the digest of plain data, whatever the order of its keys."""
+    return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
+
+
+def write_files(folder: Path, about: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> None:
+    """Write tables and a `run.json` with their digests and its own into an existing folder.
+
+    Raises
+    ------
+    OSError
+        If they cannot be written, such as on a full disk; Polars would raise errors of its own.
+    """
+    digests = {}
+    for name, table in tables.items():
+        target = io.BytesIO()
+        table.write_parquet(target)
+        digests[name] = hashlib.sha256(target.getvalue()).hexdigest()
+        (folder / name).write_bytes(target.getvalue())
+    (folder / "run.json").write_bytes(sealed({**about, "files": digests}))
+
+
+def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Read what `write_files` wrote, and verify every byte of it.
+
+    Raises
+    ------
+    OSError, ValueError
+        If a file is missing or damaged.
+    """
+    about = unsealed((folder / "run.json").read_bytes())
+    files = {}
+    for name, digest in about.pop("files").items():
+        files[name] = (folder / name).read_bytes()
+        if hashlib.sha256(files[name]).hexdigest() != digest:
+            raise ValueError(f"{name} does not match its digest in run.json")
+    return about, files
 
 
 @contextmanager
@@ -69,6 +137,8 @@ class Trace:
         What was observed, including what was there before the run.
     provenance : dict
         Policy, setting, seed, data, versions: all that is needed to run it again, and how long it took.
+    estimator : Estimator or None
+        How relevance was estimated; None if it is known by its text in `provenance` only.
     lists, clicks : (sessions, k) arrays or None
         Each session's list, as positions in its query with -1 past the end, and which entries were clicked.
     arrivals : (sessions,) int array or None
@@ -95,6 +165,7 @@ class Trace:
     data: Dataset
     state: State
     provenance: dict[str, Any]
+    estimator: Estimator | None = None
     lists: CountArray | None = None
     clicks: BoolArray | None = None
     arrivals: CountArray | None = None
@@ -213,7 +284,8 @@ class Trace:
         ids = data.item_ids
         if ids is None:
             ids = [str(i) for n in sizes.tolist() for i in range(n)]
-        estimator = state.fitted(parse_estimator(self.provenance["setting"]["estimator"]))
+        named = self.provenance["setting"]["estimator"]
+        estimator = state.fitted(parse_estimator(named) if self.estimator is None else self.estimator)
         estimate, uncertainty = estimator.estimates(state.C, state.E, state.F, state.p)
         # Without a posterior, the uncertainty may be no more than a bound of the variance.
         low, high = relevance_intervals(estimate, uncertainty)
@@ -306,14 +378,11 @@ class Trace:
         TraceError
             If the folder exists or cannot be written.
         """
-        frames = {"metrics": self.frame(), "queries": self.queries(), "state": self.items()}
-        sessions = self._sessions()
+        tables = dict(zip(TABLES, (self.frame(), self.queries(), self.items()), strict=True))
+        if (sessions := self._sessions()) is not None:
+            tables["sessions.parquet"] = sessions
         with new_folder(Path(folder)) as draft:
-            for name, frame in frames.items():
-                frame.write_parquet(draft / f"{name}.parquet")
-            if sessions is not None:
-                sessions.write_parquet(draft / "sessions.parquet")
-            (draft / "run.json").write_bytes(msgspec.json.format(msgspec.json.encode(self.provenance)) + b"\n")
+            write_files(draft, self.provenance, tables)
         return Path(folder)
 
     @classmethod
@@ -332,14 +401,16 @@ class Trace:
         Raises
         ------
         TraceError
-            If the folder does not hold a saved run.
+            If the folder does not hold a saved run, or a file in it is damaged.
         """
         import polars as pl
 
         source = Path(folder)
         try:
             return cls._load(source)
-        except (OSError, KeyError, ValueError, msgspec.DecodeError, pl.exceptions.PolarsError) as error:
+        except PartError as error:
+            raise TraceError(f"{source}: {error}") from None
+        except (OSError, KeyError, TypeError, ValueError, msgspec.DecodeError, pl.exceptions.PolarsError) as error:
             reason = f"it lacks {error}" if isinstance(error, KeyError) else error
             raise TraceError(f"{source} is not a saved run: {reason}") from None
 
@@ -347,12 +418,15 @@ class Trace:
     def _load(cls, source: Path) -> Trace:
         import polars as pl
 
-        provenance = msgspec.json.decode((source / "run.json").read_bytes())
-        metrics = pl.read_parquet(source / "metrics.parquet")
-        queries = pl.read_parquet(source / "queries.parquet")
-        items = pl.read_parquet(source / "state.parquet")
-        log = source / "sessions.parquet"
-        sessions = pl.read_parquet(log) if log.exists() else None
+        plain = msgspec.json.decode((source / "run.json").read_bytes())
+        if "files" in plain or "digest" in plain:
+            provenance, files = read_files(source)
+        else:  # before version 0.3
+            warnings.warn(f"{source} has no digests to verify it by", MCFairWarning, stacklevel=4)
+            provenance, files = plain, {path.name: path.read_bytes() for path in source.glob("*.parquet")}
+        metrics, queries, items = (pl.read_parquet(io.BytesIO(files[name])) for name in TABLES)
+        log = files.get("sessions.parquet")
+        sessions = None if log is None else pl.read_parquet(io.BytesIO(log))
 
         def columns(frame: pl.DataFrame, prefix: str, dtype: Any) -> Any:
             names = [name for name in frame.columns if name.rstrip("0123456789") == prefix and name != prefix]

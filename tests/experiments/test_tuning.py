@@ -10,7 +10,7 @@ from real_data import FOLDS, needs_mq2008
 
 import mcfair as mf
 from mcfair import Dataset, PartError, PolicyError, SettingError
-from mcfair.analysis.tuning import GRID, between, parse_target, tune, values_to_try
+from mcfair.experiments.tuning import GRID, between, parse_target, tune, values_to_try
 
 
 @pytest.fixture(scope="module")

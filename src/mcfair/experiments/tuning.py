@@ -15,6 +15,7 @@ from typing import Annotated, Any, Union, Unpack, get_args, get_origin
 import msgspec
 import numpy as np
 
+from ..analysis.group_limits import lowest_possible
 from ..data.dataset import Dataset
 from ..data.folds import open_data
 from ..errors import MCFairError, MCFairWarning, PolicyError, SettingError, checked, unknown
@@ -22,9 +23,9 @@ from ..metrics.base import Metric, metric_label, parse_metric
 from ..metrics.exposure import Unfairness
 from ..parts import parameter_types
 from ..policies.base import Policy
-from ..simulation.run import evaluation_pool, simulate
+from ..simulation.run import evaluation_pool
 from ..simulation.setting import Setting, SettingOptions, explicit_options, make_setting
-from .group_limits import lowest_possible
+from .execute import Task, execute
 
 __all__ = ["Tuning", "tune"]
 
@@ -218,6 +219,7 @@ def tune(
     low: float | None = None,
     high: float | None = None,
     digits: int = 3,
+    jobs: int = 1,
     threads: int = 1,
     progress: Callable[[float, dict[str, float]], None] | None = None,
     **options: Unpack[SettingOptions],
@@ -254,6 +256,8 @@ def tune(
         Bounds of the search; by default those of the parameter, and 0 and 1000 where it has none.
     digits
         Significant digits of the value; below the least positive value of the grid, as many decimals as that has.
+    jobs
+        How many processes to use on this machine.
     progress
         Called after every value tried, with the value and its figures.
 
@@ -285,28 +289,32 @@ def tune(
         warnings.simplefilter("ignore", MCFairWarning)  # the runs issue the same ones
         table, judged = evaluation_pool(data)
     runs: dict[float, dict[str, float]] = {}
-    floors: list[float] = []  # one for each seed: arrivals do not depend on the policy
+    floors: dict[int, float] = {}  # one for each seed: arrivals do not depend on the policy
+
+    def mean_floor() -> float:
+        return float(np.mean([floors[seed] for seed in range(number)]))
 
     def missed_by(value: float) -> float:
         if value not in runs:
-            varied, figures = dataclasses.replace(start, **{parameter: value}), []
-            for seed in range(number):
-                trace = simulate(data, varied, conditions, seed=seed, checkpoints=1, threads=threads)
-                figures.append(trace.figures)
-                if len(floors) < number:
+            varied, figures = dataclasses.replace(start, **{parameter: value}), {}
+            tasks = [Task("data", varied, conditions, seed) for seed in range(number)]
+            for task, trace in execute(tasks, {"data": data}, jobs=jobs, checkpoints=1, threads=threads):
+                figures[task.seed] = trace.figures
+                if task.seed not in floors:
                     floor = lowest_possible(bounded, table, trace.state.visits * judged, trace.state.p)
-                    floors.append(floor.unfairness)
-            runs[value] = {name: float(np.mean([each[name] for each in figures])) for name in figures[0]}
+                    floors[task.seed] = floor.unfairness
+            by_seed = [figures[seed] for seed in range(number)]
+            runs[value] = {name: float(np.mean([each[name] for each in by_seed])) for name in by_seed[0]}
             if progress is not None:
                 progress(value, runs[value])
-        return goal.missed_by(runs[value], float(np.mean(floors)))
+        return goal.missed_by(runs[value], mean_floor())
 
     value, met = search(values[::-1] if goal.metric.higher_is_better else values, missed_by, places)
     return Tuning(
         policy=dataclasses.replace(start, **{parameter: value}),
         value=value,
         figures=runs[value],
-        floor=float(np.mean(floors)),
+        floor=mean_floor(),
         floor_metric=repr(bounded),
         met=met,
         runs=list(runs.items()),
