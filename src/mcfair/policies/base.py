@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -20,10 +20,17 @@ from .fairness import group_term
 from .ordering import BY_INDEX, TIE_RULES
 from .selection import FALLBACK, choose, is_list, policy_call
 
-__all__ = ["Mode", "Policy", "parse_policies", "parse_policy"]
+__all__ = ["Mode", "Policy", "Solution", "parse_policies", "parse_policy"]
 
 Mode = Literal["post-processing", "online"]
 """Whether relevance is given, or learnt from the clicks of the run."""
+
+
+class Solution(NamedTuple):
+    """A list that `Policy.solve` returns, and by how much the objective of the policy might still be better."""
+
+    pi: IntArray
+    gap: float = 0.0
 
 
 class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score", "rank"), error=PolicyError)):
@@ -144,8 +151,8 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
         """
         return choose(self, q.for_kernels(), rng).pi
 
-    def solve(self, q: Query, rng: Draws) -> IntArray:
-        """Return the list for a session that the kernel leaves to Python; see `ranks`.
+    def solve(self, q: Query, rng: Draws) -> Solution:
+        """Return the list for a session that the kernel leaves to Python, see `ranks`, and its gap.
 
         Parameters
         ----------
@@ -156,8 +163,8 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
 
         Returns
         -------
-        (min(k_s, n),) int array
-            As `rank` returns it.
+        Solution
+            The list as `rank` returns it, and how far it may be from the best: 0 if it is the best.
 
         Raises
         ------
@@ -250,11 +257,13 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
         if out[0] == FALLBACK:
             raise PolicyError(f"{self!r} returned a list whose entries are not distinct items")
 
-    def write_solution(self, q: Query, rng: Draws, out: IntArray) -> None:
-        """Write what `solve` returns for a session that the kernel left to Python."""
-        self.write_positions(self.attempt(self.solve, q.read_only(), rng), out)
+    def write_solution(self, q: Query, rng: Draws, out: IntArray) -> float:
+        """Write the list that `solve` returns for a session that the kernel left to Python; return its gap."""
+        pi, gap = self.attempt(self.solve, q.read_only(), rng)
+        self.write_positions(pi, out)
         if not is_list(out, q.R.size):
             raise PolicyError(f"{self!r} returned a list whose entries are not distinct items")
+        return float(gap)
 
     def write_positions(self, positions: Any, out: IntArray) -> None:
         """Write a list of positions after checking its length and type."""

@@ -122,12 +122,14 @@ def guard_of(policy: Policy, p: FloatArray) -> Guard | None:
 class Choice(NamedTuple):
     """A list, as positions among the query's items, best first; the scores behind it; the weight λ of the guard.
 
-    Scores are None if the policy has none, and λR + S if the guard changed the list; λ is 0 if it did not.
+    Scores are None if the policy has none, and λR + S if the guard changed the list; λ is 0 if it did not. The gap is
+    that of the list's `Solution`, 0 if the policy needed none.
     """
 
     pi: IntArray
     scores: FloatArray | None
     weight: float
+    gap: float = 0.0
 
 
 def choose(
@@ -174,11 +176,12 @@ def choose(
         group, guard = group_term_of(policy), guard_of(policy, q.p if p is None else p)
         ties = policy.tie_rule
         verdict = list_by_score(call, group, guard, ties, theta, q, rng, tie_rng, scratch, scores, pi)
+    gap = 0.0
     if verdict == FALLBACK:
-        policy.write_solution(q, rng, pi)
+        gap = policy.write_solution(q, rng, pi)
     elif verdict != OK:
         raise PolicyError(f"{policy!r} returned {fault(verdict)}")
-    return Choice(pi, None if policy.ranks else scores, float(scratch.weight[0]) if policy.guard > 0.0 else 0.0)
+    return Choice(pi, None if policy.ranks else scores, float(scratch.weight[0]) if policy.guard > 0.0 else 0.0, gap)
 
 
 def order_by(policy: Policy, scores: FloatArray, E: FloatArray, rng: Draws) -> IntArray:
