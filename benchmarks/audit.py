@@ -98,7 +98,7 @@ def examination_errors(impressions):
     found = []
     data = mf.synthetic("mq2008-like", seed=0)
     for severity in (0.5, 1.0, 2.0):
-        trace = mf.simulate(data, "RandomK", "online", steps=impressions, examination=severity, k_s=5, record=True)
+        trace = mf.simulate(data, "RandomK", "online", steps=impressions, examination=severity, k=5, record=True)
         with tempfile.TemporaryDirectory() as folder:
             log = trace.save(Path(folder) / "run")
             errors = {

@@ -202,7 +202,7 @@ def shares(prior: float | None, seed: int) -> list[float]:
     """Return the share of the exposure of each shoe in 400 lists of five, in ascending order."""
     n = SHOES.size
     known = {} if prior is None else {"scores": np.full(n, prior)}
-    names = {"groups": np.arange(n), "group_names": [str(i) for i in range(n)]}
+    names = {"providers": np.arange(n), "provider_names": [str(i) for i in range(n)]}
     data = mf.Dataset(offsets=[0, n], y=SHOES > 0, R=SHOES, y_max=1, **known, **names)
     users = {"weights": np.ones(1), "clicks": mf.PositionBased(), "seed": seed, "priors": prior is not None}
     return sorted(

@@ -7,6 +7,7 @@ and every relative link means the same on a code host and here. Nothing is fetch
 from __future__ import annotations
 
 import re
+import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,10 @@ from sphinx.util.inspect import signature as read_signature
 from sphinx.util.inspect import stringify_signature
 
 import mcfair as mf
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import make_reference
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -82,6 +87,22 @@ def skip_kernel(app: Sphinx, what: str, name: str, value: Any, skip: bool, optio
     return True if isinstance(value, mf.Kernel) else None
 
 
+def write_api_pages(app: Sphinx, config: Any) -> None:
+    """Write the pages of the Python API, which are generated as a whole and not kept in the repository."""
+    make_reference.write_pages(make_reference.api_pages(), make_reference.REFERENCE)
+
+
+def complete_reference(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Insert what the comments on a page of the reference stand for."""
+    if docname.startswith("docs/reference/"):
+        source[0] = make_reference.completed(source[0])
+
+
+def read_reference_again(app: Sphinx, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
+    """Have the pages of the reference read in every build: what is inserted depends on the code."""
+    return [name for name in env.found_docs if name.startswith("docs/reference/")]
+
+
 def add_navigation(app: Sphinx, docname: str, source: list[str]) -> None:
     """Append a table of contents to the index of a folder: the pages in the order in which it links them.
 
@@ -107,5 +128,8 @@ def setup(app: Sphinx) -> None:
     app.add_lexer("csv", TextLexer)
     app.connect("autodoc-process-signature", shorten)
     app.connect("autodoc-skip-member", skip_kernel)
+    app.connect("config-inited", write_api_pages)
+    app.connect("env-get-outdated", read_reference_again)
+    app.connect("source-read", complete_reference)
     app.connect("source-read", add_navigation)
     app.connect("build-finished", write_start_page)

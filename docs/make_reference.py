@@ -1,22 +1,23 @@
-"""Write the generated parts of the reference: `make reference`.
+"""The generated reference: `docs/conf.py` puts it into the site, `make reference` writes it as Markdown.
 
-Pages of docs/reference are Markdown that is committed, so that they can be read, linked and searched on a code host.
-What stands between two comments is rewritten from the code; a test fails if it is not what the code says:
+Pages of docs/reference hold what is written by hand. A comment on a line of its own stands for what is generated from
+the code, by a function of `SOURCES`:
 
     <!-- generated: policies -->
-    …
-    <!-- /generated -->
 
-The names are the keys of `SOURCES`. Everything else on these pages is written by hand.
+Nothing generated is kept in the repository. `make docs` builds the site; `make reference` writes the complete pages to
+build/reference, for those who read Markdown.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from reference_interfaces import (
+    GROUPS,
     api_overview,
     api_page,
     command_list,
@@ -39,11 +40,11 @@ from reference_tables import (
 
 import mcfair as mf
 
-DOCS = Path(__file__).parent
-REFERENCE = DOCS / "reference"
-MARKED = re.compile(r"<!-- generated: (?P<words>[^\n]*?) -->\n.*?<!-- /generated -->", re.DOTALL)
+REFERENCE = Path(__file__).parent / "reference"
+TARGET = Path(__file__).parents[1] / "build" / "reference"
+MARKED = re.compile(r"^<!-- generated: (?P<name>.*?) -->$", re.MULTILINE)
 
-SOURCES: dict[str, Callable[..., str]] = {
+SOURCES: dict[str, Callable[[], str]] = {
     "policies": lambda: parts(mf.Policy),
     "click models": lambda: parts(mf.ClickModel),
     "estimators": lambda: parts(mf.Estimator),
@@ -62,13 +63,12 @@ SOURCES: dict[str, Callable[..., str]] = {
     "http operations": http_operations,
     "http types": http_types,
     "api overview": api_overview,
-    "api": api_page,
 }
-"""Functions that write what stands between the comments, by the name in the comment; words after `:` are arguments."""
+"""The functions that write what a comment stands for, by the name in the comment."""
 
 
-def rewritten(text: str) -> str:
-    """Return a page with everything that is generated written again.
+def completed(text: str) -> str:
+    """Return a page with what its comments stand for.
 
     Raises
     ------
@@ -77,21 +77,34 @@ def rewritten(text: str) -> str:
     """
 
     def write(match: re.Match[str]) -> str:
-        name, _, argument = match["words"].partition(": ")
-        if name not in SOURCES:
-            raise ValueError(f"unknown source {name!r}; available: {', '.join(SOURCES)}")
-        generated = SOURCES[name](argument) if argument else SOURCES[name]()
-        return f"<!-- generated: {match['words']} -->\n\n{generated.strip()}\n\n<!-- /generated -->"
+        if match["name"] not in SOURCES:
+            raise ValueError(f"unknown source {match['name']!r}; available: {', '.join(SOURCES)}")
+        return SOURCES[match["name"]]().strip()
 
     return MARKED.sub(write, text)
 
 
-def pages() -> list[Path]:
-    """Return the pages of the reference."""
-    return sorted(REFERENCE.rglob("*.md"))
+def pages() -> dict[str, str]:
+    """Return all pages of the reference, complete, by their path below docs/reference."""
+    written = {path.name: completed(path.read_text(encoding="utf-8")) for path in sorted(REFERENCE.glob("*.md"))}
+    return written | api_pages()
+
+
+def api_pages() -> dict[str, str]:
+    """Return the pages of the Python API, which are generated as a whole; Sphinx renders the docstrings."""
+    return {f"api/{group}.md": f"# {title}\n\n{api_page(group)}\n" for group, (title, _, _) in GROUPS.items()}
+
+
+def write_pages(pages: dict[str, str], folder: Path) -> None:
+    """Write pages below a folder, leaving those that have not changed alone: Sphinx reads only what is new."""
+    for name, text in pages.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":
-    for page in pages():
-        text = page.read_text(encoding="utf-8")
-        page.write_text(rewritten(text), encoding="utf-8", newline="\n")
+    shutil.rmtree(TARGET, ignore_errors=True)
+    write_pages(pages(), TARGET)
+    print(f"reference written to {TARGET}")

@@ -21,7 +21,7 @@ def example():
     """Four queries, one of them shorter than a list and one longer than the counting sort takes."""
     rng, sizes = np.random.default_rng(5), [3, 7, 12, 30]
     groups = [f"shop {i}" for i in rng.integers(0, 3, sum(sizes))]
-    return mf.Dataset(offsets=np.cumsum([0, *sizes]), y=rng.integers(0, 3, sum(sizes)), groups=groups)
+    return mf.Dataset(offsets=np.cumsum([0, *sizes]), y=rng.integers(0, 3, sum(sizes)), providers=groups)
 
 
 DATA = example()
@@ -81,7 +81,7 @@ def check_metric(text, value):
     trace, slow = check_run(metrics=[text])
     visits = np.bincount(trace.arrivals, minlength=DATA.queries)
     expected = [
-        value(slow.E[a:b], DATA.R[a:b], DATA.groups[a:b].tolist(), visits[q])
+        value(slow.E[a:b], DATA.R[a:b], DATA.providers[a:b].tolist(), visits[q])
         for q, (a, b) in enumerate(itertools.pairwise(DATA.offsets))
     ]
     differences(trace.query_values[text], expected, text)

@@ -12,8 +12,8 @@ import naive
 import naive_users
 import numpy as np
 
-import mcfair as mf
 from mcfair.policies import ilp
+from mcfair.random import uniform
 from mcfair.simulation import run
 
 
@@ -91,7 +91,7 @@ def position_based(faulty, fault):
             seen = p[min(j + 1, p.size - 1)] if faulty and fault == "rank" else p[j]
             slot = j if faulty and fault == "slot" else d
             R = truth[j] if faulty and fault == "relevance" else truth[d]
-            hits[j] = mf.uniform(rng, slot) < seen * (R + self.noise * (1 - R))
+            hits[j] = uniform(rng, slot) < seen * (R + self.noise * (1 - R))
         return hits
 
     return clicks
@@ -101,8 +101,8 @@ def cascade(faulty):
     def clicks(self, pi, truth, p, rng):
         hits = np.zeros(pi.size, bool)
         for j, d in enumerate(pi):
-            hits[j] = mf.uniform(rng, d) < truth[d]
-            if hits[j] and not faulty and mf.uniform(rng, d + 2**31) >= 1 - self.stop:
+            hits[j] = uniform(rng, d) < truth[d]
+            if hits[j] and not faulty and uniform(rng, d + 2**31) >= 1 - self.stop:
                 break
         return hits
 
@@ -112,7 +112,7 @@ def cascade(faulty):
 def trust_bias(faulty):
     def clicks(self, pi, truth, p, rng):
         plus, minus = (self.negative, self.positive) if faulty else (self.positive, self.negative)
-        return np.array(naive_users.trust_bias(plus, minus, pi, truth, p, partial(mf.uniform, rng)))
+        return np.array(naive_users.trust_bias(plus, minus, pi, truth, p, partial(uniform, rng)))
 
     return clicks
 
@@ -178,7 +178,7 @@ def add_ndcg(faulty, original):
 
 def top_k(faulty, original, fault):
     def select(scores, E, ties, tie_rng, scratch, pi):
-        keys = [[0] * scores.size, [mf.uniform(tie_rng, d) for d in range(scores.size)], E][ties]
+        keys = [[0] * scores.size, [uniform(tie_rng, d) for d in range(scores.size)], E][ties]
         order = sorted(range(scores.size), key=lambda d: (-scores[d], keys[d], -d if faulty and fault == "ties" else d))
         if faulty and fault == "last":
             order = [d for d in order if d != scores.size - 1] + [scores.size - 1]

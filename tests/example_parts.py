@@ -6,18 +6,19 @@ import msgspec
 import numpy as np
 
 import mcfair as mf
+from mcfair.random import uniform
 
 
 @mf.kernel
 def overdue_score(q, theta, rng, out):
     for d in range(out.shape[0]):
-        out[d] = theta[0] * q.R[d] - q.E[d] + theta[1] * mf.uniform(rng, d)
+        out[d] = theta[0] * q.R[d] - q.E[d] + theta[1] * uniform(rng, d)
 
 
 @mf.kernel
 def eager_clicks(pi, truth, p, theta, rng, hits):
     for j in range(pi.shape[0]):
-        hits[j] = mf.uniform(rng, pi[j]) < p[j] * max(truth[pi[j]], theta[0])
+        hits[j] = uniform(rng, pi[j]) < p[j] * max(truth[pi[j]], theta[0])
 
 
 @mf.kernel
@@ -49,7 +50,7 @@ class PlainOverdue(mf.Policy):
     noise: float = 0.1
 
     def score(self, q, rng):
-        return self.weight * q.R - q.E + self.noise * np.array([mf.uniform(rng, d) for d in range(q.R.size)])
+        return self.weight * q.R - q.E + self.noise * np.array([uniform(rng, d) for d in range(q.R.size)])
 
 
 class Eager(mf.ClickModel):
@@ -62,7 +63,7 @@ class PlainEager(mf.ClickModel):
     least: float = 0.3
 
     def clicks(self, pi, truth, p, rng):
-        return np.array([mf.uniform(rng, d) < p[j] * max(truth[d], self.least) for j, d in enumerate(pi)])
+        return np.array([uniform(rng, d) < p[j] * max(truth[d], self.least) for j, d in enumerate(pi)])
 
 
 class Smoothed(mf.Estimator):

@@ -347,7 +347,7 @@ def simulate(
     *,
     online,
     seed=0,
-    k_s=5,
+    k=5,
     gamma=0.995,
     prior_mean=0.0,
     prior_strength=0.0,
@@ -362,11 +362,11 @@ def simulate(
     equal on paper may come out in either order, and everything afterwards depends on it. `users_p` is how users examine
     ranks, if not as exposure assumes. Figures after each of the checkpoints are kept.
     """
-    p = examination(k_s)
+    p = examination(k)
     users_p = p if users_p is None else users_p
-    F, C, visits = np.zeros((data.items, k_s), int), np.zeros(data.items, int), np.zeros(data.queries, int)
+    F, C, visits = np.zeros((data.items, k), int), np.zeros(data.items, int), np.zeros(data.queries, int)
     E = np.zeros(data.items)
-    cndcg, total = np.zeros(k_s), np.zeros(k_s)
+    cndcg, total = np.zeros(k), np.zeros(k)
     result = Result(0.0, cndcg, total, E, C)
     score = SCORES[type(policy).__name__]
     for t, q in enumerate(arrivals):
@@ -381,11 +381,11 @@ def simulate(
         }[policy.ties]
         scores = score(policy, R, E[items], visit, prior_strength, online)
         if policy.alpha_group:
-            groups = list(range(n)) if data.groups is None else data.groups[items].tolist()
+            groups = list(range(n)) if data.providers is None else data.providers[items].tolist()
             scores = scores + group_term(policy, R, E[items], groups, visit)
-        pi = ranking(scores, min(k_s, n), keys)
+        pi = ranking(scores, min(k, n), keys)
         if shown is not None:
-            assert is_ranking(shown[t], scores, min(k_s, n)), (t, q, shown[t], pi)
+            assert is_ranking(shown[t], scores, min(k, n)), (t, q, shown[t], pi)
             pi = shown[t]
         value = ndcg(pi, truth, p)
         cndcg[:] = gamma * cndcg + value

@@ -6,7 +6,7 @@ import numpy as np
 from mcfair.state import Query
 
 
-def view(R, *, E=None, F=None, p=None, k=None, visits=0, groups=None, prior_strength=0.0, posterior=None, memory=()):
+def view(R, *, E=None, F=None, p=None, k=None, visits=0, providers=None, prior_strength=0.0, posterior=None, memory=()):
     """A view in which nothing was shown yet, except for what is given; p is the paper's for k ranks."""
     R = np.asarray(R, float)
     n = R.size
@@ -20,7 +20,7 @@ def view(R, *, E=None, F=None, p=None, k=None, visits=0, groups=None, prior_stre
         F=F,
         p=p,
         visits=np.array(visits),
-        groups=np.arange(n) if groups is None else np.asarray(groups, np.int64),
+        providers=np.arange(n) if providers is None else np.asarray(providers, np.int64),
         prior_strength=prior_strength,
         posterior=np.zeros((n, 0, 3)) if posterior is None else np.asarray(posterior, float),
         memory=np.asarray(memory, float),

@@ -19,9 +19,9 @@ def show(t):
     print(t, {k: v.tolist() for k, v in t.values.items()}, t.state.F.tolist(), t.state.C.tolist())
 for text in ("MCFair", "FairCo(beta=2)", "RandomK", "TopK(ties=random)", "MCFair(ties=least-exposed, scale=mean)"):
     for mode in ("post-processing", "online"):
-        show(mf.simulate(data, text, mode, steps=60, seed=1, k_s=3, metrics="gini,group_unfairness"))
+        show(mf.simulate(data, text, mode, steps=60, seed=1, k=3, metrics="gini,group_unfairness"))
 for clicks in ("Cascade", "DBN", "TrustBias", "PositionBased(noise=0.1)"):
-    show(mf.simulate(data, "MCFair", "online", steps=60, k_s=3, clicks=clicks, estimator="IPS(prior_strength=2)"))
+    show(mf.simulate(data, "MCFair", "online", steps=60, k=3, clicks=clicks, estimator="IPS(prior_strength=2)"))
 """
 
 

@@ -32,8 +32,8 @@ SECOND = 2**20  # slots of the second draw of each item
 def read(pi, truth, p, theta, rng, hits):
     reading = True
     for j in range(pi.shape[0]):
-        hits[j] = reading and mf.uniform(rng, pi[j]) < truth[pi[j]]
-        if hits[j] and mf.uniform(rng, pi[j] + SECOND) < theta[0]:
+        hits[j] = reading and uniform(rng, pi[j]) < truth[pi[j]]
+        if hits[j] and uniform(rng, pi[j] + SECOND) < theta[0]:
             reading = False
 
 
@@ -55,8 +55,8 @@ class PlainReaders(mf.ClickModel):
     def clicks(self, pi, truth, p, rng):
         hits = np.zeros(pi.size, bool)
         for j, item in enumerate(pi):
-            hits[j] = mf.uniform(rng, item) < truth[item]
-            if hits[j] and mf.uniform(rng, item + SECOND) < self.leave:
+            hits[j] = uniform(rng, item) < truth[item]
+            if hits[j] and uniform(rng, item + SECOND) < self.leave:
                 break
         return hits
 '''
@@ -152,7 +152,7 @@ from mcfair.parts import NonNegative
 @mf.kernel
 def curious(q, theta, rng, out):
     for d in range(out.shape[0]):
-        out[d] = q.R[d] + theta[0] * mf.uniform(rng, d) / (1.0 + q.E[d])
+        out[d] = q.R[d] + theta[0] * uniform(rng, d) / (1.0 + q.E[d])
 
 
 @mf.register
@@ -172,7 +172,7 @@ class PlainCurious(mf.Policy):
     weight: NonNegative = 2.0
 
     def score(self, q, rng):
-        bonus = np.array([self.weight * mf.uniform(rng, d) for d in range(q.R.size)])
+        bonus = np.array([self.weight * uniform(rng, d) for d in range(q.R.size)])
         return q.R + bonus / (1.0 + q.E)
 '''
 

@@ -283,7 +283,7 @@ def test_a_part_that_computes_nothing_says_so_when_it_is_called(kind):
         "policies": lambda: part.score(q, None),
         "clicks": lambda: part.clicks(np.zeros(1, int), q.R, q.p, None),
         "estimators": lambda: part.estimate(0, 0.0, q.F[0], q.p),
-        "metrics": lambda: part.value(q.E, q.R, q.groups, 1),
+        "metrics": lambda: part.value(q.E, q.R, q.providers, 1),
     }
     with pytest.raises(BASES[kind].kind.error, match=r"(?i)empty (does not rank by a score|defines neither .* kernel)"):
         calls[kind]()

@@ -39,7 +39,7 @@ def test_a_state_is_copied_for_data_of_the_same_shape_only(state):
     p = naive.examination(2)
     with pytest.raises(SettingError, match="has 2 queries and 5 items, which are not those of"):
         state.copy(mf.Dataset(offsets=[0, 2, 5], y=[0] * 5), p)
-    with pytest.raises(SettingError, match="counts 2 ranks, but k_s asks for 5"):
+    with pytest.raises(SettingError, match="counts 2 ranks, but k asks for 5"):
         state.copy(mf.Dataset(offsets=[0, 3, 5], y=[0] * 5), naive.examination(5))
 
 
@@ -55,7 +55,7 @@ def test_a_copy_shares_nothing_with_its_original(state):
 
 def test_a_read_only_view_refuses_changes_of_every_array_but_the_memory():
     q = view([0.1, 0.5, 0.9], k=2, posterior=np.zeros((3, 1, 3)), memory=np.zeros(3)).read_only()
-    for name in ("R", "uncertainty", "E", "F", "p", "groups", "posterior"):
+    for name in ("R", "uncertainty", "E", "F", "p", "providers", "posterior"):
         with pytest.raises(ValueError, match="read-only"):
             getattr(q, name)[0] = 1
     with pytest.raises(ValueError, match="read-only"):

@@ -9,7 +9,7 @@ DATA = mf.Dataset(offsets=[0, 2], y=[0, 1])
 
 def accepted() -> tuple[mf.Trace, mf.Dataset, mf.Fold, mf.Dataset]:
     fold = mf.load_fold("Fold1")
-    trace = mf.simulate(DATA, "TopK", "online", steps=10, k_s=2, checkpoints=2)
+    trace = mf.simulate(DATA, "TopK", "online", steps=10, k=2, checkpoints=2)
     return trace, mf.load_letor("Fold1/test.txt"), fold, fold.train
 
 

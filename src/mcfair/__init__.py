@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from ._jit import Kernel, kernel
 from .data.dataset import Dataset
 from .data.folds import Fold, load_fold, load_letor
-from .data.grades import relevance
 from .data.profiles import synthetic
 from .data.protocols import Protocol
 from .data.sources import open_data
@@ -31,6 +30,7 @@ from .errors import (
     StoreError,
     TraceError,
     UnavailableError,
+    renamed,
 )
 from .estimators import IPS, Beta, Estimator, Mixture, parse_estimator
 from .metrics import (
@@ -45,8 +45,8 @@ from .metrics import (
     Unfairness,
     parse_metric,
 )
-from .metrics.effectiveness import cndcg, ideal_dcg, ndcg
-from .metrics.exposure import unfairness, unfairness_per_query
+from .metrics.effectiveness import cndcg, ndcg
+from .metrics.exposure import unfairness
 from .parts import Part, register, registered
 from .policies import (
     DIDRF,
@@ -70,7 +70,6 @@ from .policies import (
     VerFair,
 )
 from .policies.base import Policy, parse_policies, parse_policy
-from .random import Draws, uniform
 from .simulation.setting import Setting
 from .simulation.simulate import simulate
 from .simulation.trace import Trace
@@ -91,6 +90,8 @@ if TYPE_CHECKING:
     from .experiments.execute import run_experiments
     from .experiments.experiment import Experiment, Series, read_experiment, shipped_experiment
     from .experiments.results import Results
+    from .plugs.fair_lists import fair_lists
+    from .plugs.reranker import FairReranker
     from .report import write_report
     from .report.comparison import Tradeoff, tradeoff
     from .service.client import AsyncClient, Client
@@ -101,6 +102,7 @@ LATER = {
     "Audit": "auditing.result",
     "Client": "service.client",
     "Experiment": "experiments.experiment",
+    "FairReranker": "plugs.reranker",
     "FittedExamination": "analysis.propensities",
     "Floor": "analysis.limits",
     "Frontier": "analysis.limits",
@@ -110,6 +112,7 @@ LATER = {
     "Tradeoff": "report.comparison",
     "Tuning": "analysis.tuning",
     "audit": "auditing.audit",
+    "fair_lists": "plugs.fair_lists",
     "fairness_floor": "analysis.limits",
     "group_floor": "analysis.group_limits",
     "fisher": "analysis.significance",
@@ -125,6 +128,15 @@ LATER = {
     "write_report": "report",
 }
 """Names that are imported on first use, so that ranking and simulating need not load what reports and serves."""
+
+MOVED = {
+    "Draws": "random",
+    "ideal_dcg": "metrics.effectiveness",
+    "relevance": "data.grades",
+    "unfairness_per_query": "metrics.exposure",
+    "uniform": "random",
+}
+"""Names that are no longer at the top, and where they are; accepted for one release."""
 
 __all__ = [
     "CNDCG",
@@ -148,13 +160,13 @@ __all__ = [
     "ConflictError",
     "DataError",
     "Dataset",
-    "Draws",
     "Estimator",
     "Experiment",
     "ExploreK",
     "Expohedron",
     "FairCo",
     "FairK",
+    "FairReranker",
     "FittedExamination",
     "Floor",
     "Fold",
@@ -202,13 +214,13 @@ __all__ = [
     "audit",
     "cndcg",
     "examination",
+    "fair_lists",
     "fairness_floor",
     "fisher",
     "fit_examination",
     "frontier",
     "group_floor",
     "holm",
-    "ideal_dcg",
     "kernel",
     "load_fold",
     "load_letor",
@@ -222,7 +234,6 @@ __all__ = [
     "read_experiment",
     "register",
     "registered",
-    "relevance",
     "run_experiments",
     "shipped_experiment",
     "simulate",
@@ -230,8 +241,6 @@ __all__ = [
     "tradeoff",
     "tune",
     "unfairness",
-    "unfairness_per_query",
-    "uniform",
     "write_audit",
     "write_report",
 ]
@@ -242,10 +251,12 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version  # slow to import, and seldom needed
 
         return version("mcfair")
-    if name in LATER:
+    if name in MOVED:
+        renamed(f"mcfair.{name}", f"mcfair.{MOVED[name]}.{name}")
+    if module := LATER.get(name) or MOVED.get(name):
         from importlib import import_module
 
-        return getattr(import_module(f".{LATER[name]}", __name__), name)
+        return getattr(import_module(f".{module}", __name__), name)
     raise AttributeError(f"module 'mcfair' has no attribute {name!r}")
 
 

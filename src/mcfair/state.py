@@ -11,7 +11,7 @@ import numpy as np
 from ._jit import kernel
 from .arrays import BoolArray, CountArray, Counter, FloatArray, IntArray, read_only
 from .data.dataset import Dataset
-from .errors import SettingError
+from .errors import SettingError, renamed
 from .estimators import IPS, Estimator
 
 __all__ = ["Query", "State", "exposure"]
@@ -34,8 +34,8 @@ class Query(NamedTuple):
         Examination probability of each rank.
     visits : () int array
         Sessions of this query before the current one; a kernel reads it as `q.visits[()]`.
-    groups : (n,) int array
-        Group (provider) of each item, counted from 0 within the query; without groups each item is its own.
+    providers : (n,) int array
+        Provider of each item, counted from 0 within the query; without providers each item is its own.
     prior_strength : float
         Exposure that the estimator's prior is worth; 0 is the paper.
     posterior : (n, components, 3) float array
@@ -55,7 +55,7 @@ class Query(NamedTuple):
     ...     F=np.zeros((3, 2), np.int32),
     ...     p=np.array([1.0, 0.5]),
     ...     visits=np.array(0),
-    ...     groups=np.arange(3),
+    ...     providers=np.arange(3),
     ...     prior_strength=0.0,
     ...     posterior=np.zeros((3, 0, 3)),
     ...     memory=np.zeros(0),
@@ -70,10 +70,16 @@ class Query(NamedTuple):
     F: CountArray
     p: FloatArray
     visits: Counter
-    groups: IntArray
+    providers: IntArray
     prior_strength: float
     posterior: FloatArray
     memory: FloatArray
+
+    @property
+    def groups(self) -> IntArray:
+        """The old name of `providers`."""
+        renamed("groups", "providers")
+        return self.providers
 
     def for_kernels(self) -> Query:
         """Return the same view with arrays of the types that kernels are compiled for, without gaps in memory.
@@ -82,7 +88,7 @@ class Query(NamedTuple):
         memory is left alone.
         """
         types: dict[str, type] = dict.fromkeys(("R", "uncertainty", "E", "p", "posterior"), np.float64)
-        types |= {"F": np.int32, "visits": np.int64, "groups": np.int64}
+        types |= {"F": np.int32, "visits": np.int64, "providers": np.int64}
         right: dict[str, Any] = {
             name: np.asarray(getattr(self, name), dtype, order="C") for name, dtype in types.items()
         }
@@ -117,7 +123,7 @@ class State:
     --------
     >>> import mcfair as mf
     >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
-    >>> state = mf.simulate(data, "TopK", "online", steps=10, k_s=2).state
+    >>> state = mf.simulate(data, "TopK", "online", steps=10, k=2).state
     >>> state.F.tolist(), state.C.tolist()
     ([[10, 0], [0, 10], [0, 0]], [10, 0, 0])
     >>> state.E.round(2).tolist(), state.estimate().tolist()
@@ -179,7 +185,7 @@ class State:
                 f"those of {data!r}"
             )
         if self.F.shape[1] != p.size:
-            raise SettingError(f"the state to continue from counts {self.F.shape[1]} ranks, but k_s asks for {p.size}")
+            raise SettingError(f"the state to continue from counts {self.F.shape[1]} ranks, but k asks for {p.size}")
         return State(self.offsets, p, self.F.copy(), self.C.copy(), self.visits.copy(), self.estimator)
 
     @property

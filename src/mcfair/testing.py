@@ -66,7 +66,7 @@ def views(seed: int = 0) -> Iterator[Query]:
                 F=F,
                 p=p,
                 visits=np.array(visits),
-                groups=np.arange(n) // 2,
+                providers=np.arange(n) // 2,
                 prior_strength=float(rng.choice([0.0, 5.0])),
                 posterior=posterior,
                 memory=np.zeros(0),
@@ -179,7 +179,7 @@ def check_view(policy: Policy, q: Query, visit: int) -> None:
         policy.kernel.interpreted(q, policy.theta, rng, interpreted)
         if (group := group_term_of(policy)) is not None:
             sums = np.empty(n), np.empty(n)
-            add_group_term.interpreted(q.E, q.R, q.groups, int(q.visits), group, *sums, interpreted)
+            add_group_term.interpreted(q.E, q.R, q.providers, int(q.visits), group, *sums, interpreted)
         assert np.array_equal(scores_again, interpreted), f"{where}: compiled and interpreted scores differ"
     terms = list(score_terms(policy, q, weight).values())
     if terms:
@@ -267,7 +267,7 @@ def check_metric(metric: Metric) -> None:
     for visit, q in enumerate(views()):
         truth = np.minimum(q.R, 1.0)
         pi: IntArray = np.random.default_rng(visit).permutation(truth.size)[: q.p.size]
-        arrays: tuple[Any, ...] = (pi, truth, q.p) if metric.per_list else (q.E, truth, q.groups, int(q.visits) + 1)
+        arrays: tuple[Any, ...] = (pi, truth, q.p) if metric.per_list else (q.E, truth, q.providers, int(q.visits) + 1)
         if metric.per_list and getattr(metric, "k", 1) > q.p.size:
             continue
         before = [np.copy(each) for each in arrays]
@@ -289,9 +289,9 @@ def check_metric(metric: Metric) -> None:
 def check_runs(part: Part) -> None:
     """Check that a part runs in both settings, with the same result on any number of threads and for every caller."""
     rng = np.random.default_rng(0)
-    groups: Any = [f"g{i % 4}" for i in range(29)]
+    providers: Any = [f"g{i % 4}" for i in range(29)]
     y, X = rng.integers(0, 3, 29).astype(np.int16), rng.random((29, 4), np.float32)
-    data = Dataset(offsets=np.array([0, 2, 9, 29]), y=y, X=X, groups=groups, name="check")
+    data = Dataset(offsets=np.array([0, 2, 9, 29]), y=y, X=X, providers=providers, name="check")
     policy = part if isinstance(part, Policy) else "MCFair"
     options: Any = {}
     if isinstance(part, ClickModel):
@@ -336,7 +336,7 @@ def check_first_lists(policy: Policy, mode: str, data: Dataset, trace: Trace) ->
             F=F,
             p=p,
             visits=np.array(0),
-            groups=data.query_groups[items].copy(),
+            providers=data.query_providers[items].copy(),
             prior_strength=float(estimator.prior_strength),
             posterior=np.zeros((n, 0, 3)) if given else estimator.posteriors(*nothing),
             memory=np.zeros(0),

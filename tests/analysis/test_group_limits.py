@@ -29,7 +29,7 @@ def instances(draw, most=14, least=1):
 
 
 def one_query(R, groups):
-    return Dataset(offsets=[0, R.size], y=np.zeros(R.size, int), R=R, groups=[f"g{each}" for each in groups])
+    return Dataset(offsets=[0, R.size], y=np.zeros(R.size, int), R=R, providers=[f"g{each}" for each in groups])
 
 
 def summed(x, groups):
@@ -119,12 +119,12 @@ def test_compiled_equals_interpreted():
 def test_the_mean_covers_the_queries_of_the_metric():
     """One group, no relevant item, and no visits leave a query out."""
     R = [1.0, 0.0, 0.0, 0.9, 0.9, 0.0, 0.0, 1.0, 0.5]
-    data = Dataset(offsets=[0, 3, 5, 7, 9], y=[0] * 9, R=R, groups=list("abbaaabab"))
+    data = Dataset(offsets=[0, 3, 5, 7, 9], y=[0] * 9, R=R, providers=list("abbaaabab"))
     floor = group_floor(data, [5, 5, 5, 0], naive.examination(2))
     assert floor.query_unfairness[0] > 0
     assert floor.unfairness == floor.query_unfairness[0]
     assert floor.reachable.tolist() == [False, True, True, True]
-    trace = mf.simulate(data, "MCFair(alpha=0, alpha_group=1)", steps=300, k_s=2, metrics=["group_unfairness"])
+    trace = mf.simulate(data, "MCFair(alpha=0, alpha_group=1)", steps=300, k=2, metrics=["group_unfairness"])
     floor = group_floor(data, trace.state.visits, trace.state.p)
     assert floor.unfairness <= trace.figures["group_unfairness"] + 1e-9
 
@@ -133,7 +133,7 @@ def test_the_mean_covers_the_queries_of_the_metric():
 def test_no_policy_is_below_the_floor(text):
     data = mf.synthetic("mq2008-like").take(range(20))
     labels = np.random.default_rng(2).choice(["a", "b", "c", ""], data.items).tolist()
-    data = dataclasses.replace(data, groups=labels, fingerprint="")
+    data = dataclasses.replace(data, providers=labels, fingerprint="")
     trace = mf.simulate(data, text, steps=2000, metrics=["group_unfairness"])
     floor = group_floor(data, trace.state.visits, trace.state.p)
     reached = trace.query_values["group_unfairness"]

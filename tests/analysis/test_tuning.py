@@ -39,9 +39,9 @@ def check_the_record(found, parameter="alpha"):
 
 def test_the_floor_of_group_unfairness_bounds_it():
     data = mf.synthetic("marketplace").take(range(5))
-    options = {"steps": 400, "k_s": 3, "seeds": 1, "parameter": "alpha_group", "digits": 1}
+    options = {"steps": 400, "k": 3, "seeds": 1, "parameter": "alpha_group", "digits": 1}
     found = tune(data, "TopK", "group_unfairness <= 1.1 * floor", **options)
-    trace = mf.simulate(data, found.policy, steps=400, k_s=3, metrics=["group_unfairness"])
+    trace = mf.simulate(data, found.policy, steps=400, k=3, metrics=["group_unfairness"])
     floor = mf.group_floor(data, trace.state.visits, trace.state.p).unfairness
     assert found.floor_metric == "group_unfairness"
     assert (found.floor, found.figures["group_unfairness"]) == (floor, trace.figures["group_unfairness"])
@@ -177,13 +177,13 @@ def test_threads_and_progress_change_nothing(data):
 
 
 def test_the_setting_is_that_of_simulate(data):
-    found = tune(data, "MCFair(beta=0)", "ndcg@3 >= 0.98", setting=mf.Setting(steps=400), k_s=3, examination=2, seeds=1)
+    found = tune(data, "MCFair(beta=0)", "ndcg@3 >= 0.98", setting=mf.Setting(steps=400), k=3, examination=2, seeds=1)
     assert list(found.figures) == [
         "unfairness",
         "relative_unfairness",
         *(f"{m}@{k}" for m in ("cndcg", "ndcg") for k in (1, 2, 3)),
     ]
-    trace = mf.simulate(data, found.policy, steps=400, k_s=3, examination=2)
+    trace = mf.simulate(data, found.policy, steps=400, k=3, examination=2)
     assert found.figures["ndcg@3"] == pytest.approx(trace.ndcg[3], rel=1e-12)
     text = repr(found)
     assert text.startswith(f"Tuning({found.policy!r}, ndcg@3 >= 0.98 met: unfairness ")

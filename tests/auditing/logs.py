@@ -45,8 +45,8 @@ def flat(sessions, groups=None, merit=None):
 def recorded_run(steps=3000, policy="RandomK", mode="online", queries=6, **options):
     """A run with its lists, in which every item was shown."""
     data = mf.synthetic("mq2008-like", seed=0).take(range(queries))
-    data = data.with_groups([None if i % 7 == 0 else f"shop {i % 3}" for i in range(data.items)])
-    return mf.simulate(data, policy, mode, steps=steps, k_s=5, record=True, **options)
+    data = data.with_providers([None if i % 7 == 0 else f"shop {i % 3}" for i in range(data.items)])
+    return mf.simulate(data, policy, mode, steps=steps, k=5, record=True, **options)
 
 
 def impressions(trace):
@@ -67,7 +67,7 @@ def catalogue(trace):
         {
             "query": [f"text {data.query_id(q)}" for q in query.tolist()],
             "item": [f"{q}-{d}" for q, d in zip(query.tolist(), place.tolist(), strict=True)],
-            "group": [data.group_names[code] or None for code in data.groups.tolist()],
+            "group": [data.provider_names[code] or None for code in data.providers.tolist()],
             "relevance": data.R,
         }
     )

@@ -9,6 +9,7 @@ from logs import random_log
 from naive_audit import corrected, entropy, gini, jain
 
 import mcfair as mf
+from mcfair.data.grades import relevance
 
 P = 1 / np.log2(np.arange(2, 8))
 
@@ -203,7 +204,7 @@ def test_grades_become_relevance():
     log = SHOP.with_columns(grade=pl.when(pl.col("item") == "a").then(2).otherwise(1))
     found = mf.audit(log, resamples=5)
     assert found.merit == "given"
-    assert found.figures.assumed.R.tolist() == mf.relevance([2, 1], 2).tolist()
+    assert found.figures.assumed.R.tolist() == relevance([2, 1], 2).tolist()
 
 
 # --- intervals -------------------------------------------------------------------------------------------------------

@@ -55,8 +55,8 @@ def test_recorded_run(trace, tmp_path):
     assert np.sort(found.figures.E) == pytest.approx(np.sort(trace.state.E), rel=1e-9)
     assert np.sort(found.figures.assumed.R).tolist() == np.sort(trace.data.R).tolist()
     sums = dict.fromkeys(found.counts.group_names, 0.0)
-    for code, E in zip(trace.data.groups.tolist(), trace.state.E.tolist(), strict=True):
-        sums[trace.data.group_name(code)] += E  # item ids repeat from query to query, groups do not
+    for code, E in zip(trace.data.providers.tolist(), trace.state.E.tolist(), strict=True):
+        sums[trace.data.provider_name(code)] += E  # item ids repeat from query to query, groups do not
     assert found.values.groups["exposure"] == pytest.approx(list(sums.values()), rel=1e-9)
 
 

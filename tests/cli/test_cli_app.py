@@ -1,5 +1,6 @@
 """The command line as a program: help, version, errors, signals, streams."""
 
+import json
 import os
 import pty
 import signal
@@ -21,7 +22,7 @@ def test_help_names_every_command_and_option():
         assert f"\n  {command} " in text
     options = run("simulate", "--help", COLUMNS="200").stdout
     for option in ("--data", "--split", "--policy", "--setting", "--steps", "--seeds", "--preset", "--min-items",
-                   "--max-items", "--k-s", "--gamma", "--epsilon", "--examination", "--clicks", "--estimator",
+                   "--max-items", "--k", "--gamma", "--epsilon", "--examination", "--clicks", "--estimator",
                    "--metric", "--checkpoints", "--threads", "--out", "--json", "--record", "--plugin"):  # fmt: skip
         assert f"\n  {option} " in options
     assert "list[" not in options
@@ -144,3 +145,13 @@ def alive(session):
         except OSError:
             continue  # it has just ended
     return found
+
+
+def test_the_old_name_of_an_option_is_accepted_with_a_note_and_shown_in_no_help():
+    words = ("simulate", "--data", "mq2008-like", "--policy", "TopK", "--steps", "50", "--json")
+    new = json.loads(run(*words, "--k", "2").stdout)
+    for old in (("--k-s", "2"), ("--k-s=2",)):
+        done = run(*words, *old)
+        assert done.stderr.startswith("mcfair: note: --k-s is now called --k; the old name will not be understood")
+        assert json.loads(done.stdout)["summary"] == new["summary"]
+    assert "--k-s" not in run("simulate", "--help").stdout

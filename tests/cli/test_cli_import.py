@@ -92,7 +92,7 @@ def test_the_ledger_of_an_imported_run_is_its_state(store, tmp_path):
     """Every count of a simulated run, at every rank."""
     data = mf.synthetic("mq2008-like", seed=0).take(range(5))
     run_folder = tmp_path / "run"
-    trace = mf.simulate(data, "MCFair", "online", steps=800, k_s=5, record=True)
+    trace = mf.simulate(data, "MCFair", "online", steps=800, k=5, record=True)
     trace.save(run_folder)
     found = outcome(str(run_folder), "--store", store)
     assert (found["format"], found["impressions"], found["shown"]) == ("simulation", 800, int(trace.state.F.sum()))

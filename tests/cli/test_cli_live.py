@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from service_process import START_SECONDS, Connection
 
-from mcfair.cli.live import has_display
+from mcfair.cli.serve import has_display
 
 
 @contextmanager

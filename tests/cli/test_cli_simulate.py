@@ -92,7 +92,7 @@ def test_small_figures_keep_three_significant_digits():
 def test_options_reach_the_simulation(tmp_path):
     out = tmp_path / "runs"
     options = (
-        "--k-s 3 --gamma 0.9 --epsilon 0.2 --examination 1,0.5,0.25 --threads 2 --clicks DBN(satisfaction=0.5) "
+        "--k 3 --gamma 0.9 --epsilon 0.2 --examination 1,0.5,0.25 --threads 2 --clicks DBN(satisfaction=0.5) "
         "--estimator IPS(prior_mean=0.3,prior_strength=5) --metric gini --metric ndcg@2 --metric gini --record "
         "--setting online --checkpoints 100,400 --min-items 8 --max-items 12"
     )
@@ -100,7 +100,7 @@ def test_options_reach_the_simulation(tmp_path):
     trace = mf.Trace.load(out / "001-MCFair-seed0")
     data = mf.synthetic("mq2008-like").with_relevance(0.2).select(min_items=8, max_items=12)
     same = mf.simulate(
-        data, "MCFair", "online", steps=500, k_s=3, gamma=0.9, examination=[1, 0.5, 0.25],
+        data, "MCFair", "online", steps=500, k=3, gamma=0.9, examination=[1, 0.5, 0.25],
         clicks=mf.DBN(satisfaction=0.5), estimator=mf.IPS(prior_mean=0.3, prior_strength=5),
         metrics=["gini", "ndcg@2"], checkpoints=[100, 400],
     )  # fmt: skip
@@ -181,7 +181,7 @@ BAD = [
     ("--data mq2008-like --policy MCFiar", "unknown policy 'MCFiar'; did you mean 'MCFair'? available: "),
     ("--data mq2008-like --policy MCFair(alpa=1)", "unknown parameter of MCFair 'alpa'; did you mean 'alpha'?"),
     ("--data mq2008-like --policy MCFair(alpha=-1)", "MCFair: alpha = -1 is not allowed: expected a finite number"),
-    ("--policy TopK --k-s 0", "k_s = 0 is not allowed: expected a whole number of at least 1"),
+    ("--policy TopK --k 0", "k = 0 is not allowed: expected a whole number of at least 1"),
     ("--policy TopK --steps 0", "steps = 0 is not allowed"),
     ("--policy TopK --seeds 0", "seeds = 0 is not allowed: expected how many seeds to run, 1 to 100,000"),
     ("--policy TopK --threads 0", "threads = 0 is not allowed"),
@@ -199,7 +199,7 @@ BAD = [
     ("--policy TopK --examination=-1", "examination = -1.0 is not allowed: expected a finite number of at least 0"),
     ("--policy TopK --examination 0.5,1", "examination = [0.5, 1.0] is not allowed: expected probabilities that never"),
     ("--policy TopK --examination 1,2", "examination = 2.0 is not allowed: expected a number from 0 to 1"),
-    ("--policy TopK --examination 1,0.5 --k-s 3", "k_s = 3 is not allowed: examination lists 2 ranks"),
+    ("--policy TopK --examination 1,0.5 --k 3", "k = 3 is not allowed: examination lists 2 ranks"),
     (
         "--policy TopK --clicks Cascad",
         "unknown click model 'Cascad'; did you mean 'Cascade'? available: Cascade, ",

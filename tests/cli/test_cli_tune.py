@@ -25,13 +25,13 @@ def test_a_target_that_no_value_meets_is_reported_with_the_closest():
 
 
 def test_data_and_setting_have_the_options_of_simulate():
-    options = "--k-s 3 --examination 2 --clicks Cascade --estimator IPS(prior_strength=1) --metric gini --max-items 9"
+    options = "--k 3 --examination 2 --clicks Cascade --estimator IPS(prior_strength=1) --metric gini --max-items 9"
     done = run(
         *TUNE, "MCFair", "--target", "group_unfairness <= 1e9", "--setting", "online", *options.split(), "--json"
     )
     found = json.loads(done.stdout)
     trace = mf.simulate(
-        mf.synthetic("mq2008-like").select(max_items=9), found["policy"], "online", steps=300, k_s=3, examination=2,
+        mf.synthetic("mq2008-like").select(max_items=9), found["policy"], "online", steps=300, k=3, examination=2,
         clicks="Cascade", estimator="IPS(prior_strength=1)", metrics=["gini", "group_unfairness"],
         checkpoints=1,
     )  # fmt: skip

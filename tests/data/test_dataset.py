@@ -134,7 +134,7 @@ def test_the_protocol_and_the_catalogue_name_stay_with_the_data(toy):
     assert (toy.protocol, toy.catalogue) == (NO_PROTOCOL, "")
     fields = {"protocol": PROTOCOLS["paper"], "catalogue": "toy/fold1"}
     data = Dataset(offsets=toy.offsets, y=toy.y, **fields)
-    for each in (data.take([1, 0]), data.with_relevance(0.2), data.hiding_truth(data.R), data.with_groups([1] * 6)):
+    for each in (data.take([1, 0]), data.with_relevance(0.2), data.hiding_truth(data.R), data.with_providers([1] * 6)):
         assert {name: getattr(each, name) for name in fields} == fields
 
 
@@ -147,12 +147,12 @@ def test_hidden_data_has_the_queries_but_not_the_truth(toy):
 
 
 def test_notebooks_show_a_table():
-    data = Dataset(offsets=[0, 2, 5], y=[0, 1, 0, 2, 1], groups=list("abaab"), name="<b>toy</b> & co")
+    data = Dataset(offsets=[0, 2, 5], y=[0, 1, 0, 2, 1], providers=list("abaab"), name="<b>toy</b> & co")
     html = data._repr_html_()
     assert "<caption>&lt;b&gt;toy&lt;/b&gt; &amp; co</caption>" in html
     facts = dict(re.findall(r"<tr><th>([^<]*)</th><td>([^<]*)</td></tr>", html))
     assert facts == {
-        "queries": "2", "items": "5", "items per query": "2-3", "grades": "0-2", "groups": "2", "features": "none",
+        "queries": "2", "items": "5", "items per query": "2-3", "grades": "0-2", "providers": "2", "features": "none",
         "protocol": "none",
     }  # fmt: skip
 

@@ -83,7 +83,7 @@ def test_nothing_made_from_a_fold_leads_to_its_other_parts(tmp_path):
     fold = load_fold(tmp_path)
     made = [
         fold.test, fold.select(), fold.select(max_items=1), fold.take([1]), fold.take([0, 1]), fold.with_relevance(0.2),
-        fold.with_groups([1, 1, 2]), fold.hiding_truth(fold.R), fold.pool()[0],
+        fold.with_providers([1, 1, 2]), fold.hiding_truth(fold.R), fold.pool()[0],
         load_fold(tmp_path, preset="paper").pool()[0], concatenate([fold, fold.take([])], name="x"),
     ]  # fmt: skip
     for data in made:

@@ -25,7 +25,7 @@ ROWS = {
     "s": [0.1, 0.2, 0.3, 0.4],
     "p": ["x", None, "x", "y"],
 }
-COLUMNS = {"query": "q", "item": "d", "grade": "g", "score": "s", "group": "p"}
+COLUMNS = {"query": "q", "item": "d", "grade": "g", "score": "s", "provider": "p"}
 
 
 def nullable_frame(columns):
@@ -47,11 +47,11 @@ each_library = pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys
 @each_library
 def test_tables_of_every_library(table):
     data = Dataset.from_frame(table(ROWS), **COLUMNS, name="shop")
-    assert repr(data) == "Dataset('shop': 2 queries, 4 items, 2-2 per query, grades 0-2, 3 groups, scores)"
+    assert repr(data) == "Dataset('shop': 2 queries, 4 items, 2-2 per query, grades 0-2, 3 providers, scores)"
     assert (data.query_ids, data.item_ids) == (["3", "1"], ["a", "b", "a", "c"])
     assert (data.offsets.tolist(), data.y.tolist()) == ([0, 2, 4], [0, 1, 2, 0])
     assert data.scores.tolist() == [0.1, 0.3, 0.2, 0.4]
-    assert (data.groups.tolist(), data.group_names) == ([0, 0, 1, 2], ("x", "", "y"))
+    assert (data.providers.tolist(), data.provider_names) == ([0, 0, 1, 2], ("x", "", "y"))
 
 
 def test_an_arrow_stream_is_a_table():
@@ -60,7 +60,7 @@ def test_an_arrow_stream_is_a_table():
 
 def test_categories_are_text():
     for frame in (pd.DataFrame(ROWS).astype({"p": "category"}), pl.DataFrame(ROWS).cast({"p": pl.Categorical})):
-        assert Dataset.from_frame(frame, query="q", grade="g", group="p").group_names == ("x", "", "y")
+        assert Dataset.from_frame(frame, query="q", grade="g", provider="p").provider_names == ("x", "", "y")
 
 
 row = st.fixed_dictionaries(
@@ -73,14 +73,16 @@ def test_rows_of_a_query_need_not_be_adjacent(rows, library):
     table = {name: [each[name] for each in rows] for name in ("query", "grade", "group")}
     table["item"] = list(range(len(rows)))
     frame = TABLES[library](table) if any(table["group"]) else pl.DataFrame(table)
-    data = Dataset.from_frame(frame, query="query", item="item", grade="grade", group="group")
+    data = Dataset.from_frame(frame, query="query", item="item", grade="grade", provider="group")
     expected = naive_data.by_query([each | {"item": i} for i, each in enumerate(rows)])
     assert data.query_ids == list(expected)
     assert data.sizes.tolist() == [len(each) for each in expected.values()]
     flat = [each for query in expected.values() for each in query]
     assert data.y.tolist() == [each["grade"] for each in flat]
     assert data.item_ids == [str(each["item"]) for each in flat]
-    assert data.query_groups.tolist() == naive_data.query_groups([each["group"] for each in flat], data.sizes.tolist())
+    assert data.query_providers.tolist() == naive_data.query_groups(
+        [each["group"] for each in flat], data.sizes.tolist()
+    )
 
 
 def test_relevance_instead_of_grades():
@@ -165,7 +167,7 @@ def test_a_column_of_objects_is_refused():
 
 def test_other_columns_do_not_matter():
     frame = pd.DataFrame({"q": [1], "g": [1], "z": [object()], 5: [1]})
-    assert Dataset.from_frame(frame, query="q", grade="g", group="5").group_names == ("1",)
+    assert Dataset.from_frame(frame, query="q", grade="g", provider="5").provider_names == ("1",)
 
 
 def test_pandas_tables_do_not_need_pyarrow():
@@ -174,7 +176,7 @@ def test_pandas_tables_do_not_need_pyarrow():
         "    if name == 'pyarrow': raise ModuleNotFoundError(name)\n"
         "sys.meta_path.insert(0, Absent)\nimport pandas as pd\nfrom mcfair.data.dataset import Dataset\n"
         "frame = pd.DataFrame({'q': ['x', 'y'], 'g': [0, 1], 'p': ['a', None]})\n"
-        "print(Dataset.from_frame(frame, query='q', grade='g', group='p').group_names)"
+        "print(Dataset.from_frame(frame, query='q', grade='g', provider='p').provider_names)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "('a', '')\n"
@@ -186,13 +188,13 @@ def test_pandas_tables_do_not_need_pyarrow():
 
 @pytest.mark.parametrize(
     "header",
-    ["query,item,grade,score,group", "QID,DocID,Label,Score,Group", " query_id , doc,rel,prediction,provider"],
+    ["query,item,grade,score,group", "QID,DocID,Label,Score,Group", " query_id , doc,rel,prediction,Brand"],
 )
 def test_columns_of_a_file_are_found_by_name(tmp_path, header):
     text = header.encode() + b"\n007,a,1,.5,x\n8,a,2,1e-1,\n007,b,0,3,x\n"
     data = load_table(write(tmp_path / "a.csv", text))
     assert (data.query_ids, data.item_ids, data.y.tolist()) == (["007", "8"], ["a", "b", "a"], [1, 0, 2])
-    assert (data.scores.tolist(), data.group_names) == ([0.5, 3.0, 0.1], ("x", ""))
+    assert (data.scores.tolist(), data.provider_names) == ([0.5, 3.0, 0.1], ("x", ""))
 
 
 def test_the_usual_name_wins_over_other_names(tmp_path):

@@ -46,11 +46,11 @@ def test_shape_of_istella_s_like():
 
 def test_the_providers_of_the_marketplace_have_the_same_merit():
     data = synthetic("marketplace", seed=3)
-    first, second = (data.groups == code for code in (0, 1))
-    assert data.group_names == ("established", "newcomer")
+    first, second = (data.providers == code for code in (0, 1))
+    assert data.provider_names == ("established", "newcomer")
     assert np.array_equal(data.y[first], data.y[second])
     assert np.array_equal(data.X[first], data.X[second])
-    assert np.array_equal(data.query_groups, data.groups)
+    assert np.array_equal(data.query_providers, data.providers)
 
 
 def test_features_of_a_profile_know_the_grade_from_well_to_not_at_all():

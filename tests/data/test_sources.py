@@ -73,7 +73,7 @@ def test_open_data_reads_tables(tmp_path, name):
         text = table.write_csv(separator="\t" if ".tsv" in name else ",").encode()
         path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     data = open_data(path, epsilon=0.0, preset="paper", max_items=2)
-    assert (data.query_ids, data.y.tolist(), data.groups.tolist()) == (["x", "y"], [0, 2, 1], [0, 1, 0])
+    assert (data.query_ids, data.y.tolist(), data.providers.tolist()) == (["x", "y"], [0, 2, 1], [0, 1, 0])
     assert data.R.tolist() == pytest.approx([0, 1, 1 / 3])
     assert (data.protocol.name, data.protocol.max_items) == ("paper", 2)
     assert data.name == f"{tmp_path.parent.name}/{tmp_path.name}/a".removeprefix("/")

@@ -181,7 +181,7 @@ def test_parts_hold_for_every_setting_that_has_none_of_its_own():
             'show = "pie"\n[[series]]\npolicies = ["TopK"]\n',
             "line 1: unknown show = 'pie'; available: table",
         ),
-        ('k_c = [6]\n[[series]]\npolicies = ["TopK"]\n', "k_c = .6,.: expected cutoffs from 1 to k_s = 5"),
+        ('k_c = [6]\n[[series]]\npolicies = ["TopK"]\n', "k_c = .6,.: expected cutoffs from 1 to k = 5"),
         ('compare_with = "Top"\n[[series]]\npolicies = ["TopK"]\n', "line 1: .*'Top'; did you mean 'TopK'?"),
         ("title = \n", "not TOML: Invalid value .at line 1"),
         ('title = "x"\n', "missing required field `series`"),

@@ -68,7 +68,7 @@ def compiled(x):
 @mf.kernel
 def damped(q, theta, rng, out):
     for d in range(out.shape[0]):
-        out[d] = q.R[d] - WEIGHTS[0] * theta[0] * mf.uniform(rng, d)
+        out[d] = q.R[d] - WEIGHTS[0] * theta[0] * uniform(rng, d)
 
 class Mixin:
     offset = 0.75

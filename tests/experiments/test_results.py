@@ -68,7 +68,7 @@ def test_results_describe_themselves(results):
 
 def test_settings_with_different_numbers_of_ranks_share_the_tables(tmp_path):
     mixed = Experiment(
-        name="mixed", k_c=(1,), settings=({"steps": 20, "k_s": 1}, {"steps": 20, "k_s": 3}), seeds=1,
+        name="mixed", k_c=(1,), settings=({"steps": 20, "k": 1}, {"steps": 20, "k": 3}), seeds=1,
         series=(Series(policies=("TopK",)),),
     )  # fmt: skip
     results = run_experiments([mixed], tmp_path)

@@ -35,7 +35,7 @@ def test_a_key_holds_all_that_a_run_depends_on_and_nothing_else():
     other = mf.synthetic("mq2008-like", seed=1)
     protocol = dataclasses.replace(mf.synthetic("mq2008-like"), protocol=mf.Protocol(plays_last_step=False))
     keys = [
-        key(), key(policy="MCFair(alpha=2)"), key(seed=1), key(mode="online"), key(k_s=3), key(opened=other),
+        key(), key(policy="MCFair(alpha=2)"), key(seed=1), key(mode="online"), key(k=3), key(opened=other),
         key(opened=protocol), key(examination=2), key(examination=(1, 0.5, 0.4, 0.3, 0.2)), key(clicks="Cascade"),
         key(clicks="Cascade(stop=0.5)"), key(estimator="IPS(prior_strength=1)"), key(metrics=["gini"]),
         key(code=("a",)), key(code=("b",)),

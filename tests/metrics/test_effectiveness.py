@@ -42,7 +42,7 @@ def test_cndcg_is_the_weighted_sum():
 @pytest.mark.parametrize("k_s", [2, 5])
 def test_ndcg_and_cndcg_of_a_run_are_those_of_its_lists(k_s):
     data = mf.synthetic("mq2008-like", seed=0).take(range(12))
-    trace = mf.simulate(data, "RandomK", steps=700, record=True, k_s=k_s, checkpoints=[1, 100, 433], gamma=0.97)
+    trace = mf.simulate(data, "RandomK", steps=700, record=True, k=k_s, checkpoints=[1, 100, 433], gamma=0.97)
     truth = [data.R[data.offsets[q] : data.offsets[q + 1]] for q in range(data.queries)]
     lists = [[d for d in row if d >= 0] for row in trace.lists.tolist()]
     values = np.array([mf.ndcg(pi, truth[q], trace.state.p) for pi, q in zip(lists, trace.arrivals, strict=True)])

@@ -138,7 +138,7 @@ def test_invalid_metrics_are_refused_with_what_is_allowed(text, message):
 def data():
     plain = mf.synthetic("mq2008-like", seed=0).take(range(9))
     rng = np.random.default_rng(0)
-    return plain.with_groups([f"shop {i}" for i in rng.integers(0, 3, plain.items)])
+    return plain.with_providers([f"shop {i}" for i in rng.integers(0, 3, plain.items)])
 
 
 def after(trace, data, sessions):
@@ -160,7 +160,7 @@ def by_query(trace, data, sessions, value):
     out = []
     for q, (a, b) in enumerate(itertools.pairwise(data.offsets)):
         counts = visits[q] > 0 and data.R[a:b].max() > 0
-        labels = data.groups[a:b].tolist()
+        labels = data.providers[a:b].tolist()
         out.append(value(E[a:b], data.R[a:b], labels, int(visits[q])) if counts else math.nan)
     return np.array(out)
 
@@ -191,7 +191,7 @@ def test_groups_reach_the_metric(data):
     options = {"steps": 200, "metrics": ["group_unfairness"]}
     plain, grouped, one = (
         mf.simulate(each, "MCFair", **options)
-        for each in (mf.synthetic("mq2008-like").take(range(9)), data, data.with_groups(["shop"] * data.items))
+        for each in (mf.synthetic("mq2008-like").take(range(9)), data, data.with_providers(["shop"] * data.items))
     )
     assert np.array_equal(plain.values["group_unfairness"], plain.values["unfairness"])
     assert not np.allclose(grouped.values["group_unfairness"], grouped.values["unfairness"])

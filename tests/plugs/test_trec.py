@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 import mcfair as mf
+from mcfair.data.grades import relevance
 from mcfair.data.trec import write_trec
 
 RANX = """
@@ -86,7 +87,7 @@ def test_ndcg_of_other_libraries_is_ours_for_the_same_gain(data, tmp_path):
     linear = mean_ndcg(trace, data.y / data.y_max)
     assert figures["ndcg@5"] == pytest.approx(linear, abs=1e-12)
     assert figures["ndcg_burges@5"] == pytest.approx(
-        mean_ndcg(trace, mf.relevance(data.y, data.y_max, epsilon=0.0)), abs=1e-12
+        mean_ndcg(trace, relevance(data.y, data.y_max, epsilon=0.0)), abs=1e-12
     )
     measure = ir_measures.nDCG @ 5
     found = ir_measures.calc_aggregate([measure], qrels.to_pandas(), last.to_pandas())

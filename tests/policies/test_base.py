@@ -65,14 +65,14 @@ def test_views_of_other_types_or_with_gaps_in_memory_are_ranked_alike(policy):
     """Compiled kernels read arrays as they lie in memory: whole numbers for floats, and every second number."""
     F = np.array([[9, 0], [0, 3], [2, 8], [0, 0]])
     components = np.tile([[0.2, 0.9, 0.01], [0.8, 0.1, 0.02]], (4, 1, 1))
-    right = view([1, 0, 1, 1], F=F, k=2, visits=11, groups=[0, 1, 1, 0], posterior=components)
+    right = view([1, 0, 1, 1], F=F, k=2, visits=11, providers=[0, 1, 1, 0], posterior=components)
     other = right._replace(
         R=np.array([1, 0, 1, 1]),
         E=np.repeat(right.E, 2)[::2],
         F=F,
         p=np.repeat(right.p, 2)[::2],
         visits=11,
-        groups=right.groups.astype(np.int32),
+        providers=right.providers.astype(np.int32),
         posterior=np.concatenate((components, components))[::2],
     )
     rng = draws(seed=0, purpose=POLICY)

@@ -11,7 +11,7 @@ import pytest
 from query_view import view
 
 import mcfair as mf
-from mcfair.random import POLICY, draws
+from mcfair.random import POLICY, draws, uniform
 from mcfair.testing import check_part
 
 
@@ -19,7 +19,7 @@ from mcfair.testing import check_part
 def sampled_score(q, theta, rng, out):
     for d in range(out.shape[0]):
         spread = min(q.uncertainty[d], 4.0)
-        out[d] = q.R[d] + theta[0] * spread * (2.0 * mf.uniform(rng, d) - 1.0)
+        out[d] = q.R[d] + theta[0] * spread * (2.0 * uniform(rng, d) - 1.0)
 
 
 class Sampled(mf.Policy):
@@ -34,7 +34,7 @@ class PlainSampled(mf.Policy):
     width: float = 1.0
 
     def score(self, q, rng):
-        noise = np.array([2.0 * mf.uniform(rng, d) - 1.0 for d in range(q.R.size)])
+        noise = np.array([2.0 * uniform(rng, d) - 1.0 for d in range(q.R.size)])
         return q.R + self.width * np.minimum(q.uncertainty, 4.0) * noise
 
 

@@ -30,7 +30,7 @@ def with_groups(policy, alpha):
 def grouped_data(seed=0, queries=6):
     data = mf.synthetic("mq2008-like", seed=seed).take(range(queries))
     labels = np.random.default_rng(seed).choice(["a", "b", "c", ""], data.items)
-    return dataclasses.replace(data, groups=labels.tolist(), fingerprint="")
+    return dataclasses.replace(data, providers=labels.tolist(), fingerprint="")
 
 
 class Plain(mf.Policy):
@@ -52,7 +52,7 @@ class Plain(mf.Policy):
 def test_the_score_has_the_gradient_among_groups(text):
     for q in views():
         own, policy = mf.parse_policy(text), with_groups(text, 3.0)
-        expected = own.score(q, DRAWS) + naive.group_term(policy, q.R, q.E, q.groups.tolist(), int(q.visits))
+        expected = own.score(q, DRAWS) + naive.group_term(policy, q.R, q.E, q.providers.tolist(), int(q.visits))
         np.testing.assert_allclose(policy.score(q, DRAWS), expected, rtol=1e-9, atol=1e-9)
 
 
@@ -63,7 +63,7 @@ def test_the_term_is_minus_the_derivative_of_group_unfairness(seed, n, m, scale)
     R, E, groups = rng.random(n), 9 * rng.random(n), np.sort(rng.integers(0, m, n))
     groups = np.unique(groups, return_inverse=True)[1]
     visits = int(rng.integers(0, 20))
-    got = group_term(mf.MCFair(alpha_group=1.0, scale=scale), view(R, E=E, visits=visits, groups=groups))
+    got = group_term(mf.MCFair(alpha_group=1.0, scale=scale), view(R, E=E, visits=visits, providers=groups))
     if groups.max() == 0:
         assert not got.any()
         return
@@ -75,13 +75,13 @@ def test_the_term_is_minus_the_derivative_of_group_unfairness(seed, n, m, scale)
 
 
 def test_without_groups_the_term_is_that_of_items():
-    for q in (q._replace(groups=np.arange(q.R.size)) for q in views()):
+    for q in (q._replace(providers=np.arange(q.R.size)) for q in views()):
         by_group, by_item = mf.MCFair(alpha=0, beta=0, alpha_group=2.0), mf.MCFair(alpha=2, beta=0)
         np.testing.assert_allclose(by_group.score(q, DRAWS), by_item.score(q, DRAWS), rtol=1e-12, atol=1e-12)
 
 
 def test_the_term_of_one_group_is_0():
-    for q in (q._replace(groups=np.zeros(q.R.size, np.int64)) for q in views()):
+    for q in (q._replace(providers=np.zeros(q.R.size, np.int64)) for q in views()):
         assert mf.MCFair(alpha_group=5.0).score(q, DRAWS).tolist() == mf.MCFair().score(q, DRAWS).tolist()
         assert not mf.MCFair(alpha_group=5.0).terms(q)["group"].any()
 
@@ -90,7 +90,7 @@ def test_permuting_the_items_permutes_the_term():
     rng = np.random.default_rng(1)
     for q in views():
         order, policy = rng.permutation(q.R.size), mf.FairK(alpha_group=4.0)
-        other = q._replace(R=q.R[order], E=q.E[order], groups=q.groups[order])
+        other = q._replace(R=q.R[order], E=q.E[order], providers=q.providers[order])
         np.testing.assert_allclose(group_term(policy, other), group_term(policy, q)[order], rtol=1e-9, atol=1e-9)
 
 
@@ -141,7 +141,7 @@ def test_a_parameter_of_ones_own_that_is_called_scale_is_no_scale_of_the_gradien
         def score(self, q, rng):
             return self.scale * q.R
 
-    q = view([0.9, 0.5, 0.4], E=[3.0, 0.0, 1.0], visits=3, groups=[0, 1, 1])
+    q = view([0.9, 0.5, 0.4], E=[3.0, 0.0, 1.0], visits=3, providers=[0, 1, 1])
     assert group_term(Scaled(alpha_group=2.0), q).tolist() == group_term(mf.TopK(alpha_group=2.0), q).tolist()
 
 
@@ -189,7 +189,7 @@ def test_contract():
 def test_providers_of_equal_merit_and_unequal_history_come_to_equal_exposure():
     """In every query they end within a list of each other; without the term they stay far apart."""
     data = mf.synthetic("marketplace").take(range(10))
-    newcomer = data.groups == data.group_names.index("newcomer")
+    newcomer = data.providers == data.provider_names.index("newcomer")
     biased = dataclasses.replace(data, scores=data.R * np.where(newcomer, 0.1, 1.0), fingerprint="")
     history = mf.simulate(biased, "TopK", steps=500).state
     assert history.E[newcomer].sum() < 0.1 * history.E.sum()

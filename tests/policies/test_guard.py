@@ -15,7 +15,7 @@ from mcfair.errors import PolicyError
 from mcfair.policies.guard import Guard, keep_share
 from mcfair.policies.ordering import TIE_RULES, top_k, top_k_scratch
 from mcfair.policies.selection import choose, score_terms
-from mcfair.random import POLICY, TIES, draws
+from mcfair.random import POLICY, TIES, draws, uniform
 from mcfair.testing import views
 
 SHARES = [0.05, 0.5, 0.8, 0.9, 0.97, 1.0]
@@ -122,7 +122,7 @@ def test_ranks_are_weighted_by_examination():
 @mf.kernel
 def exposed_last_score(q, theta, rng, out):
     for d in range(out.shape[0]):
-        out[d] = theta[0] * mf.uniform(rng, d) - q.E[d]
+        out[d] = theta[0] * uniform(rng, d) - q.E[d]
 
 
 class ExposedLast(mf.Policy):
@@ -139,7 +139,7 @@ class PlainExposedLast(mf.Policy):
     noise: float = 0.5
 
     def score(self, q, rng):
-        return np.array([self.noise * mf.uniform(rng, d) - q.E[d] for d in range(q.R.size)])
+        return np.array([self.noise * uniform(rng, d) - q.E[d] for d in range(q.R.size)])
 
 
 WITH_SCORE = [

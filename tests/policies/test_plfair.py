@@ -155,8 +155,8 @@ def small(seed=0, sizes=(6, 1, 3, 9), features=4):
     )
 
 
-def learnt(policy, data, seed=0, fit=0, k_s=5, R=None, clicks=1):
-    state = State.empty(data, naive.examination(k_s))
+def learnt(policy, data, seed=0, fit=0, k=5, R=None, clicks=1):
+    state = State.empty(data, naive.examination(k))
     state.C[:] = clicks
     return policy.prepare(data.hiding_truth(data.R if R is None else R), state, draws(seed, PREPARE, visit=fit))
 
@@ -164,7 +164,7 @@ def learnt(policy, data, seed=0, fit=0, k_s=5, R=None, clicks=1):
 @pytest.mark.parametrize(("alpha", "k_s", "fit"), [(1.0, 5, 0), (0.4, 1, 2), (0.0, 9, 1)])
 def test_training_equals_the_oracle(alpha, k_s, fit):
     data, options = small(), {"alpha": alpha, "epochs": 3, "lr": 2.0, "samples": 6}
-    scores = learnt(PLFair(**options), data, seed=2**40 + 5, fit=fit, k_s=k_s)
+    scores = learnt(PLFair(**options), data, seed=2**40 + 5, fit=fit, k=k_s)
     p = naive.examination(k_s)
     expected = naive_plfair.trained_scores(data, data.R, p, seed=2**40 + 5, fit=fit, **options)
     assert scores.shape == (4, 9)
@@ -245,7 +245,7 @@ def synthetic():
 def test_it_runs_with_any_number_of_ranks(synthetic, mode, k_s):
     assert k_s < synthetic.sizes.min() or k_s == 5 or k_s > synthetic.sizes.max()
     one, two = (
-        mf.simulate(synthetic, PLFair(epochs=2, samples=10), mode, steps=600, k_s=k_s, threads=threads, record=True)
+        mf.simulate(synthetic, PLFair(epochs=2, samples=10), mode, steps=600, k=k_s, threads=threads, record=True)
         for threads in (1, 2)
     )
     assert np.array_equal(one.lists, two.lists)

@@ -106,7 +106,7 @@ def test_a_session_that_the_kernel_hands_over_goes_to_solve():
     assert Reversed().rank(q, draws(0, POLICY)).tolist() == [0, 1]
     assert Reversed().rank(q._replace(visits=np.array(1)), draws(0, POLICY)).tolist() == [2, 1]
     data = mf.Dataset(offsets=[0, 3], y=[0, 1, 2])
-    trace = mf.simulate(data, Reversed(), steps=4, k_s=2, record=True)
+    trace = mf.simulate(data, Reversed(), steps=4, k=2, record=True)
     assert trace.lists.tolist() == [[0, 1], [2, 1], [2, 1], [2, 1]]
     assert trace.provenance["fallbacks"] == 3
 
@@ -132,7 +132,7 @@ def test_the_kernel_runs_once_in_a_session_that_it_hands_over():
 
     Counting().rank(view([0.1, 0.2, 0.3], k=2)._replace(memory=calls[0]), draws(0, POLICY))
     assert calls[0, 0] == 1
-    trace = mf.simulate(mf.Dataset(offsets=[0, 3], y=[0, 1, 2]), Counting(), steps=4, k_s=2)
+    trace = mf.simulate(mf.Dataset(offsets=[0, 3], y=[0, 1, 2]), Counting(), steps=4, k=2)
     assert trace.provenance["fallbacks"] == 4
     assert calls[0, 0] == 1 + 4
 
@@ -152,4 +152,4 @@ def test_a_wrong_solve_is_refused(solve, message):
     with pytest.raises(PolicyError, match=message):
         policy.rank(view([0.1, 0.2, 0.3], k=2, visits=1), draws(0, POLICY))
     with pytest.raises(PolicyError, match=message):
-        mf.simulate(mf.Dataset(offsets=[0, 3], y=[0, 1, 2]), policy, steps=4, k_s=2)
+        mf.simulate(mf.Dataset(offsets=[0, 3], y=[0, 1, 2]), policy, steps=4, k=2)

@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 
 import mcfair as mf
 from mcfair.cli.app import app
-from mcfair.cli.keys import describe_key
-from mcfair.cli.service_options import parse_duration
+from mcfair.cli.serve import describe_key, parse_duration
 from mcfair.errors import MCFairError, SettingError, StoreError
 from mcfair.service.stores import read_lock_note, restore
 from mcfair.service.web.server import serve

@@ -53,7 +53,7 @@ class RareGroups(mf.Policy):
     """Rank the items of small groups first."""
 
     def score(self, q, rng):
-        return q.R - np.bincount(q.groups)[q.groups]
+        return q.R - np.bincount(q.providers)[q.providers]
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import pytest
 from service_process import ServerProcess, mcfair
 
 import mcfair as mf
-from mcfair.random import CLICKS, draws
+from mcfair.random import CLICKS, draws, uniform
 from mcfair.service.client import Client
 from mcfair.service.ranker import Ranker
 from mcfair.users.arrivals import arrivals
@@ -14,7 +14,7 @@ from mcfair.users.arrivals import arrivals
 @mf.kernel
 def perturbed_score(q, theta, rng, out):
     for d in range(out.shape[0]):
-        out[d] = q.R[d] + theta[0] * mf.uniform(rng, d)
+        out[d] = q.R[d] + theta[0] * uniform(rng, d)
 
 
 class Perturbed(mf.Policy):
@@ -31,7 +31,7 @@ class PlainPerturbed(mf.Policy):
     noise: float = 1.0
 
     def score(self, q, rng):
-        return np.array([q.R[d] + self.noise * mf.uniform(rng, d) for d in range(q.R.size)])
+        return np.array([q.R[d] + self.noise * uniform(rng, d) for d in range(q.R.size)])
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def simulated_run(policy, sessions, **changes):
     order = list(dict.fromkeys(stream.tolist()))
     places = [1 + order.index(q) if q in order else 100 + q for q in range(base.queries)]
     groups = [f"provider {d % 3}" if d % 4 else "" for n in base.sizes for d in range(n)]
-    data = mf.Dataset(offsets=base.offsets, y=base.y, R=base.R, y_max=base.y_max, places=places, groups=groups)
+    data = mf.Dataset(offsets=base.offsets, y=base.y, R=base.R, y_max=base.y_max, places=places, providers=groups)
     trace = mf.simulate(data, policy, "online", steps=sessions, seed=7, record=True, **changes)
     assert np.array_equal(trace.arrivals, stream)
     return data, stream, trace
@@ -76,7 +76,9 @@ def serve_users(service, data, stream, trace, prior=None):
     visits = np.zeros(data.queries, int)
     for t, q in enumerate(stream.tolist()):
         R = data.R[data.offsets[q] : data.offsets[q + 1]]
-        groups = [data.group_name(code) or None for code in data.groups[data.offsets[q] : data.offsets[q + 1]].tolist()]
+        groups = [
+            data.provider_name(code) or None for code in data.providers[data.offsets[q] : data.offsets[q + 1]].tolist()
+        ]
         extra = {} if prior is None else {"prior": prior}
         items = [{"id": str(d), "group": group, **extra} for d, group in enumerate(groups)]
         answer = service.rank(f"query {q}", items, k=p.size)
@@ -114,7 +116,7 @@ def test_library_reproduces_the_simulator(policy):
 
 def test_priors_reproduce_the_simulator():
     data, stream, trace = simulated_run(
-        "MCFair(beta=20)", 400, estimator="IPS(prior_mean=0.3, prior_strength=2.5)", k_s=3
+        "MCFair(beta=20)", 400, estimator="IPS(prior_mean=0.3, prior_strength=2.5)", k=3
     )
     rules = {"policy": "MCFair(beta=20)", "seed": 7, "prior_strength": 2.5, "prior_certainty": 2.5}
     with Ranker("memory:", **rules) as ranker:

@@ -7,6 +7,7 @@ import pytest
 from example_parts import BASES, PAIRS, run
 
 import mcfair as mf
+from mcfair.random import Draws
 from mcfair.testing import views
 
 
@@ -63,7 +64,7 @@ def mistyped_value(E, R, groups, visits, theta):
         (
             "clicks",
             mistyped_clicks,
-            ["click model Mistyped", "unknown attribute of Draws 'vist'; did you mean 'visit'?", *mf.Draws._fields],
+            ["click model Mistyped", "unknown attribute of Draws 'vist'; did you mean 'visit'?", *Draws._fields],
         ),
         ("estimators", mistyped_estimate, ["estimator Mistyped", "NameError: name 'clicks' is not defined"]),
         (
@@ -87,7 +88,7 @@ def test_a_mistake_in_a_kernel_is_one_line(data, kind, kernel, phrases):
 def test_a_mistake_in_a_kernel_is_one_line_for_a_single_call_too():
     policy = type("Mistyped", (mf.Policy,), {"kernel": mistyped_score})()
     with pytest.raises(mf.PolicyError, match=r"unknown attribute of Query 'Rr'; did you mean 'R'\?"):
-        policy.rank(next(views()), mf.Draws(*[np.uint64(0)] * 4))
+        policy.rank(next(views()), Draws(*[np.uint64(0)] * 4))
 
 
 @pytest.mark.parametrize("method", ["score", "rank", "prepare"])

@@ -48,7 +48,7 @@ def test_any_k_s_and_prior(seed, k_s, strength, mean):
     sizes = rng.integers(2, 40, 3)
     data = mf.Dataset(offsets=np.concatenate(([0], np.cumsum(sizes))), y=rng.integers(0, 5, sizes.sum()))
     estimator = mf.IPS(prior_mean=mean, prior_strength=strength)
-    options = {"k_s": k_s, "gamma": 0.9}
+    options = {"k": k_s, "gamma": 0.9}
     trace = mf.simulate(data, "MCFair", "online", steps=60, seed=seed, record=True, estimator=estimator, **options)
     lists = [[d for d in row if d >= 0] for row in trace.lists.tolist()]
     prior = {"prior_mean": mean, "prior_strength": strength}

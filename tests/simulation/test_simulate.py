@@ -37,7 +37,7 @@ def test_an_option_that_is_none_has_its_default(data):
 
 
 def test_options_change_a_setting(data):
-    setting = mf.Setting(mode="online", steps=50, k_s=3, clicks="Cascade", estimator="IPS")
+    setting = mf.Setting(mode="online", steps=50, k=3, clicks="Cascade", estimator="IPS")
     trace = mf.simulate(data, "TopK", setting, steps=20)
     assert trace.provenance["setting"] == dataclasses.replace(setting, steps=20).to_dict()
 
@@ -47,7 +47,7 @@ def test_a_setting_is_rebuilt_from_its_table():
         mode="online", examination=[1, 0.6, 0.4], clicks="DBN", estimator="IPS(prior_strength=5)", metrics="gini,ndcg@2"
     )
     assert mf.Setting(**setting.to_dict()) == setting
-    assert setting.k_s == 3
+    assert setting.k == 3
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_a_setting_is_rebuilt_from_its_table():
         ({"steps": 0}, "steps = 0 is not allowed: expected a whole number of at least 1"),
         ({"steps": -5}, "steps = -5"),
         ({"steps": 2**31}, "below 2\\*\\*31"),
-        ({"k_s": 0}, "k_s = 0 is not allowed"),
+        ({"k": 0}, "k = 0 is not allowed"),
         ({"gamma": 1.1}, "gamma = 1.1 is not allowed: expected a number from 0 to 1"),
         ({"examination": -1.0}, "examination = -1.0 is not allowed: expected a finite number of at least 0"),
         ({"examination": "steep"}, "examination = 'steep' is not allowed: expected a severity such as 1, or prob"),
         ({"examination": [0.5, 0.6]}, r"examination = \[0.5, 0.6\] is not allowed: expected probabilities that never"),
         ({"examination": [1.5]}, "examination = 1.5 is not allowed: expected a number from 0 to 1"),
         ({"examination": []}, "the first above 0"),
-        ({"examination": [1.0, 0.5], "k_s": 3}, "k_s = 3 is not allowed: examination lists 2 ranks"),
+        ({"examination": [1.0, 0.5], "k": 3}, "k = 3 is not allowed: examination lists 2 ranks"),
         ({"setting": "offline"}, r"unknown mode = 'offline'; did you mean 'online'\?"),
         ({"step": 10}, r"unknown argument of simulate 'step'; did you mean 'steps'\?"),
         ({"seed": -1}, "seed = -1 is not allowed"),
@@ -102,7 +102,7 @@ def test_what_is_not_a_part_is_refused(data, options, error, message):
 
 
 def test_examination_is_a_severity_or_the_probability_of_each_rank(data):
-    by_severity = mf.simulate(data, "TopK", steps=50, k_s=4, examination=2)
+    by_severity = mf.simulate(data, "TopK", steps=50, k=4, examination=2)
     by_text, by_list = (
         mf.simulate(data, "TopK", steps=50, examination=each)
         for each in ("1,0.25,0.125,0.0625", [1, 0.25, 0.125, 0.0625])
@@ -132,7 +132,7 @@ def test_queries_of_one_item_are_left_out_with_one_warning():
 
 def test_more_ranks_than_items_are_cut_to_the_longest_query():
     data = mf.Dataset(offsets=[0, 2, 5], y=[1, 0, 1, 2, 0])
-    trace = mf.simulate(data, "MCFair", "online", steps=100, k_s=1000)
+    trace = mf.simulate(data, "MCFair", "online", steps=100, k=1000)
     assert list(trace.cndcg) == [1, 2, 3]
     assert trace.state.F.shape == (5, 3)
 

@@ -15,7 +15,7 @@ from mcfair.errors import TraceError
 @pytest.fixture(scope="module")
 def trace():
     data = mf.synthetic("mq2008-like", seed=0).take(range(8))
-    data = data.with_groups([None if i % 7 == 0 else f"shop {i % 4}" for i in range(data.items)])
+    data = data.with_providers([None if i % 7 == 0 else f"shop {i % 4}" for i in range(data.items)])
     metrics = ["group_unfairness", "gini"]
     return mf.simulate(
         data, "MCFair(alpha=3)", "online", steps=700, seed=9, record=True, checkpoints=7, metrics=metrics
@@ -68,7 +68,7 @@ def test_the_table_of_items(trace):
     items, state, data = trace.items(), trace.state, trace.data
     shown = [f"shown@{j}" for j in range(1, 6)]
     assert items.columns == [
-        "query", "item", "group", "grade", "relevance", "estimate", "uncertainty", "exposure", "clicks", *shown,
+        "query", "item", "provider", "grade", "relevance", "estimate", "uncertainty", "exposure", "clicks", *shown,
     ]  # fmt: skip
     assert items["query"].to_list() == [data.query_id(q) for q in range(8) for _ in range(data.sizes[q])]
     assert items["item"].to_list()[: data.sizes[0]] == [str(i) for i in range(data.sizes[0])]
@@ -78,7 +78,7 @@ def test_the_table_of_items(trace):
     assert items["uncertainty"].to_list() == naive.uncertainty(state.E).tolist()
     assert items["clicks"].to_list() == state.C.tolist()
     assert items.select(shown).to_numpy().tolist() == state.F.tolist()
-    assert items["group"].to_list()[:3] == ["item 0 of query 0", "shop 1", "shop 2"]
+    assert items["provider"].to_list()[:3] == ["item 0 of query 0", "shop 1", "shop 2"]
 
 
 def test_items_have_intervals_if_the_estimator_has_a_posterior(trace, tmp_path):

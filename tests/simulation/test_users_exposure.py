@@ -47,7 +47,7 @@ def test_attention_of_many_lists_is_that_of_each(text):
 @pytest.mark.parametrize("text", USERS)
 def test_true_unfairness_is_that_of_every_list_counted(text, mode):
     data = mf.Dataset(offsets=[0, 3, 7, 12], y=[2, 1, 0, 0, 2, 1, 1, 0, 1, 2, 0, 1])
-    options = {"steps": 60, "k_s": 4, "clicks": text, "metrics": ["true_unfairness", "unfairness", "log_ndcg@3"]}
+    options = {"steps": 60, "k": 4, "clicks": text, "metrics": ["true_unfairness", "unfairness", "log_ndcg@3"]}
     trace = mf.simulate(data, "MCFair", mode, checkpoints=[7, 60], record=True, examination=0.5, **options)
     model, p = mf.parse_click_model(text), naive.examination(4, 0.5)
     E, visits, gains = [0.0] * 12, [0] * 3, []

@@ -12,10 +12,10 @@ def test_examination_falls_with_the_rank_by_its_severity_and_ends_at_k_s():
     assert examination(4, severity=0.0).tolist() == [1.0] * 4
 
 
-@pytest.mark.parametrize(("k_s", "severity"), [(0, 1.0), (-1, 1.0), (5, -0.1), (5, float("inf"))])
-def test_examination_refuses_values_out_of_range(k_s, severity):
+@pytest.mark.parametrize(("k", "severity"), [(0, 1.0), (-1, 1.0), (5, -0.1), (5, float("inf"))])
+def test_examination_refuses_values_out_of_range(k, severity):
     with pytest.raises(SettingError, match="expected"):
-        examination(k_s, severity)
+        examination(k, severity)
 
 
 def test_relevance_of_grades():

@@ -123,14 +123,14 @@ def group_floor(data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike) -> Floor
     Two providers of equal merit: one has three items, the other one. With two ranks they can have equal exposure. With
     three ranks of equal weight they cannot, because a list shows the only item of the second provider once:
 
-    >>> data = Dataset(offsets=[0, 4], y=[0] * 4, R=[0.2, 0.2, 0.2, 0.6], groups=["big", "big", "big", "small"])
+    >>> data = Dataset(offsets=[0, 4], y=[0] * 4, R=[0.2, 0.2, 0.2, 0.6], providers=["big", "big", "big", "small"])
     >>> group_floor(data, visits=[10], p=[1.0, 0.5]).E.round(6).tolist()
     [2.5, 2.5, 2.5, 7.5]
     >>> group_floor(data, visits=[10], p=[1.0, 1.0, 1.0]).E.round(6).tolist()
     [6.666667, 6.666667, 6.666667, 10.0]
     """
     problem = ExposureProgram.of(data, visits, p)
-    groups = data.query_groups
+    groups = data.query_providers
     E, (unfair, gap, off) = np.empty(data.items), np.empty((3, data.queries))
     arrays = data.R.copy(), groups.copy(), problem.p, data.offsets.copy(), problem.visits
     fill_group_optima(*arrays, E, unfair, gap, off)

@@ -167,7 +167,7 @@ class Tuning:
     Examples
     --------
     >>> data = Dataset(offsets=[0, 3], y=[2, 1, 0])
-    >>> found = tune(data, "MCFair(beta=0)", "unfairness <= 1.5 * floor", steps=50, k_s=2, seeds=1)
+    >>> found = tune(data, "MCFair(beta=0)", "unfairness <= 1.5 * floor", steps=50, k=2, seeds=1)
     >>> found.met, found.value, found.figures["unfairness"] <= 1.5 * found.floor
     (True, 0.341, True)
     """

@@ -124,13 +124,13 @@ def estimate_policies(figures: LogMeasures, policies: Sequence[Policy | str], se
     kept = np.repeat(wide, counts.sizes)
     R = figures.assumed.R[kept]
     offsets = np.concatenate(([0], np.cumsum(counts.sizes[wide])))
-    grouped = {"groups": counts.groups[kept], "group_names": counts.group_names} if counts.group_names else {}
+    grouped = {"providers": counts.groups[kept], "provider_names": counts.group_names} if counts.group_names else {}
     # Merit by clicks over exposure may exceed 1: policies see it as it is, and no clicks are drawn from R.
     data = Dataset(offsets=offsets, y=R > 0, R=np.minimum(R, 1.0), scores=R, name="log", **grouped)  # type: ignore[arg-type]
     visits = counts.visits[wide]
     usual = counts.patterns[0].size if counts.patterns and counts.patterns[0].size > 1 else counts.ranks
     setting = Setting(
-        steps=int(visits.sum()), k_s=min(usual, figures.assumed.p.size), examination=tuple(figures.assumed.p)
+        steps=int(visits.sum()), k=min(usual, figures.assumed.p.size), examination=tuple(figures.assumed.p)
     )
     estimates = [estimate(LOGGED, LOGGED, figures, figures.E, figures.w)]
     p = setting.p(int(data.sizes.max()))

@@ -10,15 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import MCFairError, MCFairWarning
+from ..errors import MCFairError, MCFairWarning, renamed
 from . import audit, experiments, listings, stores
 from .compare import compare
 from .import_log import import_log
-from .keys import keys
 from .leaderboard import leaderboard
 from .rank import rank
 from .rehearse import rehearse
-from .serve import serve
+from .serve import keys, serve
 from .simulate import simulate
 from .statement import statement
 from .tune import tune
@@ -27,6 +26,9 @@ __all__ = ["app", "main"]
 
 USAGE_ERROR = 2
 """Exit status of a command line that cannot be parsed, by convention."""
+
+RENAMED = {"--k-s": "--k"}
+"""Old names of options, accepted for one release and shown in no help."""
 
 app = typer.Typer(
     help="Fair ranking while relevance is still being learnt: simulate, compare, tune and serve ranking policies.",
@@ -90,6 +92,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal without Greek letters shows question marks, not an error
     warnings.simplefilter("once", MCFairWarning)
     warnings.showwarning = show_warning
+    sys.argv[1:] = map(with_new_name, sys.argv[1:])
     try:
         code = app(standalone_mode=False)
         if code == 130:  # how the command-line parser reports Ctrl-C
@@ -111,6 +114,15 @@ def main() -> None:
         sys.stderr.write(f"mcfair: error: {' '.join(message.split())}\n")
         raise SystemExit(USAGE_ERROR if usage else 1) from None
     raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def with_new_name(word: str) -> str:
+    """Return a word of the command line, with the new name of the option in place of its old one."""
+    name, equals, value = word.partition("=")
+    if name not in RENAMED:
+        return word
+    renamed(name, RENAMED[name])
+    return RENAMED[name] + equals + value
 
 
 def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

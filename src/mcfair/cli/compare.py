@@ -11,7 +11,7 @@ import typer
 from ..errors import NotFoundError
 from .options import PluginOptions, with_option_groups
 from .render import encoded, print_table, printable, stages
-from .service_options import DEFAULT_STORE, STORE, parse_duration
+from .serve import DEFAULT_STORE, STORE, parse_duration
 from .stores import readable
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import typer
 
 from ..errors import SettingError
 from .leaderboard import ALSO, reproduce_beyond
-from .live import live_demo
 from .options import PluginOptions, RunOptions, with_option_groups
 from .render import about_this_machine, print_table, stages
+from .serve import live_demo
 
 if TYPE_CHECKING:
     from ..experiments.experiment import Experiment
@@ -140,7 +140,7 @@ def show_table(results: Results, experiment: Experiment, data: str, setting: Set
     from ..report.formatting import format_number, format_spread
 
     floors = results.floors(data, setting)
-    texts = [f"cndcg@{k}" for k in (1, 3, 5) if k <= setting.k_s] + [repr(each) for each in setting.metrics]
+    texts = [f"cndcg@{k}" for k in (1, 3, 5) if k <= setting.k] + [repr(each) for each in setting.metrics]
     seeds = "1 seed" if len(floors) == 1 else f"{len(floors)} seeds"
     title = f"{experiment.title}: {data}, {setting.mode}, {setting.steps:,} steps, {seeds}"
     table = Table(title=title, title_justify="left", title_style="bold")

@@ -13,10 +13,9 @@ import typer
 
 from ..errors import SettingError
 from .audit import LOG, LogOptions
-from .keys import open_admin
 from .options import with_option_groups
 from .render import encoded, stages
-from .service_options import DEFAULT_STORE, STORE
+from .serve import DEFAULT_STORE, STORE, open_admin
 
 if TYPE_CHECKING:
     from .histories import Histories

@@ -79,7 +79,7 @@ class SettingCommandOptions:
         str, typer.Option(help="post-processing (relevance is given) or online (it is learnt from clicks).")
     ] = "post-processing"
     steps: Annotated[int | None, typer.Option(help="Steps  [default: 10,000 post-processing, 100,000 online]")] = None
-    k_s: Annotated[
+    k: Annotated[
         int | None, typer.Option(help="Ranks that are shown  [default: as many as --examination has, or 5]")
     ] = None
     examination: Annotated[
@@ -108,7 +108,7 @@ class SettingCommandOptions:
 
         fields: dict[str, Any] = {
             "steps": self.steps,
-            "k_s": self.k_s,
+            "k": self.k,
             "examination": self.examination,
             "gamma": self.gamma,
             "clicks": self.clicks,

@@ -29,7 +29,7 @@ def rank(
 ) -> None:
     """Write fair lists from a file of scores: for every query a list for each of many sessions.
 
-    The file has columns query, item and score (or relevance, prior or grade), and optionally group. The lists have
+    The file has columns query, item and score (or relevance, prior or grade), and optionally provider. The lists have
     columns query, session, rank and item. Over its sessions, each item is exposed as its score deserves.
     """
     from ..data.frames import read_table

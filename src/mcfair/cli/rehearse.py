@@ -11,7 +11,7 @@ import typer
 from ..errors import SettingError
 from .options import DATA, PluginOptions, with_option_groups
 from .render import encoded, print_table, progress, status
-from .service_options import RuleOptions, parse_duration
+from .serve import RuleOptions, parse_duration
 
 if TYPE_CHECKING:
     from ..arrays import FloatArray

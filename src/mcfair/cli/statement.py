@@ -12,7 +12,7 @@ import typer
 from ..errors import DataError, SettingError
 from .options import PluginOptions, with_option_groups
 from .render import encoded, stages
-from .service_options import DEFAULT_STORE, STORE
+from .serve import DEFAULT_STORE, STORE
 from .stores import readable
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import typer
 from ..errors import MCFairError, StoreError
 from .options import PluginOptions, with_option_groups
 from .render import bar, status
-from .service_options import DEFAULT_STORE, STORE
+from .serve import DEFAULT_STORE, STORE
 
 __all__ = ["backup", "migrate", "readable", "replay", "restore_backup", "verify"]
 

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import BoolArray, FloatArray, IntArray
-from ..errors import DataError
+from ..errors import DataError, renamed, renamed_fields, renamed_parameters
 from . import facts
 from .checks import check_ids, checked_grades, checked_offsets, checked_y_max
 from .grades import GradeArray, relevance
-from .groups import checked_codes, encode_groups, groups_within_queries
 from .protocols import NO_PROTOCOL, Protocol
+from .providers import checked_codes, encode_providers, providers_within_queries
 from .selecting import chosen_queries, rows_of_queries
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Dataset"]
 
 
+@renamed_fields(groups="providers", group_names="provider_names")
 @dataclasses.dataclass(frozen=True, repr=False, eq=False, kw_only=True)
 class Dataset:
     """Queries and their candidate items; item i of query q is at position `offsets[q] + i` of every item array.
@@ -45,12 +46,12 @@ class Dataset:
         What policies see instead of R when relevance is given, such as the output of a trained model.
     X : (items, features) float array, optional
         Features.
-    groups : (items,) sequence of str or int, optional
-        The group of each item, such as its provider. An item whose label is None, "" or nan is a group of its own.
-        Stored as codes, see `group_names`. Without groups every item is a group of its own.
-    group_names : tuple of str, optional
-        The label of each group, "" for the group of an item without a label. If given, `groups` are codes: positions
-        in this tuple.
+    providers : (items,) sequence of str or int, optional
+        Who offers each item: a seller, a brand, an author, or any other group of items. An item whose label is None, ""
+        or nan is a provider of its own, and without labels every item is. Stored as codes, see `provider_names`.
+    provider_names : tuple of str, optional
+        The label of each provider, "" for the provider of an item without a label. If given, `providers` are codes:
+        positions in this tuple.
     query_ids, item_ids : sequences of str, optional
         Names, distinct among all queries and among the items of a query; by default the places of the queries in the
         file and of the items in their query.
@@ -82,8 +83,8 @@ class Dataset:
     y_max: int = None  # type: ignore[assignment]
     scores: FloatArray | None = None
     X: npt.NDArray[np.float32] | None = None
-    groups: IntArray | None = None
-    group_names: tuple[str, ...] = ()
+    providers: IntArray | None = None
+    provider_names: tuple[str, ...] = ()
     query_ids: Sequence[str] | None = None
     item_ids: Sequence[str] | None = None
     places: IntArray = None  # type: ignore[assignment]
@@ -103,8 +104,8 @@ class Dataset:
             y_max: int | None = None,
             scores: npt.ArrayLike | None = None,
             X: npt.ArrayLike | None = None,
-            groups: Sequence[str | int | None] | IntArray | None = None,
-            group_names: tuple[str, ...] = (),
+            providers: Sequence[str | int | None] | IntArray | None = None,
+            provider_names: tuple[str, ...] = (),
             query_ids: Sequence[str] | None = None,
             item_ids: Sequence[str] | None = None,
             places: npt.ArrayLike | None = None,
@@ -130,14 +131,13 @@ class Dataset:
         if self.X is not None:
             put("X", np.ascontiguousarray(self.X))
         put("places", np.ascontiguousarray(np.arange(self.queries) if self.places is None else self.places, np.int64))
-        if self.groups is not None:
-            self._check_length("groups", len(self.groups), self.items)
-            names = tuple(self.group_names)
-            codes, names = (
-                checked_codes(self.groups, names, self.name) if names else encode_groups(self.groups, self.name)
-            )
-            put("groups", codes)
-            put("group_names", names)
+        if self.providers is not None:
+            self._check_length("providers", len(self.providers), self.items)
+            names = tuple(self.provider_names)
+            given = self.providers
+            codes, names = checked_codes(given, names, self.name) if names else encode_providers(given, self.name)
+            put("providers", codes)
+            put("provider_names", names)
         self._check_arrays()
         check_ids(self.query_ids, self.item_ids, self.offsets, self.query_id, self.name)
         if not self.fingerprint:
@@ -148,7 +148,7 @@ class Dataset:
             raise DataError(f"{self.name}: {field} has {length} entries, expected {expected}")
 
     def _check_arrays(self) -> None:
-        for field in ("y", "R", "scores", "X", "groups", "item_ids", "query_ids", "places"):
+        for field in ("y", "R", "scores", "X", "providers", "item_ids", "query_ids", "places"):
             value = getattr(self, field)
             if value is None:
                 continue
@@ -166,11 +166,12 @@ class Dataset:
         digest = hashlib.sha256()
         for array in (self.offsets, self.y, self.R, self.scores, self.X, self.places):
             digest.update(b"-" if array is None else f"{array.dtype}{array.shape}".encode() + array.tobytes())
-        if self.groups is not None:  # data without groups keeps the hash it had before there were groups
-            digest.update(b"groups" + self.groups.tobytes() + json.dumps(self.group_names).encode())
+        if self.providers is not None:  # data without providers keeps the hash it had before there were any
+            digest.update(b"groups" + self.providers.tobytes() + json.dumps(self.provider_names).encode())
         return digest.hexdigest()
 
     @classmethod
+    @renamed_parameters(group="provider")
     def from_frame(
         cls,
         df: Any,
@@ -180,7 +181,7 @@ class Dataset:
         grade: str | None = None,
         relevance: str | None = None,
         score: str | None = None,
-        group: str | None = None,
+        provider: str | None = None,
         name: str = "data",
     ) -> Dataset:
         """Build a dataset from a pandas, Polars or Arrow table with one row for each item of each query.
@@ -200,8 +201,8 @@ class Dataset:
             relevance the grade is 1 where the relevance is above 0.
         score
             Column of the scores that policies see instead of the relevance.
-        group
-            Column of the group labels, such as providers: text or whole numbers, null where an item has none.
+        provider
+            Column of the providers: text or whole numbers, null where an item has none.
         name
             Name in tables.
 
@@ -219,15 +220,16 @@ class Dataset:
         --------
         >>> import polars as pl
         >>> df = pl.DataFrame({"q": ["x", "y", "x"], "label": [2, 0, 1], "seller": ["A", "A", None]})
-        >>> data = Dataset.from_frame(df, query="q", grade="label", group="seller", name="shop")
+        >>> data = Dataset.from_frame(df, query="q", grade="label", provider="seller", name="shop")
         >>> data
-        Dataset('shop': 2 queries, 3 items, 1-2 per query, grades 0-2, 2 groups)
+        Dataset('shop': 2 queries, 3 items, 1-2 per query, grades 0-2, 2 providers)
         >>> data.y.tolist()
         [2, 1, 0]
         """
         from .frames import build_dataset  # imports Polars, which simulations and services need not load
 
-        columns = {"query": query, "item": item, "grade": grade, "relevance": relevance, "score": score, "group": group}
+        roles = {"query": query, "item": item, "grade": grade, "relevance": relevance, "score": score}
+        columns = roles | {"provider": provider}
         return build_dataset(df, {role: column for role, column in columns.items() if column is not None}, name)
 
     @classmethod
@@ -287,15 +289,15 @@ class Dataset:
         return np.diff(self.offsets)
 
     @cached_property
-    def query_groups(self) -> IntArray:
-        """Each item's group, numbered from 0 within its query in order of first appearance, shape (items,).
+    def query_providers(self) -> IntArray:
+        """Each item's provider, numbered from 0 within its query in order of first appearance, shape (items,).
 
         Examples
         --------
-        >>> Dataset(offsets=[0, 3, 5], y=[0] * 5, groups=["b", "a", "b", "a", None]).query_groups.tolist()
+        >>> Dataset(offsets=[0, 3, 5], y=[0] * 5, providers=["b", "a", "b", "a", None]).query_providers.tolist()
         [0, 1, 0, 0, 1]
         """
-        codes = groups_within_queries(self.groups, self.offsets)
+        codes = providers_within_queries(self.providers, self.offsets)
         codes.flags.writeable = False
         return codes
 
@@ -315,21 +317,21 @@ class Dataset:
         """Return the name of a query."""
         return str(self.places[query]) if self.query_ids is None else self.query_ids[query]
 
-    def group_name(self, code: int) -> str:
-        """Return the label of a group, or for an item without a label its query and its name.
+    def provider_name(self, code: int) -> str:
+        """Return the label of a provider, or for an item without a label its query and its name.
 
         Examples
         --------
-        >>> data = Dataset(offsets=[0, 2], y=[0, 1], groups=["shop", None], query_ids=["shoes"], item_ids=["u", "v"])
-        >>> data.group_name(0), data.group_name(1)
+        >>> data = Dataset(offsets=[0, 2], y=[0, 1], providers=["shop", None], query_ids=["shoes"], item_ids=["u", "v"])
+        >>> data.provider_name(0), data.provider_name(1)
         ('shop', 'item v of query shoes')
         """
-        if self.groups is None:
+        if self.providers is None:
             position = code
-        elif self.group_names[code]:
-            return self.group_names[code]
+        elif self.provider_names[code]:
+            return self.provider_names[code]
         else:
-            position = int(np.argmax(self.groups == code))
+            position = int(np.argmax(self.providers == code))
         query = int(np.searchsorted(self.offsets, position, side="right")) - 1
         item = position - self.offsets[query] if self.item_ids is None else self.item_ids[position]
         return f"item {item} of query {self.query_id(query)}"
@@ -349,13 +351,29 @@ class Dataset:
         """
         return self, np.ones(self.queries, bool)
 
+    @property
+    def query_groups(self) -> IntArray:
+        """The old name of `query_providers`."""
+        renamed("query_groups", "query_providers")
+        return self.query_providers
+
+    def group_name(self, code: int) -> str:
+        """Return what `provider_name` does; its old name."""
+        renamed("group_name", "provider_name")
+        return self.provider_name(code)
+
+    def with_groups(self, groups: Sequence[Any]) -> Dataset:
+        """Return what `with_providers` does; its old name."""
+        renamed("with_groups", "with_providers")
+        return self.with_providers(groups)
+
     def with_relevance(self, epsilon: float) -> Dataset:
         """Return the same data with R computed from the grades with another ε, see `relevance`."""
         return self._replace(R=relevance(self.y, self.y_max, epsilon), fingerprint="")
 
-    def with_groups(self, groups: Sequence[Any]) -> Dataset:
-        """Return the same data with these group labels, one for each item, as the constructor expects them."""
-        return self._replace(groups=groups, group_names=(), fingerprint="")
+    def with_providers(self, providers: Sequence[Any]) -> Dataset:
+        """Return the same data with these providers, one for each item, as the constructor expects them."""
+        return self._replace(providers=providers, provider_names=(), fingerprint="")
 
     def hiding_truth(self, scores: FloatArray) -> Dataset:
         """Return the same queries as a policy may see them: `scores` in place of relevance; y and R are all 0."""
@@ -373,7 +391,7 @@ class Dataset:
     def select(
         self, *, min_items: int = 0, max_items: int | None = None, relevant_only: bool = False, drop_last: bool = False
     ) -> Dataset:
-        """Return some of the queries; draws, y_max, groups and identifiers stay those of the whole.
+        """Return some of the queries; draws, y_max, providers and identifiers stay those of the whole.
 
         Parameters
         ----------

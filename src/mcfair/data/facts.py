@@ -21,7 +21,7 @@ def facts(data: Dataset) -> dict[str, str]:
         "items": f"{data.items:,}",
         "items per query": f"{n.min()}-{n.max()}" if n.size else "0",
         "grades": f"0-{data.y_max}",
-        "groups": "none" if data.groups is None else f"{np.unique(data.groups).size:,}",
+        "providers": "none" if data.providers is None else f"{np.unique(data.providers).size:,}",
         "features": "none" if data.X is None else str(data.X.shape[1]),
         "protocol": data.protocol.name or "none",
     }
@@ -32,7 +32,7 @@ def summary(data: Dataset) -> str:
     known = facts(data)
     parts = [f"{known[key]} {key}" for key in ("queries", "items")]
     parts += [f"{known['items per query']} per query", f"grades {known['grades']}"]
-    parts += [f"{known[key]} {key}" for key in ("groups", "features") if known[key] != "none"]
+    parts += [f"{known[key]} {key}" for key in ("providers", "features") if known[key] != "none"]
     return ", ".join(parts + ["scores"] * (data.scores is not None))
 
 

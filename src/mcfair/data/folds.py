@@ -268,8 +268,8 @@ def load_letor(
 def concatenate(parts: Sequence[Dataset], name: str) -> Dataset:
     """Join datasets one after the other; features, ids and scores are kept where all parts have them.
 
-    The draws of a query depend on its place in the whole. Groups of the same label are one group. If a query id occurs
-    in several parts, all query ids are preceded by the names of their parts.
+    The draws of a query depend on its place in the whole. Providers of the same label are one. If a query id occurs in
+    several parts, all query ids are preceded by the names of their parts.
     """
 
     def joined(field: str) -> Any:
@@ -291,7 +291,7 @@ def concatenate(parts: Sequence[Dataset], name: str) -> Dataset:
         y_max=max(part.y_max for part in parts),
         scores=joined("scores"),
         X=joined("X"),
-        groups=joined_labels(parts),
+        providers=joined_labels(parts),
         query_ids=query_ids,
         item_ids=listed("item_ids"),
         name=name,
@@ -302,10 +302,11 @@ def concatenate(parts: Sequence[Dataset], name: str) -> Dataset:
 
 
 def joined_labels(parts: Sequence[Dataset]) -> Any:
-    """Return the group label of every item of several datasets, "" where there is none; None if none has groups."""
-    if all(part.groups is None for part in parts):
+    """Return the provider of every item of several datasets, "" where there is none; None if none has providers."""
+    if all(part.providers is None for part in parts):
         return None
     labels: list[str] = []
     for part in parts:
-        labels += [""] * part.items if part.groups is None else [part.group_names[code] for code in part.groups]
+        codes, names = part.providers, part.provider_names
+        labels += [""] * part.items if codes is None else [names[code] for code in codes]
     return labels

@@ -1,6 +1,6 @@
 """Tables as datasets: data frames of pandas, Polars and Arrow, and CSV, Parquet and JSON-lines files.
 
-A column of a table has a role: query, item, grade, relevance, score or group.
+A column of a table has a role: query, item, grade, relevance, score or provider.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAMES = {
     "grade": ("grade", "label", "rel", "y"),
     "relevance": ("relevance",),
     "score": ("score", "prediction", "prior"),
-    "group": ("group", "group_id", "provider", "provider_id", "seller", "seller_id"),
+    "provider": tuple(name + end for name in ("provider", "group", "seller", "brand", "vendor") for end in ("", "_id")),
 }
 """The names that the column of each role may have in a file, the preferred one first; case is ignored."""
 
@@ -144,9 +144,9 @@ def build_dataset(df: Any, columns: dict[str, str], name: str, source: str = "")
         fields |= {"R": R, "y": R > 0, "y_max": 1}
     if "score" in columns:
         fields["scores"] = numbers(table["score"], columns["score"], name)[order]
-    if "group" in columns:
-        groups = texts(table["group"], columns["group"], name, optional=True)
-        fields["groups"] = groups.gather(order).to_list()
+    if "provider" in columns:
+        providers = texts(table["provider"], columns["provider"], name, optional=True)
+        fields["providers"] = providers.gather(order).to_list()
     return Dataset(**fields, name=title)
 
 

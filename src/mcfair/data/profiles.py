@@ -34,8 +34,8 @@ class Profile:
         Share of a query's relevant items that have a grade of at least 2, 3, …: these factors times u², at most 1,
         where each query draws its own u uniformly from 0 to 1.
     providers
-        Groups that every query's items belong to. Each has an item of every grade and features drawn, so that all have
-        the same merit; sizes are then those of one provider.
+        Providers that every query has. Each has an item of every grade and features drawn, so that all have the same
+        merit; sizes are then those of one provider.
     """
 
     description: str
@@ -105,7 +105,7 @@ def synthetic(name: str, seed: int = 0) -> Dataset:
     --------
     >>> synthetic("mq2008-like").queries
     83
-    >>> synthetic("marketplace").group_names
+    >>> synthetic("marketplace").provider_names
     ('established', 'newcomer')
     """
     if name not in PROFILES:
@@ -148,6 +148,6 @@ def synthetic(name: str, seed: int = 0) -> Dataset:
         y=np.repeat(y, m),
         y_max=y_max,
         X=np.repeat(X, m, axis=0),
-        groups=list(profile.providers) * items,
+        providers=list(profile.providers) * items,
         name=name,
     )

@@ -50,7 +50,7 @@ def rows_of_queries(data: Dataset, chosen: IntArray) -> dict[str, Any]:
 
     return {
         "offsets": offsets,
-        **{field: rows(getattr(data, field), items) for field in ("y", "R", "scores", "X", "groups", "item_ids")},
+        **{field: rows(getattr(data, field), items) for field in ("y", "R", "scores", "X", "providers", "item_ids")},
         **{field: rows(getattr(data, field), chosen) for field in ("query_ids", "places")},
         "fingerprint": hashlib.sha256(data.fingerprint.encode() + chosen.tobytes()).hexdigest(),
     }

@@ -39,7 +39,7 @@ def open_data(
     ----------
     source
         A path, if there is a file or folder: a fold folder, a LETOR file, or a table (CSV, TSV, Parquet or JSON lines)
-        with the columns query, item, grade or relevance, score and group, of which only query and one of grade and
+        with the columns query, item, grade or relevance, score and provider, of which only query and one of grade and
         relevance are required. Their names are matched ignoring case, and common ones such as qid, docid and label are
         understood. Otherwise one of `PROFILES` or `CATALOGUE`.
     split

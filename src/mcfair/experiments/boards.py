@@ -150,7 +150,7 @@ class BoardBuilder:
 
     def lines(self, name: str) -> Lines:
         """Return the points of a contestant with unfairness in units of the board."""
-        k = self.setting.k_s
+        k = self.setting.k
         unfair = self.values(name, "unfairness")
         scaled = [[x / unit for x, unit in zip(*pair, strict=True)] for pair in zip(unfair, self.units, strict=True)]
         return Lines(unfairness=scaled, ndcg=self.values(name, f"ndcg@{k}"), cndcg=self.values(name, f"cndcg@{k}"))

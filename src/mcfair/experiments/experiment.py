@@ -85,7 +85,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     name, title, about
         A word, a heading and a paragraph for the report.
     show
-        "table": a row per policy. "cutoffs": cNDCG@1..k_s of each policy. "tradeoff": cNDCG against unfairness.
+        "table": a row per policy. "cutoffs": cNDCG@1..k of each policy. "tradeoff": cNDCG against unfairness.
         "frontier": the same over all datasets together, with hypervolumes, matched levels and costs. "conditions":
         hypervolumes in each setting on each dataset. "assumptions": users against what exposure assumes of them.
     k_c
@@ -168,9 +168,9 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 raise SettingError(f"experiment {self.name}: {what} has {twice[0]!r} twice")
         for _ in self.played():
             pass  # the estimator of a series is parsed here
-        ranks = min(setting.k_s for setting in self.conditions)
+        ranks = min(setting.k for setting in self.conditions)
         if not all(1 <= k <= ranks for k in self.k_c):
-            raise SettingError(f"experiment {self.name}: k_c = {self.k_c}: expected cutoffs from 1 to k_s = {ranks}")
+            raise SettingError(f"experiment {self.name}: k_c = {self.k_c}: expected cutoffs from 1 to k = {ranks}")
 
     @property
     def conditions(self) -> list[Setting]:

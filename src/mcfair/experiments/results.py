@@ -73,7 +73,7 @@ class Results:
     >>> mine = mf.Experiment(
     ...     name="mine",
     ...     data=("toy",),
-    ...     settings=({"steps": 20, "k_s": 2},),
+    ...     settings=({"steps": 20, "k": 2},),
     ...     k_c=(2,),
     ...     seeds=2,
     ...     series=(mf.Series(policies=("TopK", "MCFair")),),

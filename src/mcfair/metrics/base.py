@@ -19,7 +19,7 @@ LIST_VALUE = (np.zeros(1, np.int64), np.zeros(1), np.zeros(1), np.zeros(1))
 
 
 class Effectiveness(NamedTuple):
-    """NDCG at every cutoff 1..k_s, which a run sums while it is played.
+    """NDCG at every cutoff 1..k, which a run sums while it is played.
 
     `ndcg` and `cndcg` have shape (checkpoints, k_s), `query_ndcg` has shape (queries, k_s) and is nan for a query
     without sessions.

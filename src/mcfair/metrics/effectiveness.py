@@ -172,7 +172,7 @@ class NDCG(Metric):
         return float(ndcg(pi, R, p)[self.column(p.size)])
 
     def column(self, ranks: int) -> int:
-        """Return the index of the cutoff among 1..k_s."""
+        """Return the index of the cutoff among 1..k."""
         if self.k > ranks:
             raise SettingError(f"{self!r}: expected a cutoff from 1 to {ranks}, the ranks of the lists")
         return self.k - 1

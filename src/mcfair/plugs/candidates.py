@@ -16,7 +16,7 @@ VALUES = ("relevance", "prior", "score", "prediction", "grade", "label", "rel")
 
 
 def read_candidates(table: Any, name: str = "the table") -> pl.DataFrame:
-    """Return the candidates of a table: columns query and item, and where they exist relevance and group.
+    """Return the candidates of a table: columns query and item, and where they exist relevance and provider.
 
     Scores outside of 0 to 1 are scaled within each query, see `as_relevance`.
 
@@ -24,7 +24,7 @@ def read_candidates(table: Any, name: str = "the table") -> pl.DataFrame:
     ----------
     table
         A pandas, Polars or Arrow table with a column query (or qid, query_id), item (or item_id, doc_id, docno) and
-        optionally relevance, prior or score, and group (or provider, seller). Case does not matter.
+        optionally relevance, prior or score, and provider (or group, seller, brand, vendor). Case does not matter.
     name
         What errors call the table.
 
@@ -48,9 +48,9 @@ def read_candidates(table: Any, name: str = "the table") -> pl.DataFrame:
             )
         available[key] = column
     columns = {}
-    for role in ("query", "item", "group"):
+    for role in ("query", "item", "provider"):
         found = [available[alias] for alias in NAMES[role] if alias in available]
-        if not found and role != "group":
+        if not found and role != "provider":
             raise no_column(role, list(available), name)
         if found:
             columns[role] = found[0]
@@ -58,7 +58,7 @@ def read_candidates(table: Any, name: str = "the table") -> pl.DataFrame:
     read = columns_of(table, columns | ({} if value is None else {"value": value}), name)
     if read.is_empty():
         raise DataError(f"{name}: the table holds no rows")
-    parts = {role: texts(read[role], columns[role], name, optional=role == "group") for role in columns}
+    parts = {role: texts(read[role], columns[role], name, optional=role == "provider") for role in columns}
     check_distinct(parts["query"], parts["item"], columns["item"], name)
     if value is None:
         return pl.DataFrame(parts)

@@ -43,7 +43,7 @@ def fair_lists(
     ----------
     table
         A pandas, Polars or Arrow table with columns query, item, score (or relevance, prior, grade) and optionally
-        group. Scores outside of 0 to 1 are scaled within each query: its lowest becomes 0, its highest 1.
+        provider. Scores outside of 0 to 1 are scaled within each query: its lowest becomes 0, its highest 1.
     policy
         A policy or its text; by default every list keeps 90 % of the best DCG.
     k
@@ -95,7 +95,7 @@ def fair_lists(
     if several.size:
         drawn = with_cyclic_arrivals(data.take(several))
         steps = sessions * several.size
-        trace = simulate(drawn, policy, steps=steps, k_s=k, seed=seed, record=True, checkpoints=1)
+        trace = simulate(drawn, policy, steps=steps, k=k, seed=seed, record=True, checkpoints=1)
         shown = np.full((steps, lists.shape[2]), -1)
         shown[:, : trace.lists.shape[1]] = trace.lists[:, : lists.shape[2]]  # type: ignore[union-attr,index]
         lists[:, several] = shown.reshape(sessions, several.size, -1)

@@ -20,8 +20,8 @@ class Fair(pyterrier.Transformer):  # type: ignore[misc]  # it has no types
 
     Every search counts as a list that was shown: the exposure of the documents is kept from search to search, and
     clicks that are reported with `partial_fit` change what is believed of them. Scores are taken as prior relevance;
-    if they do not lie between 0 and 1 they are scaled within each query. A column `group` names the provider of a
-    document. Documents below the list follow in their previous order.
+    if they do not lie between 0 and 1 they are scaled within each query. A column `provider` (or `group`) names the
+    provider of a document. Documents below the list follow in their previous order.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Fair(pyterrier.Transformer):  # type: ignore[misc]  # it has no types
             return kept.assign(rank=[], impression=[])
         # Two topics may have the same text, and different sets of topics the same ids.
         text = kept["query"] if "query" in kept.columns else kept["qid"]
-        sent = [column for column in ("docno", "score", "group") if column in kept.columns]
+        sent = [column for column in ("docno", "score", "provider", "group") if column in kept.columns]
         asked = kept[sent].assign(query=text.astype(str) + "\n" + kept["qid"].astype(str))
         lists = self.reranker.rank(asked)
         place = lists["rank"].reindex(kept.index).fillna(float("inf"))

@@ -82,7 +82,7 @@ class FairReranker:
         Parameters
         ----------
         table
-            A pandas, Polars or Arrow table with columns query, item and optionally prior (or score) and group.
+            A pandas, Polars or Arrow table with columns query, item and optionally prior (or score) and provider.
 
         Returns
         -------
@@ -159,5 +159,5 @@ class FairReranker:
 
 def candidate(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row of a table of candidates as the ranker expects it."""
-    fields = {"id": row["item"], "prior": row.get("relevance"), "group": row.get("group")}
+    fields = {"id": row["item"], "prior": row.get("relevance"), "group": row.get("provider")}
     return {name: value for name, value in fields.items() if value is not None}

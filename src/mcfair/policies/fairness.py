@@ -114,5 +114,5 @@ def group_term(policy: Policy, q: Query) -> FloatArray:
     n, term = q.R.size, group_term_of(policy)
     out = np.zeros(n)
     if term is not None:
-        add_group_term(q.E, q.R, q.groups, int(q.visits), term, np.empty(n), np.empty(n), out)
+        add_group_term(q.E, q.R, q.providers, int(q.visits), term, np.empty(n), np.empty(n), out)
     return out

@@ -226,7 +226,7 @@ class FARA(Planned):
 
     >>> import mcfair as mf
     >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
-    >>> mf.simulate(data, FARA(horizon=10), steps=10, k_s=2).state.E.round(1).tolist()
+    >>> mf.simulate(data, FARA(horizon=10), steps=10, k=2).state.E.round(1).tolist()
     [10.0, 4.4, 1.9]
     """
 

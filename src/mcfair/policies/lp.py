@@ -335,7 +335,7 @@ class LP(Policy):
 
     >>> import mcfair as mf
     >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
-    >>> mf.simulate(data, LP(delivery="balanced"), steps=4, k_s=2, record=True).lists.tolist()
+    >>> mf.simulate(data, LP(delivery="balanced"), steps=4, k=2, record=True).lists.tolist()
     [[0, 1], [0, 1], [0, 2], [0, 1]]
     """
 

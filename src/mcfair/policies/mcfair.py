@@ -164,7 +164,7 @@ class TopK(WeightedSum):
 
     >>> import mcfair as mf
     >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
-    >>> mf.simulate(data, TopK(), steps=4, k_s=2, record=True).lists.tolist()
+    >>> mf.simulate(data, TopK(), steps=4, k=2, record=True).lists.tolist()
     [[0, 1], [0, 1], [0, 1], [0, 1]]
     """
 
@@ -201,7 +201,7 @@ class FairK(WeightedSum):
 
     >>> import mcfair as mf
     >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
-    >>> mf.simulate(data, FairK(), steps=4, k_s=2, record=True).lists.tolist()
+    >>> mf.simulate(data, FairK(), steps=4, k=2, record=True).lists.tolist()
     [[0, 1], [2, 0], [0, 1], [0, 1]]
     """
 
@@ -233,7 +233,7 @@ class ExploreK(WeightedSum):
 
     >>> import mcfair as mf
     >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
-    >>> mf.simulate(data, ExploreK(), steps=4, k_s=2, record=True).lists.tolist()
+    >>> mf.simulate(data, ExploreK(), steps=4, k=2, record=True).lists.tolist()
     [[0, 1], [2, 1], [0, 2], [1, 2]]
     """
 
@@ -317,7 +317,7 @@ class RandomK(Policy):
 
     >>> import mcfair as mf
     >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
-    >>> mf.simulate(data, RandomK(), steps=4, k_s=2, record=True).lists.tolist()
+    >>> mf.simulate(data, RandomK(), steps=4, k=2, record=True).lists.tolist()
     [[0, 2], [0, 1], [0, 2], [1, 2]]
     """
 

@@ -86,7 +86,7 @@ class MMF(Policy):
 
     >>> import mcfair as mf
     >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
-    >>> mf.simulate(data, MMF(), steps=4, k_s=2, record=True).lists.tolist()
+    >>> mf.simulate(data, MMF(), steps=4, k=2, record=True).lists.tolist()
     [[0, 2], [2, 1], [1, 0], [0, 1]]
     """
 

@@ -61,7 +61,7 @@ class PBMUCB(Policy):
 
     >>> import mcfair as mf
     >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
-    >>> mf.simulate(data, PBMUCB(), "online", steps=4, k_s=2, record=True).lists.tolist()
+    >>> mf.simulate(data, PBMUCB(), "online", steps=4, k=2, record=True).lists.tolist()
     [[0, 1], [2, 0], [0, 2], [0, 2]]
     """
 

@@ -323,7 +323,7 @@ class PLFair(Policy):
 
     >>> import mcfair as mf
     >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0], X=[[1.0], [0.5], [0.0]])
-    >>> mf.simulate(data, PLFair(alpha=0, epochs=20, lr=10, samples=10), steps=4, k_s=2, record=True).lists.tolist()
+    >>> mf.simulate(data, PLFair(alpha=0, epochs=20, lr=10, samples=10), steps=4, k=2, record=True).lists.tolist()
     [[0, 1], [0, 1], [0, 1], [0, 1]]
     """
 

@@ -37,7 +37,7 @@ EXAMPLE_QUERY = Query(
     F=np.zeros((1, 1), np.int32),
     p=np.zeros(1),
     visits=np.zeros((), np.int64),
-    groups=np.zeros(1, np.int64),
+    providers=np.zeros(1, np.int64),
     prior_strength=0.0,
     posterior=np.zeros((1, 1, 3)),
     memory=np.zeros(1),
@@ -81,7 +81,7 @@ def list_by_score(
     score(q, theta, rng, scores)
     if group is not None:
         sums = scratch.group_exposure, scratch.group_merit
-        add_group_term(q.E, q.R, q.groups, q.visits[()], group, sums[0], sums[1], scores)
+        add_group_term(q.E, q.R, q.providers, q.visits[()], group, sums[0], sums[1], scores)
     verdict = top_k(scores, q.E, ties, tie_rng, scratch, pi)
     if guard is None:
         return verdict

@@ -62,7 +62,7 @@ class Thompson(Policy):
 
     >>> import mcfair as mf
     >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
-    >>> mf.simulate(data, Thompson(), "online", steps=4, k_s=2, record=True).lists.tolist()
+    >>> mf.simulate(data, Thompson(), "online", steps=4, k=2, record=True).lists.tolist()
     [[1, 0], [0, 1], [2, 0], [0, 1]]
     """
 

@@ -58,7 +58,7 @@ class VerFair(Planned):
 
     >>> import mcfair as mf
     >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
-    >>> mf.simulate(data, VerFair(alpha=0.5, horizon=10), steps=10, k_s=2).state.E.round(1).tolist()
+    >>> mf.simulate(data, VerFair(alpha=0.5, horizon=10), steps=10, k=2).state.E.round(1).tolist()
     [10.0, 5.7, 0.6]
     """
 

@@ -74,7 +74,7 @@ class Values:
     def of_queries(self, name: str, i: int, level: float | None) -> dict[str, float] | None:
         """Return NDCG of each query at a level of unfairness, or without a level unfairness at its least; else None."""
         builder = self.builder
-        data, metric = builder.experiment.data[i], f"ndcg@{builder.setting.k_s}" if level else "unfairness"
+        data, metric = builder.experiment.data[i], f"ndcg@{builder.setting.k}" if level else "unfairness"
         x, y = self.curve(name, i)
         if level is not None and blend_at(x, y, level) is None:
             return None
@@ -122,7 +122,7 @@ def tests_table(builder: BoardBuilder, name: str) -> Table | None:
     tests = matched_tests(builder, base)
     done = [test for test in tests if test.queries.size > 1]
     adjusted = dict(zip(map(id, done), holm([test.p for test in done]).tolist(), strict=True)) if done else {}
-    k, total = builder.setting.k_s, len(builder.experiment.data)
+    k, total = builder.setting.k, len(builder.experiment.data)
     rows = []
     for test in tests:
         what = "least unfairness" if test.level is None else f"NDCG@{k} at {test.level:g}"

@@ -43,7 +43,7 @@ class Tradeoff:
     Examples
     --------
     >>> data = Dataset(offsets=[0, 3], y=[2, 1, 0])
-    >>> found = tradeoff(data, ["MCFair(alpha=[0, 1])", "TopK"], steps=50, k_s=2, seeds=1)
+    >>> found = tradeoff(data, ["MCFair(alpha=[0, 1])", "TopK"], steps=50, k=2, seeds=1)
     >>> found
     Tradeoff(cndcg@2 against unfairness, post-processing: MCFair, TopK; floor 7.428)
     >>> found.frame()["unfairness"].round(3).to_list()
@@ -98,7 +98,7 @@ class Tradeoff:
         -------
         matplotlib.figure.Figure
         """
-        panel = tradeoff_panel(self.view, self.view.setting.k_s)
+        panel = tradeoff_panel(self.view, self.view.setting.k)
         if self.metric != panel.metric:
             panel = dataclasses.replace(panel, metric=self.metric, frontier=None)
         return tradeoff_figure([[panel]], narrow=narrow)
@@ -157,13 +157,13 @@ def tradeoff(
     >>> figure = found.plot()
     """
     conditions = make_setting(setting, options)
-    chosen = as_metric(metric if metric is not None else f"cndcg@{conditions.k_s}")
+    chosen = as_metric(metric if metric is not None else f"cndcg@{conditions.k}")
     conditions = dataclasses.replace(conditions, metrics=(*conditions.metrics, chosen))
     series = as_series(policies)
     experiment = Experiment(
         name="tradeoff",
         show="tradeoff",
-        k_c=(conditions.k_s,),
+        k_c=(conditions.k,),
         data=("data",),
         settings=(conditions.to_dict(),),
         seeds=seeds,

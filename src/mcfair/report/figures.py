@@ -137,7 +137,7 @@ def setting_title(view: View) -> str:
 
 
 def cutoffs_figure(found: Sequence[View], *, narrow: bool = False) -> Figure:
-    """Draw cNDCG@1..k_s of each policy, a panel for each setting, with bands of one standard deviation.
+    """Draw cNDCG@1..k of each policy, a panel for each setting, with bands of one standard deviation.
 
     Parameters
     ----------
@@ -172,14 +172,14 @@ def cutoffs_alt(found: Sequence[View], title: str) -> str:
     """Describe the figure in words."""
     names = dict.fromkeys(curve.label for view in found for curve in view.curves)
     return (
-        f"{title}. Lines show cNDCG at cutoffs 1 to {found[0].setting.k_s} of {', '.join(names)}; the numbers are in "
+        f"{title}. Lines show cNDCG at cutoffs 1 to {found[0].setting.k} of {', '.join(names)}; the numbers are in "
         "the table."
     )
 
 
 def draw_cutoffs(panel: Axes, view: View, chosen: dict[str, Style], height: float) -> None:
     """Draw the lines of one setting in a panel of some height in inches, with labels at their right ends."""
-    ranks = np.arange(1, view.setting.k_s + 1)
+    ranks = np.arange(1, view.setting.k + 1)
     ends, names, drawn = [], [], []
     for curve in view.curves:
         style = chosen[curve.label]

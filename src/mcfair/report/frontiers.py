@@ -61,7 +61,7 @@ def curve_of(builder: BoardBuilder, name: str) -> Curve:
     """Return a contestant as a curve whose points have a row for each dataset, means over seeds."""
     import polars as pl
 
-    lines, k = builder.lines(name), builder.setting.k_s
+    lines, k = builder.lines(name), builder.setting.k
     x, y = mean_over_seeds(lines.unfairness), mean_over_seeds(lines.ndcg)
     rows = range(x.shape[0])
     points = [
@@ -81,7 +81,7 @@ def panel_of(builder: BoardBuilder) -> Panel:
     known = "relevance is given" if builder.setting.mode == "post-processing" else "relevance is learnt from clicks"
     return Panel(
         curves,
-        f"ndcg@{builder.setting.k_s}",
+        f"ndcg@{builder.setting.k}",
         f"{builder.setting.mode}: {known}",
         floor=1.0 if builder.scale.unit == "floor" else 0.0,
         frontier=(x[near], y[near]),
@@ -145,7 +145,7 @@ def level_columns(levels: Sequence[float], table: str) -> dict[str, Callable[[Bo
 
 def ranking_table(board: Board, stem: str, caption: str) -> Table:
     """Build the main table of a board."""
-    scale, k = board.scale, board.setting["k_s"]
+    scale, k = board.scale, board.setting["k"]
     columns: dict[str, Callable[[BoardEntry], str]] = {
         "hypervolume": lambda entry: format_over_data(entry.hypervolume),
         "least unfairness": lambda entry: format_over_data(entry.least_unfairness),
@@ -167,7 +167,7 @@ def ranking_table(board: Board, stem: str, caption: str) -> Table:
 
 def detail_tables(board: Board, stem: str) -> Iterator[Table]:
     """Build the tables of cNDCG and unfairness at matched levels, and of the hypervolume on each dataset."""
-    scale, k = board.scale, board.setting["k_s"]
+    scale, k = board.scale, board.setting["k"]
     yield board_table(
         board,
         f"{stem} cndcg",
@@ -203,7 +203,7 @@ def points_table(board: Board, stem: str) -> Table:
         for entry in board.entries
         for point in entry.points
     )
-    k = board.setting["k_s"]
+    k = board.setting["k"]
     columns = ("policy", "with", "unfairness", f"in {unit_name(board.scale)}", f"NDCG@{k}", f"cNDCG@{k}")
     return Table(name=f"{stem} points", caption="All points", columns=columns, rows=rows, text_columns=2)
 

@@ -50,7 +50,7 @@ def write_report(results: Results, folder: Path, *, title: str = "") -> Path:
     >>> mine = mf.Experiment(
     ...     name="mine",
     ...     data=("toy",),
-    ...     settings=({"steps": 20, "k_s": 2},),
+    ...     settings=({"steps": 20, "k": 2},),
     ...     k_c=(2,),
     ...     seeds=2,
     ...     series=(mf.Series(policies=("TopK", "MCFair")),),
@@ -147,7 +147,7 @@ def settings_table(results: Results) -> Table:
             learnt = ", ".join(dict.fromkeys(estimators))
             parts = (setting.clicks.label, learnt) if online else (NOTHING, NOTHING)
             named = ", ".join(metric.label for metric in setting.metrics) or "none"
-            rows.append((f"{each.name}, {setting.mode}", *parts, named, examined, f"{setting.k_s}"))
+            rows.append((f"{each.name}, {setting.mode}", *parts, named, examined, f"{setting.k}"))
     columns = ("setting", "click model", "estimator", "further metrics", "examination", "ranks")
     note = (
         "The click model is how users click, the estimator how relevance is estimated from their clicks; where "
@@ -228,7 +228,7 @@ def terms(results: Results) -> dict[str, Any]:
     others += [metric for each in settings for metric in each.metrics]
     return {
         "modes": {setting.mode for setting in settings},
-        "ranks": sorted({setting.k_s for setting in settings}),
+        "ranks": sorted({setting.k for setting in settings}),
         "gammas": [(f"{gamma:g}", limit and f"{limit:,.6g}") for gamma in gammas for limit in (cndcg_limit(gamma),)],
         "methods": [(each.__name__, described(each)) for each in sorted(classes, key=lambda each: each.__name__)],
         "others": list(dict.fromkeys((part.label, described(type(part)), direction(part)) for part in others)),

@@ -75,7 +75,7 @@ def show_table(report: Report, found: Sequence[View], name: str, title: str) -> 
     """Show a table of policies for each setting, with details and tests."""
     for view in found:
         stem = f"{name} {setting_suffix(view, found)}".strip()
-        metrics = ("unfairness", f"ndcg@{view.setting.k_s}")
+        metrics = ("unfairness", f"ndcg@{view.setting.k}")
         tests = {metric: significance(view, metric) for metric in metrics}
         caption = f"{title} ({describe_runs([view])})"
         yield report.add_table(main_table(view, tests["unfairness"], stem, caption))

@@ -156,7 +156,7 @@ def main_columns(view: View) -> list[str]:
     columns += [PAPER_UNFAIRNESS] if has_paper(view) else []
     columns += [DEVIATION_STD] if has_paper(view) and view.as_published else []
     columns += [ABOVE_FLOOR] if view.floor > 0 else []
-    columns += [metric_label(f"cndcg@{k}") for k in sorted({1, view.setting.k_s})]
+    columns += [metric_label(f"cndcg@{k}") for k in sorted({1, view.setting.k})]
     columns += [SECONDS] if any(point.seconds is not None for point in view.points) else []
     return columns + [label for each in view.extra_metrics if (label := metric_label(each)) not in columns]
 
@@ -227,7 +227,7 @@ def main_table(view: View, tests: Tests, name: str, caption: str) -> Table:
 
 def details_table(view: View, name: str, caption: str) -> Table:
     """Build the table of what the main table leaves out: parameters, intervals, other cutoffs, other deviations."""
-    ndcg = f"ndcg@{view.setting.k_s}"
+    ndcg = f"ndcg@{view.setting.k}"
     interval = f"unfairness, {100 * LEVEL:g} % interval"
     columns = ["method", "policy"]
     columns += [interval] if view.seeds > 1 else []
@@ -308,7 +308,7 @@ def significance_tables(view: View, tests_by_metric: dict[str, Tests], name: str
 
 def cutoffs_table(view: View, name: str, caption: str) -> Table:
     """Build the table of cNDCG at every cutoff."""
-    ranks = range(1, view.setting.k_s + 1)
+    ranks = range(1, view.setting.k + 1)
     rows = tuple(
         (row_name(curve, point), *(format_spread(point.values(f"cndcg@{k}")) for k in ranks))
         for curve in view.curves

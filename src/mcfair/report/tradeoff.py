@@ -68,7 +68,7 @@ def tradeoff_panel(view: View, k: int) -> Panel:
     """Return the panel of one setting and cutoff; the frontier is known for the whole list only."""
     limits = view.limits
     frontier = None
-    if limits and limits.unfairness.size and k == view.setting.k_s:
+    if limits and limits.unfairness.size and k == view.setting.k:
         frontier = (limits.unfairness, limits.ndcg * view.best_cndcg)
     return Panel(view.curves, f"cndcg@{k}", setting_title(view), view.floor, frontier, view.experiment.compare_with)
 

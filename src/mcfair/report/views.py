@@ -175,7 +175,7 @@ class View:
     @property
     def cutoffs(self) -> list[int]:
         """Cutoffs of tables: 1, 3, 5 and the length of lists."""
-        return sorted({k for k in (1, 3, 5) if k <= self.setting.k_s} | {self.setting.k_s})
+        return sorted({k for k in (1, 3, 5) if k <= self.setting.k} | {self.setting.k})
 
     @property
     def extra_metrics(self) -> tuple[str, ...]:
@@ -192,7 +192,7 @@ class View:
         import polars as pl
 
         rows = self.results.queries.filter((pl.col("visits") > 0) & pl.col("key").is_in(point.runs["key"].to_list()))
-        columns = ["unfairness", f"ndcg@{self.setting.k_s}"]
+        columns = ["unfairness", f"ndcg@{self.setting.k}"]
         return means(rows.drop_nulls(columns).drop_nans(columns).sort("query", "key"), "query", columns)
 
 

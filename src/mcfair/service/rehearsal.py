@@ -212,7 +212,7 @@ class Stage:
                 Item(
                     id=str(i - first),
                     prior=float(priors[i]) if self.rehearsal.priors else None,
-                    group=None if data.groups is None else data.group_names[int(data.groups[i])] or None,
+                    group=None if data.providers is None else data.provider_names[int(data.providers[i])] or None,
                 )
                 for i in range(first, first + n)
             ]
@@ -314,15 +314,15 @@ class Stage:
     def groups(self, rows: list[slice], relevance: FloatArray) -> list[GroupOutcome]:
         """Compute received and merited exposure by group, the largest first; none if the items have no groups."""
         data = self.rehearsal.data
-        if data.groups is None:
+        if data.providers is None:
             return []
-        exposure, merit, items = (np.zeros(len(data.group_names)) for _ in range(3))
+        exposure, merit, items = (np.zeros(len(data.provider_names)) for _ in range(3))
         for each in rows:
             R, had = relevance[each], float(self.E[each].sum())
             due = R * (had / R.sum()) if R.sum() > 0 else np.zeros(R.size)
-            np.add.at(exposure, data.groups[each], self.E[each])
-            np.add.at(merit, data.groups[each], due)
-            np.add.at(items, data.groups[each], 1)
+            np.add.at(exposure, data.providers[each], self.E[each])
+            np.add.at(merit, data.providers[each], due)
+            np.add.at(items, data.providers[each], 1)
         total = max(float(self.E.sum()), 1e-300)
         found = [
             GroupOutcome(
@@ -331,7 +331,7 @@ class Stage:
                 exposure_share=float(exposure[code]) / total,
                 merit_share=float(merit[code]) / total,
             )
-            for code, name in enumerate(data.group_names)
+            for code, name in enumerate(data.provider_names)
             if name and items[code]
         ]
         return sorted(found, key=lambda each: -each.exposure_share)

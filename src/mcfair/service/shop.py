@@ -118,11 +118,11 @@ class Shop:
 def opening_shelves(seed: int) -> list[Shelf]:
     """Return the candidates of each query before the new seller arrives."""
     data = synthetic("marketplace", seed=seed)
-    assert data.groups is not None
+    assert data.providers is not None
     shelves = []
     for place, query in enumerate(QUERIES):
         rows = range(int(data.offsets[place]), int(data.offsets[place + 1]))
-        sellers = [SELLERS[data.group_name(int(data.groups[row]))] for row in rows]
+        sellers = [SELLERS[data.provider_name(int(data.providers[row]))] for row in rows]
         items = [{"id": f"{query} {1 + d // 2} by {seller}", "group": seller} for d, seller in enumerate(sellers)]
         shelves.append(Shelf(items, data.R[rows.start : rows.stop].copy()))
     return shelves

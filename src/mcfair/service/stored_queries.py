@@ -65,7 +65,7 @@ def read_queries(store: str, seed: int = 0) -> tuple[Dataset, FloatArray, Rules]
         y_max=1,
         R=R,
         scores=estimates,
-        groups=groups if any(groups) else None,
+        providers=groups if any(groups) else None,
         query_ids=[ledger.key.hex() for ledger, *_ in found],
         name=describe(store),
     )

@@ -59,7 +59,7 @@ class QueryTable(NamedTuple):
     offsets: IntArray
     R: FloatArray
     seen: FloatArray
-    groups: IntArray
+    providers: IntArray
     ideal: FloatArray
     places: IntArray
     judged: BoolArray
@@ -142,7 +142,7 @@ def add_ndcg(
     ndcg: FloatArray,
     cndcg: FloatArray,
 ) -> None:
-    """Add the NDCG@1..k_s of a list to two sums, plain and weighted; past the end of the list it stays constant."""
+    """Add the NDCG@1..k of a list to two sums, plain and weighted; past the end of the list it stays constant."""
     dcg = 0.0
     value = 0.0
     for j in range(pi.shape[0]):
@@ -248,9 +248,9 @@ def play(
             truth, judged, ideal = table.R[low:high], table.judged[q], table.ideal[q]
             F, C = counts.F[low:high], counts.C[low:high]
             R, E, scores, pi = scratch.R[:n], scratch.E[:n], scratch.scores[:n], scratch.pi[:k]
-            groups = table.groups[low:high]
+            providers = table.providers[low:high]
             uncertainty, posterior = scratch.uncertainty[:n], scratch.posterior[:n]
-            view = Query(R, uncertainty, E, F, p, clock, groups, config.prior_strength, posterior, memory[q])
+            view = Query(R, uncertainty, E, F, p, clock, providers, config.prior_strength, posterior, memory[q])
             given = table.seen[low:high]
             if inline_users is not None:
                 fill_view(ips_estimate, None, beliefs, config.online, given, C, view, scratch.items[:n], estimates)

@@ -78,7 +78,7 @@ def fill_query_values(value: Callable[..., float]) -> Fill:
                     visits = snapshots.visits[mark, q - snapshots.first_query]
                     if table.judged[q] and visits > 0 and table.ideal[q, 0] > 0.0:
                         E = snapshots.E[mark, low - snapshots.first_item : high - snapshots.first_item]
-                        x = value(E, table.R[low:high], table.groups[low:high], visits, theta)
+                        x = value(E, table.R[low:high], table.providers[low:high], visits, theta)
                         sums.latest[q] = x
                         add_value(x, block, snapshots.first_mark + mark, sums)
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from ..arrays import FloatArray
-from ..errors import SettingError, checked, unknown
+from ..errors import SettingError, checked, renamed_fields, renamed_keys, unknown
 from ..estimators import Estimator
 from ..estimators.base import as_estimator
 from ..metrics import CNDCG, NDCG, Metric, RelativeUnfairness, Unfairness
@@ -21,6 +21,7 @@ from ..policies.base import Mode, Policy
 from ..users import ClickModel, PositionBased
 from ..users.base import as_click_model
 from ..users.examination import examination
+from .signatures import RENAMED
 
 __all__ = ["Examination", "Setting", "SettingOptions", "make_setting"]
 
@@ -32,14 +33,14 @@ Examination = float | tuple[float, ...]
 PAPER_USERS = PositionBased()
 
 RANKS = 5
-"""Ranks of a list if neither k_s nor the examination determines them."""
+"""Ranks of a list if neither k nor the examination determines them."""
 
 
 class SettingOptions(TypedDict, total=False):
     """The fields of `Setting` except its mode, as keyword arguments of `simulate` and others; all are optional."""
 
     steps: int | None
-    k_s: int | None
+    k: int | None
     examination: float | Sequence[float]
     gamma: float
     clicks: ClickModel | str
@@ -47,6 +48,7 @@ class SettingOptions(TypedDict, total=False):
     metrics: Sequence[Metric | str]
 
 
+@renamed_fields(**RENAMED)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
     """The conditions under which a policy is simulated.
@@ -57,7 +59,7 @@ class Setting:
         "post-processing": relevance is given; "online": it is estimated from the clicks of the run.
     steps
         Steps asked for; by default the paper's 10,000 for post-processing and 100,000 online.
-    k_s
+    k
         Ranks that are shown; by default 5, or as many as `examination` lists.
     examination
         What exposure assumes of users: the probability that each rank is examined, or a severity s for
@@ -81,13 +83,13 @@ class Setting:
 
     Examples
     --------
-    >>> Setting(mode="online", k_s=3, clicks="Cascade(stop=1)").steps
+    >>> Setting(mode="online", k=3, clicks="Cascade(stop=1)").steps
     100000
     """
 
     mode: Mode = "post-processing"
     steps: Count = None  # type: ignore[assignment]  # depends on the mode
-    k_s: Count = None  # type: ignore[assignment]  # depends on the examination
+    k: Count = None  # type: ignore[assignment]  # depends on the examination
     examination: Examination = 1.0
     gamma: Share = 0.995
     clicks: ClickModel = PAPER_USERS
@@ -102,11 +104,11 @@ class Setting:
         put("examination", checked_examination(self.examination))
         ranks = len(self.examination) if isinstance(self.examination, tuple) else None
         put("steps", self.steps if self.steps is not None else 100_000 if self.mode == "online" else 10_000)
-        put("k_s", self.k_s if self.k_s is not None else ranks or RANKS)
-        for name, hint in (("steps", Count), ("k_s", Count), ("gamma", Share)):
+        put("k", self.k if self.k is not None else ranks or RANKS)
+        for name, hint in (("steps", Count), ("k", Count), ("gamma", Share)):
             put(name, checked(name, hint, getattr(self, name), SettingError))
-        if ranks is not None and self.k_s > ranks:
-            raise SettingError(f"k_s = {self.k_s} is not allowed: examination lists {ranks} ranks")
+        if ranks is not None and self.k > ranks:
+            raise SettingError(f"k = {self.k} is not allowed: examination lists {ranks} ranks")
         put("clicks", as_click_model(self.clicks))
         put("estimator", "auto" if self.estimator == "auto" else as_estimator(self.estimator))
         metrics = self.metrics.split(",") if isinstance(self.metrics, str) else self.metrics
@@ -122,7 +124,7 @@ class Setting:
 
     def p(self, ranks: int) -> FloatArray:
         """Return the examination probabilities that exposure assumes, for at most so many ranks."""
-        k = min(self.k_s, ranks)
+        k = min(self.k, ranks)
         if isinstance(self.examination, tuple):
             return np.array(self.examination[:k])
         return examination(k, self.examination)
@@ -180,6 +182,7 @@ def make_setting(setting: Setting | str | Mapping[str, Any], options: Mapping[st
     """Return one Setting from a setting, a mode or a table of fields, changed by options."""
     fields = [field.name for field in dataclasses.fields(Setting)]
     table = {"mode": setting} if isinstance(setting, str) else {} if isinstance(setting, Setting) else dict(setting)
+    table, options = renamed_keys(table, RENAMED), renamed_keys(dict(options), RENAMED)
     for name in (*table, *options):
         if name not in fields:
             raise SettingError(unknown("option of a setting", name, fields))

@@ -7,9 +7,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ForwardRef, ParamSpec, TypeVar
 
-from ..errors import SettingError, unknown
+from ..errors import SettingError, renamed_keys, unknown
 
-__all__ = ["explicit_options"]
+__all__ = ["RENAMED", "explicit_options"]
+
+RENAMED = {"k_s": "k"}
+"""Old names of options of a setting."""
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -38,6 +41,7 @@ def explicit_options(options: type) -> Callable[[Callable[Arguments, Result]], C
 
         @functools.wraps(function)
         def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+            kwargs = renamed_keys(kwargs, RENAMED)  # type: ignore[assignment]
             for name in kwargs:
                 if name not in allowed:
                     raise SettingError(unknown(f"argument of {function.__name__}", name, allowed))

@@ -63,7 +63,7 @@ def simulate(
     progress
         Called now and then with the number of sessions played since the last call.
     **options
-        Fields of `Setting`: steps, k_s, examination, gamma, clicks, estimator, metrics.
+        Fields of `Setting`: steps, k, examination, gamma, clicks, estimator, metrics.
 
     Returns
     -------

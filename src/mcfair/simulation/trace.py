@@ -78,7 +78,7 @@ class Trace:
     --------
     >>> from mcfair import simulate
     >>> data = Dataset(offsets=[0, 3], y=[2, 1, 0])
-    >>> trace = simulate(data, "MCFair", steps=40, k_s=2, checkpoints=4, record=True)
+    >>> trace = simulate(data, "MCFair", steps=40, k=2, checkpoints=4, record=True)
     >>> trace.checkpoints.tolist(), trace.values["unfairness"].round(3).tolist()
     ([10, 20, 30, 40], [0.357, 1.192, 2.804, 4.768])
     >>> trace.lists[:3].tolist()
@@ -202,8 +202,8 @@ class Trace:
         Returns
         -------
         polars.DataFrame
-            Columns query, item, group (if the data has groups), grade, relevance (true), estimate, uncertainty, low
-            and high (the interval that holds relevance with about 95 %, if the estimator has a posterior), exposure,
+            Columns query, item, provider (if the data has any), grade, relevance (true), estimate, uncertainty, low and
+            high (the interval that holds relevance with about 95 %, if the estimator has a posterior), exposure,
             clicks, and shown@1, shown@2, …: how often the item was shown at each rank.
         """
         import polars as pl
@@ -218,12 +218,13 @@ class Trace:
         # Without a posterior, the uncertainty may be no more than a bound of the variance.
         low, high = relevance_intervals(estimate, uncertainty)
         ends = {"low": low, "high": high} if estimator.posterior_size > 0 else {}
-        groups = {} if data.groups is None else {"group": [data.group_name(code) for code in data.groups.tolist()]}
+        codes = data.providers
+        providers = {} if codes is None else {"provider": [data.provider_name(code) for code in codes.tolist()]}
         return pl.DataFrame(
             {
                 "query": pl.Series(np.repeat(names, sizes).tolist(), dtype=pl.String),
                 "item": pl.Series(list(ids), dtype=pl.String),
-                **groups,
+                **providers,
                 "grade": data.y,
                 "relevance": data.R,
                 "estimate": estimate,
@@ -259,7 +260,7 @@ class Trace:
         --------
         >>> from mcfair import simulate
         >>> data = Dataset(offsets=[0, 3], y=[2, 1, 0])
-        >>> simulate(data, "TopK", steps=9, k_s=2, record=True).to_run().rows()
+        >>> simulate(data, "TopK", steps=9, k=2, record=True).to_run().rows()
         [('0', '0', 1, 2.0), ('0', '1', 2, 1.0)]
         """
         if self.lists is None or self.arrivals is None:
@@ -384,12 +385,13 @@ class Trace:
 
 
 def loaded_data(provenance: dict[str, Any], queries: pl.DataFrame, items: pl.DataFrame) -> Dataset:
-    """Rebuild the data of a saved run from its tables."""
+    """Rebuild the data of a saved run from its tables; runs of earlier versions have a column group."""
+    labels = next((items[name].to_list() for name in ("provider", "group") if name in items.columns), None)
     return Dataset(
         offsets=np.concatenate(([0], np.cumsum(queries["items"].to_numpy()))),
         y=items["grade"].to_numpy(),
         R=items["relevance"].to_numpy(),
-        groups=items["group"].to_list() if "group" in items.columns else None,  # labels
+        providers=labels,
         query_ids=queries["query"].to_list(),
         item_ids=items["item"].to_list(),
         name=provenance["data"]["name"],

@@ -48,9 +48,9 @@ def read_recorded_run(path: Path) -> ClickLog:
         "item": items,
         "relevance": data.R,
     }
-    if data.groups is not None:
+    if data.providers is not None:
         candidates["group"] = pl.Series(
-            [data.group_name(code) or None for code in data.groups.tolist()], dtype=pl.String
+            [data.provider_name(code) or None for code in data.providers.tolist()], dtype=pl.String
         )
     note = f"Recorded simulation of {trace.provenance['policy']}; merit is the true relevance of its data."
     if trace.state.sessions > trace.sessions:

@@ -171,8 +171,8 @@ class Reasons:
     def by_group(self, i: int, move: Move) -> str:
         """Return why fairness between groups has moved a candidate: by the shares of its group."""
         q = self.q
-        E, R = (np.bincount(q.groups, each).astype(np.float64) for each in (q.E, q.R))
-        due = compare_shares(E, R, int(q.groups[i]))
+        E, R = (np.bincount(q.providers, each).astype(np.float64) for each in (q.E, q.R))
+        due = compare_shares(E, R, int(q.providers[i]))
         if due is None:
             return f"fairness between groups moved it {move.direction}"
         shares = f"its group {self.had} {due.had} of the views where its relevance earns {due.earned}"

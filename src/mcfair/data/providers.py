@@ -1,4 +1,4 @@
-"""Groups of items, such as the items of one provider: from labels to codes."""
+"""Providers of items: from labels to codes."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import numpy.typing as npt
 from ..arrays import IntArray
 from ..errors import DataError
 
-__all__ = ["checked_codes", "encode_groups", "groups_within_queries"]
+__all__ = ["checked_codes", "encode_providers", "providers_within_queries"]
 
 
-def encode_groups(labels: Iterable[Any], name: str) -> tuple[IntArray | None, tuple[str, ...]]:
-    """Assign numbers to groups in the order in which they first appear.
+def encode_providers(labels: Iterable[Any], name: str) -> tuple[IntArray | None, tuple[str, ...]]:
+    """Assign numbers to providers in the order in which they first appear.
 
     Parameters
     ----------
     labels : (items,) sequence of str or int
-        The group of each item; None, "" or nan for an item without one, which becomes a group of its own.
+        The provider of each item; None, "" or nan for an item without one, which becomes a provider of its own.
     name
         What error messages call the data.
 
     Returns
     -------
     codes : (items,) int array or None
-        The number of each item's group; None if no item has a label.
+        The number of each item's provider; None if no item has a label.
     names : tuple of str
-        The label of each group, "" for an item without one.
+        The label of each provider, "" for an item without one.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def encode_groups(labels: Iterable[Any], name: str) -> tuple[IntArray | None, tu
 
     Examples
     --------
-    >>> codes, names = encode_groups(["shop b", None, "shop a", "shop b"], "data")
+    >>> codes, names = encode_providers(["shop b", None, "shop a", "shop b"], "data")
     >>> codes.tolist(), names
     ([0, 1, 2, 0], ('shop b', '', 'shop a'))
     """
@@ -68,36 +68,37 @@ def label_text(label: object, name: str, item: int) -> str:
         label = int(label)
     if isinstance(label, bool) or not isinstance(label, int | str):
         raise DataError(
-            f"{name}: groups must be text or whole numbers, None for an item without one, got {label!r} for item {item}"
+            f"{name}: providers must be text or whole numbers, None for an item without one, got {label!r} for item "
+            f"{item}"
         )
     return str(label)
 
 
-def checked_codes(groups: npt.ArrayLike, names: tuple[str, ...], name: str) -> tuple[IntArray, tuple[str, ...]]:
-    """Convert codes of groups to int64; raise DataError if one is no position in `names`."""
-    codes = np.ascontiguousarray(groups, dtype=np.int64)
+def checked_codes(providers: npt.ArrayLike, names: tuple[str, ...], name: str) -> tuple[IntArray, tuple[str, ...]]:
+    """Convert codes of providers to int64; raise DataError if one is no position in `names`."""
+    codes = np.ascontiguousarray(providers, dtype=np.int64)
     if codes.size and not 0 <= codes.min() <= codes.max() < len(names):
         raise DataError(
-            f"{name}: codes of groups must be from 0 to {len(names) - 1}, got {codes.min()} to {codes.max()}"
+            f"{name}: codes of providers must be from 0 to {len(names) - 1}, got {codes.min()} to {codes.max()}"
         )
     return codes, names
 
 
-def groups_within_queries(groups: IntArray | None, offsets: IntArray) -> IntArray:
-    """Assign numbers from 0 to the groups of each query, in the order of their first items.
+def providers_within_queries(providers: IntArray | None, offsets: IntArray) -> IntArray:
+    """Assign numbers from 0 to the providers of each query, in the order of their first items.
 
-    Without groups every item is a group of its own.
+    Without providers every item is a provider of its own.
 
     Examples
     --------
-    >>> groups_within_queries(np.array([7, 5, 7, 5, 5]), np.array([0, 3, 5])).tolist()
+    >>> providers_within_queries(np.array([7, 5, 7, 5, 5]), np.array([0, 3, 5])).tolist()
     [0, 1, 0, 0, 0]
     """
     n = np.diff(offsets)
     items = int(offsets[-1])
-    if groups is None:
+    if providers is None:
         return np.arange(items) - np.repeat(offsets[:-1], n)
-    pairs = np.repeat(np.arange(n.size), n) * (int(groups.max(initial=0)) + 1) + groups
+    pairs = np.repeat(np.arange(n.size), n) * (int(providers.max(initial=0)) + 1) + providers
     _, first, pair = np.unique(pairs, return_index=True, return_inverse=True)
     rank = np.empty(first.size, np.int64)
     rank[np.argsort(first)] = np.arange(first.size)
