@@ -6,48 +6,55 @@ BIN := $(VENV)/bin
 WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check lint docs reference bench figures screenshots gallery soak dist release-check clean
+.PHONY: demo test check lint docs reference kernels bench figures screenshots gallery soak dist release-check clean
 
 demo: $(VENV)/package
 	$(BIN)/mcfair demo
 
-test: $(VENV)/ready
+# The quick tier: what to run while you work. conftest.py says what belongs to it.
+test: $(VENV)/tests kernels
 	$(PYTEST)
 
-check: lint docs test
+# Everything.
+check: $(VENV)/all
+	$(MAKE) --no-print-directory --jobs 2 --output-sync lint docs kernels
+	$(PYTEST) --all
 
-lint: $(VENV)/ready
+lint: $(VENV)/all
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(VENV)/ready
+docs: $(VENV)/all
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -j auto -c docs . build/docs
 	@echo "open build/docs/index.html"
 
-reference: $(VENV)/ready
+kernels: $(VENV)/package
+	@$(BIN)/python tests/compile_kernels.py
+
+reference: $(VENV)/all
 	$(BIN)/python docs/make_reference.py
 
-bench: $(VENV)/ready
+bench: $(VENV)/all
 	$(BIN)/python benchmarks/run.py
 
-figures: $(VENV)/ready
+figures: $(VENV)/all
 	$(BIN)/python docs/make_figures.py
 
-screenshots: $(VENV)/ready
+screenshots: $(VENV)/all
 	$(BIN)/python docs/make_screenshots.py
 	$(BIN)/python docs/make_figures.py --quoted
 
-gallery: $(VENV)/ready
+gallery: $(VENV)/all
 	$(BIN)/python docs/gallery/execute.py
 
-soak: $(VENV)/ready
+soak: $(VENV)/all
 	$(BIN)/python tests/crash_loop.py --kills 60
 	$(BIN)/python tests/crash_loop.py --kills 62 --store postgresql --max-seconds 10
 	$(BIN)/python tests/soak.py --minutes 10
 	$(BIN)/python tests/soak.py --minutes 4 --kill-every 8
-	$(PYTEST) --hypothesis-profile soak
+	$(PYTEST) --all --hypothesis-profile soak
 
 dist: $(VENV)/release
 	rm -rf dist
@@ -60,17 +67,23 @@ release-check: dist
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
-# The package alone, for `make demo`: what the tests need is four times as many packages.
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
+
+# What each target needs and no more: the package with its report, the quick tests, everything.
 $(VENV)/package: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mcfair needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; name another with make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(INSTALL) '.[report]'
 	@touch $@
 
-$(VENV)/ready: $(VENV)/package
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+$(VENV)/tests: $(VENV)/package
+	$(INSTALL) '.[dev]'
+	@touch $@
+
+$(VENV)/all: $(VENV)/tests
+	$(INSTALL) '.[check]'
 	@touch $@
 
 $(VENV)/release: $(VENV)/package
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
+	$(INSTALL) '.[release]'
 	@touch $@

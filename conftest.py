@@ -1,24 +1,68 @@
-"""Fixtures and order of all tests, doctests of the package included."""
+"""Fixtures, tiers and order of all tests."""
 
 import os
+import re
 import sys
+from fnmatch import translate
 from pathlib import Path
 
 import pytest
-from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
 import mcfair as mf
 
-# The first call of a kernel compiles it, which no deadline foresees. The examples are the same every time, so that a
-# change is judged by what it changes; `make soak` draws many new ones.
-settings.register_profile("mcfair", deadline=None, max_examples=15, derandomize=True)
-settings.register_profile("soak", deadline=None, max_examples=400)
-settings.load_profile("mcfair")
+# --- tiers -----------------------------------------------------------------------------------------------------------
 
-# Hundreds of processes import the same modules; without bytecode each of them would compile their source again.
-sys.dont_write_bytecode = False
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+CHECKED = (
+    "studies/*",
+    "tests/browser/*",  # Chromium
+    "tests/deploy/*",  # nginx, Prometheus, systemd, the compose file
+    "tests/docs/*",  # the pages and their examples
+    "tests/gallery/*",
+    "tests/integrations/*",  # other people's frameworks
+    "tests/postgres/*",
+    "*postgres*",  # a test of several stores, with this one
+    "*cluster*",  # Dask
+    "tests/plugs/test_exposure_measures.py*",
+    "tests/plugs/test_frameworks.py*",
+    "tests/plugs/test_reranker.py*",
+    "tests/plugs/test_search_engines.py*",
+    "tests/plugs/test_trec.py*",
+    "tests/report/test_browser.py*",
+    "tests/report/test_quoted_figures.py*",
+    "tests/service/test_service_crash.py*",  # minutes of load and kills
+    "tests/service/test_service_soak.py*",
+    "tests/test_citation.py*",
+    "tests/test_distribution.py*",
+)
+"""What `make check` adds to `make test`: it needs servers, a browser, other people's libraries, or minutes.
+
+Patterns of test ids. `pytest` alone runs the quick tier, which is everything else, and does not even import these
+files; `pytest --all` runs everything, and `pytest PATH` whatever is in that path.
+"""
+
+ROOT = Path(__file__).parent
+CHECKED_ID = re.compile("|".join(map(translate, CHECKED)))
+
+
+def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true", help="run everything, not only the quick tier")
+
+
+def pytest_configure(config):
+    """Run everything of a path that is given; worker processes are told by this option what was decided here."""
+    if config.args_source != pytest.Config.ArgsSource.TESTPATHS:
+        config.option.all = config.option.all or not hasattr(config, "workerinput")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave out files and folders of the other tier."""
+    name = collection_path.relative_to(ROOT).as_posix() if collection_path.is_relative_to(ROOT) else ""
+    tail = "/" if collection_path.is_dir() else ""
+    return True if not config.option.all and CHECKED_ID.match(name + tail) else None
+
+
+# --- order and processes ---------------------------------------------------------------------------------------------
 
 LONGEST = (
     *("report", "cluster", "processes", "own_parts", "cli_leaderboard", "service_postgres", "execute"),
@@ -29,15 +73,6 @@ LONGEST = (
 )
 
 ONE_BY_ONE = ("tests/docs/test_pages_run.py::", "tests/gallery/test_gallery.py::")
-
-TESTS = Path(__file__).parent / "tests"
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collect_file(file_path):
-    """Look for doctests in the package only: they are imported and searched by every process."""
-    collected = yield
-    return [each for each in collected if not (isinstance(each, DoctestModule) and TESTS in file_path.parents)]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -57,10 +92,27 @@ def pytest_xdist_make_scheduler(config, log):
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Begin with the files that take longest, so that no process is left alone with one of them at the end."""
+    if not config.option.all:
+        left = [item for item in items if CHECKED_ID.match(item.nodeid)]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
     rank = {f"test_{name}": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+
+
+# --- what every test gets --------------------------------------------------------------------------------------------
+
+# The first call of a kernel compiles it, which no deadline foresees. The examples are the same every time, so that a
+# change is judged by what it changes; `make soak` draws many new ones.
+settings.register_profile("mcfair", deadline=None, max_examples=15, derandomize=True)
+settings.register_profile("soak", deadline=None, max_examples=400)
+settings.load_profile("mcfair")
+
+# Hundreds of processes import the same modules; without bytecode each of them would compile their source again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.fixture(autouse=True)

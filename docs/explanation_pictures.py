@@ -1,4 +1,4 @@
-"""The pictures of marginal certainty and of the fairness floor."""
+"""The pictures of the first page, of marginal certainty and of the fairness floor."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import permutations
 
 import numpy as np
+import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -19,6 +20,37 @@ def panels(widths: Sequence[float], height: float = 2.9) -> tuple[Figure, list[A
     """Return a figure with panels side by side."""
     figure = Figure(figsize=(8.2, height), layout="constrained")
     return figure, list(figure.subplots(1, len(widths), width_ratios=widths, squeeze=False).flat)
+
+
+# --- the first page --------------------------------------------------------------------------------------------------
+
+NAMES = ["Aero", "Bolt", "Comet", "Dash", "Echo", "Flux", "Gale", "Hover", "Ion", "Jet"]
+RELEVANCE = [0.80, 0.79, 0.78, 0.77, 0.76, 0.75, 0.74, 0.60, 0.40, 0.20]
+
+
+def shares(policy: str) -> np.ndarray:
+    """Return the share of the exposure that each item gets in 2,000 sessions, in per cent."""
+    shoes = pl.DataFrame({"query": "running shoes", "item": NAMES, "relevance": RELEVANCE})
+    data = mf.Dataset.from_frame(shoes, query="query", item="item", relevance="relevance")
+    exposure = mf.simulate(data, policy, steps=2_000, k=5).state.E
+    return 100 * exposure / exposure.sum()
+
+
+def readme() -> Figure:
+    """Draw the share of the exposure that each item gets, and its fair share, under TopK and under MCFair."""
+    fair = 100 * np.array(RELEVANCE) / sum(RELEVANCE)
+    figure = Figure(figsize=(8.2, 2.8), layout="constrained")
+    titles = {"TopK": "TopK: sorted by relevance", "MCFair": "MCFair"}
+    for axes, (policy, title), color in zip(
+        figure.subplots(1, 2, sharey=True), titles.items(), (GREY, BLUE), strict=True
+    ):
+        axes.bar(NAMES, shares(policy), color=color, label="gets")
+        axes.plot(NAMES, fair, color=BLACK, marker="D", markersize=5, linestyle="none", label="fair share")
+        axes.set_title(title)
+        axes.tick_params(axis="x", labelsize="x-small", length=0)
+        axes.legend()
+    figure.axes[0].set_ylabel("share of the exposure, %")
+    return figure
 
 
 # --- marginal certainty ----------------------------------------------------------------------------------------------
@@ -142,4 +174,4 @@ def floor() -> Figure:
     return figure
 
 
-PICTURES = {"uncertainty": uncertainty, "newcomer": newcomer, "floor": floor}
+PICTURES = {"readme": readme, "uncertainty": uncertainty, "newcomer": newcomer, "floor": floor}

@@ -1,7 +1,7 @@
-"""Draw the pictures of the pages and write the figures that they quote: `make figures`, a minute or two.
+"""Draw the pictures of the pages and write the values that they quote: `make figures`, a minute or two.
 
 Pictures come from runs of the package on built-in data and from docs/results/*.json, which `docs/measure.py` and the
-commands named in the files write. `python docs/make_figures.py --quoted` writes the quoted figures alone.
+commands named in the files write. `python docs/make_figures.py --quoted` writes the quoted values alone.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from explanation_pictures import DASHES, PICTURES, panels
 from flow_picture import flow
 from matplotlib.figure import Figure
 from PIL import Image
-from quoted_figures import pages, results, rewritten
-from readme_figures import draw as readme_attention
+from quoting import main as write_quoted
+from quoting import results
 
 import mcfair as mf
 from mcfair.estimators.base import relevance_intervals
@@ -106,40 +106,19 @@ def frontiers() -> Figure:
     return figure
 
 
-def price() -> Figure:
-    """Draw what a value of α costs in NDCG, and what it saves in unfairness."""
-    found = results("bayesfair")
-    figure, (left, right) = panels([1, 1])
-    for (label, points), color in zip(found["prices"].items(), (PURPLE, VERMILLION), strict=True):
-        unfair, ndcg = (np.array([each[name] for each in points]) for name in ("unfairness", "ndcg"))
-        left.plot(found["alphas"], ndcg[0] - ndcg, color=color, marker="o", markersize=4, label=label)
-        right.plot(found["alphas"], unfair / unfair[0], color=color, marker="o", markersize=4)
-    left.set(xscale="symlog", xlabel=r"$\alpha$", ylabel=r"NDCG@5 lost against $\alpha = 0$")
-    right.set(xscale="symlog", xlabel=r"$\alpha$", ylabel=r"unfairness relative to $\alpha = 0$", ylim=(0, 1.05))
-    left.legend()
-    return figure
-
-
 FIGURES: dict[str, Callable[[], Figure]] = {
     "posterior": posterior,
     "tail": tail,
     "frontier": frontiers,
-    "price": price,
-    "readme_attention": readme_attention,
     **PICTURES,
 }
 
 
 def main() -> None:
-    """Write all pictures and quoted figures."""
+    """Write all pictures and quoted values."""
     if "--quoted" not in sys.argv[1:]:
         draw_pictures()
-    for page in pages():
-        old = page.read_text(encoding="utf-8")
-        new = rewritten(old)
-        if new != old:
-            page.write_text(new, encoding="utf-8")
-            print(page, flush=True)
+    write_quoted()
 
 
 def draw_pictures() -> None:

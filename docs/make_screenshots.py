@@ -6,7 +6,6 @@ figures that pages quote from a picture go to docs/results/screenshots.json.
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import math
@@ -25,9 +24,8 @@ from mcfair.service.shop import FIRST, NEW_SELLER, Shop
 DOCS = Path(__file__).parent
 sys.path.append(str(DOCS.parent / "tests"))
 
-from browser import BROWSER  # noqa: E402
+from chromium import CHROMIUM, browsing  # noqa: E402
 from dashboard_store import HOUR, START, SetClock  # noqa: E402
-from devtools import browsing  # noqa: E402
 from serving import serving  # noqa: E402
 
 SELLERS = (
@@ -117,22 +115,22 @@ class Screenshot(NamedTuple):
 
 SCREENSHOTS = {
     "dashboard.png": Screenshot(week, "/", 1120),
-    "tutorial/items.png": Screenshot(live, "/items", 1000, 900),
+    "items.png": Screenshot(live, "/items", 1000, 900),
 }
 """The pictures by their path in docs."""
 
 BELOW_CHARTS = "document.querySelector('.grid').getBoundingClientRect().bottom + scrollY + 12"
 
 
-def photograph(browser: Any, url: str, screenshot: Screenshot) -> Image.Image:
+def photograph(window: Any, url: str, screenshot: Screenshot) -> Image.Image:
     """Open a page and return its picture, with few colours: the files are small."""
-    browser.show(screenshot.width, 900)
-    if (status := browser.open(url + screenshot.page)) != 200:
-        sys.exit(f"{screenshot.page} has the status {status}")
-    height = screenshot.height or browser.evaluate(BELOW_CHARTS)
-    clip = {"x": 0, "y": 0, "width": screenshot.width, "height": height, "scale": 1}
-    taken = browser.send("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
-    picture = Image.open(io.BytesIO(base64.b64decode(taken["data"]))).convert("RGB")
+    with window(url + screenshot.page, screenshot.width, 900) as opened:
+        if opened.status != 200:
+            sys.exit(f"{screenshot.page} has the status {opened.status}")
+        height = screenshot.height or opened.value(BELOW_CHARTS)
+        clip = {"x": 0, "y": 0, "width": screenshot.width, "height": height}
+        taken = opened.page.screenshot(clip=clip, full_page=True)
+    picture = Image.open(io.BytesIO(taken)).convert("RGB")
     return picture.quantize(64, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
 
 
@@ -149,13 +147,13 @@ def live_figures(ranker: Ranker) -> dict[str, Any]:
 
 def main() -> None:
     """Draw all pictures and write the figures that are quoted from them."""
-    if BROWSER is None:
+    if CHROMIUM is None:
         sys.exit("there is no Chromium (chromium, chromium-browser or google-chrome): the pictures stay as they are")
     found: dict[str, Any] = {"made_with": origin("python docs/make_screenshots.py")}
-    with browsing() as browser:
+    with browsing() as window:
         for name, screenshot in SCREENSHOTS.items():
             with screenshot.shop() as ranker, serving(ranker) as client:
-                picture = photograph(browser, str(client.base_url).rstrip("/"), screenshot)
+                picture = photograph(window, str(client.base_url).rstrip("/"), screenshot)
                 if screenshot.shop is live:
                     found["live"] = live_figures(ranker)
             picture.save(DOCS / name, optimize=True)

@@ -12,15 +12,13 @@ import platform
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
+from quoting import results as stored
 
 import mcfair as mf
-from mcfair.analysis.limits import frontier
-from mcfair.data.catalogue import locate
-from mcfair.experiments.execute import run_experiments
-from mcfair.experiments.experiment import Experiment, shipped_experiment
 from mcfair.simulation.run import versions
 
 RESULTS = Path(__file__).parent / "results"
@@ -47,7 +45,7 @@ def spread(values: Iterable[float]) -> Figures:
 # --- the paper's table -----------------------------------------------------------------------------------------------
 
 
-def table_of(experiment: Experiment, repeats: int = 1) -> Figures:
+def figures_of(experiment: mf.Experiment, repeats: int = 1) -> Figures:
     """Return unfairness, cNDCG and time of every method of an experiment in its first setting, and the floor.
 
     Everything but the time is the same in each repetition, and the time is the least: others may use the machine.
@@ -55,7 +53,7 @@ def table_of(experiment: Experiment, repeats: int = 1) -> Figures:
     repeated = []
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
-            repeated.append(run_experiments([experiment], Path(folder)))
+            repeated.append(mf.run_experiments([experiment], Path(folder)))
     results = repeated[0]
     (data,), setting = experiment.data, experiment.conditions[0]
     rows = {}
@@ -67,19 +65,43 @@ def table_of(experiment: Experiment, repeats: int = 1) -> Figures:
             "cndcg": {k: float(runs[f"cndcg@{k}"].to_numpy().mean()) for k in (1, 3, 5)},
             "seconds": min(each.seconds(data, where, policy) or 0.0 for each in repeated),
             "paper": None if series.paper is None else series.paper.unfairness,
+            "note": series.note,
         }
-    about = {"data": data, "steps": setting.steps, "seeds": experiment.seeds}
-    return about | {"floor": spread(results.floors(data, setting)), "methods": rows}
+    about, floor = (
+        {"data": data, "steps": setting.steps, "seeds": experiment.seeds},
+        spread(results.floors(data, setting)),
+    )
+    above = {name: each["unfairness"]["mean"] / floor["mean"] - 1 for name, each in rows.items()}
+    return about | {"floor": floor, "above floor": above, "methods": rows}
+
+
+def shown(found: Figures, digits: int) -> str:
+    """Return mean and standard deviation as text."""
+    return f"{found['mean']:.{digits}f} ({found['std']:.{digits}f})"
 
 
 def table1() -> Figures:
-    """Return the paper's Table 1 on MQ2008, as `mcfair reproduce table1` prints it."""
-    return table_of(shipped_experiment("table1"))
+    """Return the paper's Table 1 on MQ2008, as `mcfair reproduce table1` prints it, beside the paper's figures."""
+    found = figures_of(mf.shipped_experiment("table1"))
+    table = [["method", "paper", "mcfair", "why they differ"]]
+    for name, each in found["methods"].items():
+        if each["paper"] is not None:
+            mean, std = each["paper"]
+            agree = f"{each['unfairness']['mean']:.4g}" == f"{mean:.4g}"
+            table.append([name, f"{mean:.4g} ({std:.3f})", shown(each["unfairness"], 3), "" if agree else each["note"]])
+    return found | {"table": table}
 
 
 def demo() -> Figures:
     """Return the table that `mcfair demo` prints."""
-    return table_of(shipped_experiment("table1").on("mq2008-like", "").reduced(seeds=2, points=5, shorter=5), repeats=8)
+    reduced = mf.shipped_experiment("table1").on("mq2008-like", "").reduced(seeds=2, points=5, shorter=5)
+    found = figures_of(reduced, repeats=8)
+    table = [["method", "unfairness", "above floor", "cNDCG@1", "cNDCG@5", "s/1,000 lists"]]
+    table.append(["*floor (lowest possible)*", f"*{found['floor']['mean']:.2f}*", "", "", "", ""])
+    for name, each in found["methods"].items():
+        cells = [f"{each['unfairness']['mean']:.2f}", f"{100 * found['above floor'][name]:.1f} %"]
+        table.append([name, *cells, *(f"{each['cndcg'][k]:.2f}" for k in (1, 5)), f"{each['seconds']:.2g}"])
+    return found | {"table": table}
 
 
 # --- ties ------------------------------------------------------------------------------------------------------------
@@ -95,7 +117,7 @@ TIES = {
 
 def ties() -> Figures:
     """Return unfairness, cNDCG@5 by rule for ties, in the setting of Table 1."""
-    fold = mf.load_fold(locate("mq2008/fold1"), preset="wsdm23")
+    fold = mf.open_data("mq2008/fold1", preset="wsdm23")
     found: dict[str, dict[str, Figures]] = {}
     for text, rules in TIES.items():
         found[text] = {}
@@ -107,7 +129,12 @@ def ties() -> Figures:
                 "unfairness": spread(each.unfairness for each in runs),
                 "cndcg": spread(each.cndcg[5] for each in runs),
             }
-    return {"policies": found}
+    table = [["policy", "`ties`", "unfairness", "cNDCG@5"]]
+    for policy, by_rule in found.items():
+        for rule, each in by_rule.items():
+            cells = [shown(each["unfairness"], 2), f"{each['cndcg']['mean']:.1f}"]
+            table.append([f"`{policy}`", f"`{rule}`", *cells])
+    return {"policies": found, "table": table}
 
 
 # --- BayesFair on built-in data --------------------------------------------------------------------------------------
@@ -122,21 +149,10 @@ CURVES: dict[str, tuple[str, Sequence[float], str]] = {
 }
 """Curves of the frontier: the policy, the values of its parameter, and the estimator."""
 
-ENDS = (
-    "BayesFair(alpha=130)", "MCFair(alpha=300, beta=10, scale=mean)",
-    "BayesFair(alpha=1000)", "MCFair(alpha=1000, scale=mean)",
-)  # fmt: skip
-"""Policies whose last lists are compared on long lists."""
-
 
 def short_lists() -> mf.Dataset:
     """Return built-in data of about ten candidates per query."""
     return mf.synthetic("mq2008-like", seed=0)
-
-
-def long_lists(queries: int = 66) -> mf.Dataset:
-    """Return built-in data of about a hundred candidates per query; 66 have about as many visits as `short_lists`."""
-    return mf.synthetic("istella-s-like", seed=0).take(range(queries))
 
 
 def played(data: mf.Dataset, policy: str, seeds: Iterable[int] = SEEDS, **options: Any) -> Figures:
@@ -155,22 +171,22 @@ def weaker(data: mf.Dataset, share: float = 0.05) -> mf.Dataset:
     return mf.Dataset(offsets=data.offsets, y=data.y, R=share * data.R, y_max=data.y_max)
 
 
-def single_queries(data: mf.Dataset, policies: Iterable[str], steps: int, queries: int = 8) -> Figures:
+def single_queries(data: mf.Dataset, policies: dict[str, str], steps: int, queries: int = 8) -> Figures:
     """Return the figures of runs that have one query of eight candidates each, so that nothing can be pooled."""
     alike = np.flatnonzero(data.sizes == 8)[:queries]
     found = {}
-    for policy in policies:
+    for label, policy in policies.items():
         runs = [played(data.take([int(each)]), policy, steps=steps) for each in alike]
-        found[policy] = {name: float(np.mean([run[name] for run in runs])) for name in runs[0]}
+        found[label] = {name: float(np.mean([run[name] for run in runs])) for name in runs[0]}
     return found
 
 
 def bayesfair() -> Figures:
     """Return the figures of the page on BayesFair, and the points of its pictures."""
-    short, long = short_lists(), long_lists()
+    short = short_lists()
     state = mf.simulate(short, "TopK", "online", steps=STEPS).state
-    limit = frontier(short, state.visits, state.p)
-    faint = ("BayesFair(alpha=1000)", "MCFair(alpha=100, scale=mean)")
+    limit = mf.frontier(short, state.visits, state.p)
+    faint = {"BayesFair": "BayesFair(alpha=1000)", "MCFair": "MCFair(alpha=100, scale=mean)"}
     return {
         "steps": STEPS,
         "seeds": len(SEEDS),
@@ -180,54 +196,57 @@ def bayesfair() -> Figures:
             label: [played(short, policy.format(each), estimator=estimator) for each in values]
             for label, (policy, values, estimator) in CURVES.items()
         },
-        "prices": {
-            label: [played(data, f"BayesFair(alpha={each})") for each in ALPHAS]
-            for label, data in (("10 candidates", short), ("100 candidates", long))
-        },
-        "alphas": ALPHAS,
-        "single": single_queries(short, ("BayesFair", "MCFair"), 300),
         "single, weak": single_queries(weaker(short), faint, 1_000),
-        "pooled, weak": {each: played(weaker(short), each, steps=1_000 * short.queries) for each in faint},
-        "ends": {each: played(long, each, steps=100_000) for each in ENDS},
-    }
-
-
-# --- past the paper --------------------------------------------------------------------------------------------------
-
-LOSSES = (0.01, 0.02, 0.05, 0.1)
-LONG_POLICIES = (
-    *(f"MCFair(alpha={alpha}, beta=100, scale=mean)" for alpha in (100, 300, 1000)),
-    "MCFair(alpha=200, beta=10, scale=mean)",
-    *(f"BayesFair(alpha={alpha}, early={early})" for early in (0, 20, 100) for alpha in (200, 700)),
-)
-
-
-def long_tables(mslr: Path) -> dict[str, mf.Dataset]:
-    """Return the data with about a hundred candidates per query."""
-    return {"MSLR-WEB, 43 queries": mf.load_letor(mslr), "built-in Istella-S, 43 queries": long_lists(43)}
-
-
-def past_the_paper(mslr: Path) -> Figures:
-    """Return what BudgetFair gives up, and the policies on long lists; `mslr` is a LETOR file of MSLR-WEB."""
-    folds = {f"MQ2008, fold {i}": mf.load_fold(locate(f"mq2008/fold{i}"), preset="wsdm23") for i in (1, 2, 3)}
-    data = folds | long_tables(mslr)
-    budgets: dict[str, dict[str, list[float]]] = {}
-    for mode, seeds in (("post-processing", (0,)), ("online", (0, 1))):
-        budgets[mode] = {}
-        for name, each in data.items():
-            runs = [
-                played(each, f"BudgetFair(loss={loss})", seeds, setting=mode, steps=100_000) for loss in (0, *LOSSES)
-            ]
-            budgets[mode][name] = [run["ndcg"] for run in runs]
-            print(mode, name, budgets[mode][name], flush=True)
-    return {
-        "losses": LOSSES,
-        "budgets": budgets,
-        "long": {
-            name: {policy: played(each, policy, (0, 1), steps=100_000) for policy in LONG_POLICIES}
-            for name, each in long_tables(mslr).items()
+        "pooled, weak": {
+            label: played(weaker(short), each, steps=1_000 * short.queries) for label, each in faint.items()
         },
     }
+
+
+# --- past one machine ------------------------------------------------------------------------------------------------
+
+LISTS_A_DAY, PEAK, BUSY, DAYS, SHARDS = 10**9, 3, 0.6, 7, 16
+"""The lists, the busiest second against the mean, the share of a core to plan for, the retention, the databases."""
+
+
+def rows_of(name: str, title: str) -> list[Figures]:
+    """Return the rows of the table of a benchmark whose title begins so."""
+    (rows,) = (rows for head, rows in stored(name)["tables"].items() if head.startswith(title))
+    return list(rows)
+
+
+def scale() -> Figures:
+    """Return the arithmetic for a billion lists a day, from the figures of service.json and postgres.json."""
+    memory, database = rows_of("service", "Bytes")
+    cases = {
+        name: {each: median(round_[each] for round_ in rounds) for each in rounds[0]}
+        for name, rounds in stored("postgres")["cases"].items()
+    }
+    peak, routed = PEAK * LISTS_A_DAY / 86_400, cases["two, routed"]
+    item, log = "a query's item", LISTS_A_DAY * DAYS * database["an impression"] / 1e12
+    clicks = 0.5 * peak * rows_of("service", "Feedback")[0]["CPU, µs an event"] / 1e6
+    table = [
+        ["quantity", "value"],
+        ["lists a second, mean of the day", f"{LISTS_A_DAY / 86_400:,.0f}"],
+        [f"lists a second at the peak, {PEAK} times as many (assumed)", f"{peak:,.0f}"],
+        ["CPU of instances a list (measured)", f"{routed['instances, µs']:.0f} µs"],
+        ["CPU of the database a list (measured)", f"{routed['database, µs']:.0f} µs"],
+        [f"cores of instances, {100 * BUSY:.0f} % busy", f"{peak * routed['instances, µs'] / 1e6 / BUSY:.0f}"],
+        [f"cores of databases, {100 * BUSY:.0f} % busy", f"{peak * routed['database, µs'] / 1e6 / BUSY:.0f}"],
+        ["cores for feedback, a click every other list", f"{clicks:.1f}"],
+        [f"log, {DAYS} days of retention", f"{log:.2f} TB"],
+        ["counts of 10⁷ queries of 100 items", f"{database[item]:.0f} GB"],
+        ["the same in the caches of all instances", f"{memory[item]:.0f} GB"],
+        [
+            f"each of {SHARDS} databases, at the peak",
+            f"{peak / SHARDS:,.0f} lists/s, {1000 * log / SHARDS:.0f} GB of log",
+        ],
+    ]
+    names = {"requests/s": "lists/s", "instances, µs": "CPU of instances, µs a list", "database, µs": "of the database"}
+    measured = [["", *names.values()]]
+    measured += [[name, *(f"{each[key]:,.0f}" for key in names)] for name, each in cases.items()]
+    ratio = routed["requests/s"] / cases["one instance"]["requests/s"]
+    return {"table": table, "instances": measured, "ratio": ratio}
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -237,7 +256,7 @@ MEASURES: dict[str, Callable[..., Figures]] = {
     "demo": demo,
     "ties": ties,
     "bayesfair": bayesfair,
-    "past_the_paper": past_the_paper,
+    "scale": scale,
 }
 
 
@@ -245,15 +264,8 @@ def main() -> None:
     """Measure, and write a file for each name."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MEASURES))
-    parser.add_argument("--mslr", type=Path, metavar="FILE", help="a file of MSLR-WEB, for past_the_paper")
-    options = parser.parse_args()
-    for name in options.names or [each for each in MEASURES if each != "past_the_paper" or options.mslr]:
-        given, command = (), f"python docs/measure.py {name}"
-        if name == "past_the_paper":
-            if options.mslr is None:
-                parser.error("past_the_paper needs --mslr FILE")
-            given, command = (options.mslr,), f"{command} --mslr {options.mslr.name}"
-        found = {"made_with": origin(command), **MEASURES[name](*given)}
+    for name in parser.parse_args().names or list(MEASURES):
+        found = {"made_with": origin(f"python docs/measure.py {name}"), **MEASURES[name]()}
         text = json.dumps(found, indent=1, ensure_ascii=False)
         (RESULTS / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
         print(f"docs/results/{name}.json", flush=True)

@@ -1,90 +1,98 @@
-"""The mechanism of quoted figures: pages name them, and `make figures` writes them from docs/results/*.json.
+"""Values of docs/results/*.json on the pages: `python docs/quoting.py` writes them again, and a test compares them.
 
-A page quotes measured figures between two comments, as a block or inside a line:
+A page quotes a value between two comments, in a line or, for a table, on lines of its own:
 
-    <!-- figures: demo-table -->
+    The floor is <!-- result: table1 > floor > mean : .3f -->22.483<!-- /result -->, …
+
+    <!-- result: table1 > table : table -->
     …
-    <!-- /figures -->
+    <!-- /result -->
 
-    The floor is <!-- figures: table1-floor -->22.483 (0.733)<!-- /figures -->, …
-
-The name is that of a function in `quoted_figures`; words after it are its arguments. A line must not begin with a
-comment that has text after it, because Markdown would take the whole line for HTML.
+The first word is the file, in docs/results unless it names a folder; each further one is a key, the beginning of one,
+an index, or a text in the row of a list that is meant. After the colon stands a format of Python, or `table` for a list
+of rows. A line must not begin with a comment that has text after it, because Markdown would take the whole line for
+HTML.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
-MARKED = re.compile(r"<!-- figures: (?P<words>[^\n]*?) -->(?P<text>.*?)<!-- /figures -->", re.DOTALL)
-
-Quote = Callable[..., str]
-QUOTES: dict[str, Quote] = {}
-"""The functions that write quoted figures, by the name that pages use."""
-
-
-def quoted(name: str) -> Callable[[Quote], Quote]:
-    """Register a function as the source of the quoted figures of a name."""
-
-    def register(function: Quote) -> Quote:
-        if name in QUOTES:
-            raise ValueError(f"two functions write the figures {name!r}")
-        QUOTES[name] = function
-        return function
-
-    return register
+MARKED = re.compile(r"<!-- result: (?P<words>[^\n]*?) -->(?P<text>.*?)<!-- /result -->", re.DOTALL)
 
 
 @cache
-def results(name: str) -> dict[str, Any]:
-    """Read a results file."""
-    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-    return found
+def results(name: str) -> Any:
+    """Read a results file: one of docs/results, or one of the repository by its path."""
+    folder = DOCS.parent if "/" in name else RESULTS
+    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def table_of(name: str, title: str) -> list[dict[str, Any]]:
-    """Return the rows of the table of a benchmark whose title begins so."""
-    (found,) = (rows for head, rows in results(name)["tables"].items() if head.startswith(title))
-    return list(found)
+def step(value: Any, word: str) -> Any:
+    """Return what a word of a path names in an object or a list.
+
+    Raises
+    ------
+    KeyError
+        It names nothing, or more than one thing.
+    """
+    if isinstance(value, dict):
+        found = [word] if word in value else [key for key in value if key.startswith(word)]
+    elif word.isdigit():
+        found = [int(word)] if int(word) < len(value) else []
+    else:
+        found = [i for i, row in enumerate(value) if word in (row.values() if isinstance(row, dict) else row)]
+    if len(found) != 1:
+        raise KeyError(f"{word!r} names {len(found)} values")
+    return value[found[0]]
 
 
-def pages() -> Iterator[Path]:
-    """Yield the pages that may quote figures."""
-    yield DOCS.parent / "README.md"
-    yield from sorted(DOCS.rglob("*.md"))
-
-
-def written(words: str) -> str:
-    """Return the text of the figures that a comment names."""
-    name, *arguments = words.split()
-    if name not in QUOTES:
-        raise ValueError(f"unknown figures {name!r}; available: {', '.join(sorted(QUOTES))}")
-    return QUOTES[name](*arguments)
+def quoted(words: str) -> str:
+    """Return the text of the value that a comment names."""
+    path, _, form = words.rpartition(" : ")
+    name, *rest = path.split(" > ")
+    value = results(name)
+    for word in rest:
+        value = step(value, word)
+    if form == "table":
+        head, *rows = value
+        return "\n".join(f"| {' | '.join(map(str, each))} |" for each in [head, ["---"] * len(head), *rows])
+    return format(value, form).replace("%", " %")
 
 
 def rewritten(page: str) -> str:
-    """Return a page with all figures that it quotes written again.
-
-    Text that begins on a line of its own stays there, with an empty line before the closing comment so that it ends a
-    table.
-    """
+    """Return a page with all values that it quotes written again."""
 
     def write(match: re.Match[str]) -> str:
-        text = written(match["words"])
-        between = f"\n{text}\n\n" if match["text"].startswith("\n") else text
-        return f"<!-- figures: {match['words']} -->{between}<!-- /figures -->"
+        text = quoted(match["words"])
+        between = f"\n{text}\n\n" if match["text"].startswith("\n") else text  # an empty line ends a table
+        return f"<!-- result: {match['words']} -->{between}<!-- /result -->"
 
     return MARKED.sub(write, page)
 
 
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """Return a table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(each)} |" for each in lines)
+def pages() -> Iterator[Path]:
+    """Yield the pages that may quote values."""
+    yield DOCS.parent / "README.md"
+    yield from sorted(DOCS.rglob("*.md"))
+
+
+def main() -> None:
+    """Write all quoted values again."""
+    for page in pages():
+        old = page.read_text(encoding="utf-8")
+        new = rewritten(old)
+        if new != old:
+            page.write_text(new, encoding="utf-8")
+            print(page, flush=True)
+
+
+if __name__ == "__main__":
+    main()

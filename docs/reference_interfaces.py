@@ -20,12 +20,12 @@ GROUPS: dict[str, tuple[str, str, list[str]]] = {
     "simulation": (
         "Run a simulation",
         "mcfair",
-        ["simulate", "Setting", "Trace", "State", "Query", "Draws", "uniform", "tradeoff", "Tradeoff"],
+        ["simulate", "Setting", "Trace", "State", "Query", "tradeoff", "Tradeoff"],
     ),
     "data": (
         "Data",
         "mcfair",
-        ["Dataset", "Fold", "open_data", "load_fold", "load_letor", "synthetic", "relevance", "Protocol"],
+        ["Dataset", "Fold", "open_data", "load_fold", "load_letor", "synthetic", "Protocol"],
     ),
     "policies": ("Policies", "mcfair", ["Policy", "parse_policy", "parse_policies"]),
     "click-models": ("Click models", "mcfair", ["ClickModel", "parse_click_model", "examination"]),
@@ -33,7 +33,7 @@ GROUPS: dict[str, tuple[str, str, list[str]]] = {
     "metrics": (
         "Metrics",
         "mcfair",
-        ["Metric", "parse_metric", "unfairness", "unfairness_per_query", "ndcg", "cndcg", "ideal_dcg"],
+        ["Metric", "parse_metric", "unfairness", "ndcg", "cndcg"],
     ),
     "parts": ("Parts of your own", "mcfair", ["Part", "register", "registered", "kernel", "Kernel"]),
     "experiments": (
@@ -47,20 +47,26 @@ GROUPS: dict[str, tuple[str, str, list[str]]] = {
         ["fairness_floor", "group_floor", "Floor", "frontier", "Frontier", "tune", "Tuning", "fisher", "holm"],
     ),
     "audit": ("Audit of a log", "mcfair", ["audit", "Audit", "write_audit", "fit_examination", "FittedExamination"]),
+    "tables": ("Fair lists from tables", "mcfair", ["fair_lists", "FairReranker"]),
     "service": ("The service", "mcfair", ["Client", "AsyncClient", "Ranker"]),
     "errors": ("Errors and warnings", "mcfair", ["MCFairError", "MCFairWarning"]),
     "application": ("The service in another program", "mcfair.service", ["create_app"]),
-    "fair-lists": ("Fair lists from scores", "mcfair.plugs.fair_lists", ["fair_lists"]),
-    "reranker": ("A re-ranker for tables", "mcfair.plugs.reranker", ["FairReranker"]),
     "pyterrier": ("A transformer of PyTerrier", "mcfair.plugs.pyterrier", ["Fair"]),
     "exposure-measures": (
         "Measures of ir_measures",
         "mcfair.plugs.exposure_measures",
         ["EED", "EEL", "EER", "Unfairness", "ExposureProvider"],
     ),
+    "tables-of-results": ("Tables of results", "mcfair.tables", []),
+    "report": ("Reports and figures", "mcfair.report", []),
+    "frontiers": ("Frontiers that policies reach", "mcfair.analysis.frontiers", []),
+    "significance": ("Tests of significance", "mcfair.analysis.significance", []),
     "testing": ("Tests of your own parts and stores", "mcfair.testing", ["check_part", "check_store", "views"]),
 }
-"""Pages of the Python API: title, module and names. Parts and errors are added to the page of their base class."""
+"""Pages of the Python API: title, module and names, without which they are all public names of the module.
+
+Parts and errors are added to the page of their base class.
+"""
 
 BASES = {"policies": mf.Policy, "click-models": mf.ClickModel, "estimators": mf.Estimator, "metrics": mf.Metric}
 
@@ -69,7 +75,8 @@ def group_names(group: str) -> list[str]:
     """Return the public names on a page: those of the table, then the shipped parts and errors, in order."""
     _, module, names = GROUPS[group]
     if module != "mcfair":
-        return names
+        found = import_module(module)
+        return names or [name for name in found.__all__ if not isinstance(getattr(found, name), str)]
     public = {name: getattr(mf, name) for name in mf.__all__ if name not in names}
     if group in BASES:
         return names + [name for name, each in public.items() if is_subclass(each, BASES[group])]

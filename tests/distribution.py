@@ -24,7 +24,7 @@ def project():
     return configuration()["project"]
 
 
-EXTRAS = [each for each in project()["optional-dependencies"] if each not in ("dev", "release")]
+EXTRAS = [each for each in project()["optional-dependencies"] if each not in ("dev", "check", "plugs", "release")]
 """Extras for users: each is installed alone, and `release_smoke.py` has a step for it."""
 
 

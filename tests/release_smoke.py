@@ -2,7 +2,7 @@
 
 Needs the package alone, not the tests beside it: `release_check.py` runs it in environments that it creates.
 
-    python release_smoke.py base cluster client postgres service docs plugs
+    python release_smoke.py base missing report cluster client postgres service docs integrations
 """
 
 import os
@@ -49,15 +49,20 @@ def refused(call, *words):
 
 
 def base(folder):
-    """Version, simulation, lists from a file, and a small experiment with its report."""
+    """Version, help, simulation, and lists from a file."""
     assert Path(mf.__file__).is_relative_to(sys.prefix), f"{mf.__file__} is not the installed package"
     assert command("--version") == f"mcfair {mf.__version__}\n"
+    assert "simulate" in command("--help")
     data = mf.synthetic("mq2008-like", seed=0)
     trace = mf.simulate(data, mf.MCFair(alpha=1.0), steps=500)
     assert trace.sessions == 500
     scores = folder / "scores.csv"
     scores.write_text(SCORES)
     assert command("rank", scores, "--k", 2, "--sessions", 3).count("\n") == 1 + 3 * 2
+
+
+def report(folder):
+    """A small experiment with its report."""
     experiment = folder / "smoke.toml"
     experiment.write_text(EXPERIMENT)
     command("run", experiment, "--out", folder / "out", "--jobs", 1)
@@ -71,6 +76,7 @@ def missing(folder):
     refused(lambda: mf.Client("http://127.0.0.1:9"), "pip install 'mcfair[client]'")
     refused(lambda: mf.Ranker("postgresql:///nowhere"), "pip install 'mcfair[postgres]'")
     assert "pip install 'mcfair[service]'" in command("serve", "--store", "memory:", "--port", 0, fails=True)
+    assert "mcfair[report]" in command("run", experiment, "--out", folder / "out", fails=True)
     on_a_cluster = ("run", experiment, "--cluster", "tcp://127.0.0.1:9")
     assert "pip install 'mcfair[cluster]'" in command(*on_a_cluster, fails=True)
 
@@ -121,7 +127,7 @@ def docs(_):
         import_module(name)
 
 
-def plugs(_):
+def integrations(_):
     """Each library ranks through a client without a service, which keeps the order, as the pages promise."""
     os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"
     with mf.Client("http://127.0.0.1:9", retry_timeout=0) as nobody:
@@ -181,7 +187,9 @@ def haystack(client):
     return [each.id for each in pipeline.run({"ranker": {"documents": found}})["ranker"]["documents"]]
 
 
-STEPS = {step.__name__: step for step in (base, missing, cluster, client, postgres, service, docs, plugs)}
+STEPS = {
+    step.__name__: step for step in (base, missing, report, cluster, client, postgres, service, docs, integrations)
+}
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:

@@ -56,7 +56,6 @@ from .policies import (
     MMF,
     PBMUCB,
     BayesFair,
-    BudgetFair,
     ExploreK,
     Expohedron,
     FairCo,
@@ -153,7 +152,6 @@ __all__ = [
     "Audit",
     "BayesFair",
     "Beta",
-    "BudgetFair",
     "Cascade",
     "ClickModel",
     "Client",
@@ -257,6 +255,8 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         return getattr(import_module(f".{module}", __name__), name)
+    if name == "BudgetFair":
+        raise AttributeError("BudgetFair is no part of mcfair any more: studies/beyond/budgetfair.py in its repository")
     raise AttributeError(f"module 'mcfair' has no attribute {name!r}")
 
 

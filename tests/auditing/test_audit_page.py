@@ -6,12 +6,11 @@ from html import unescape
 
 import polars as pl
 import pytest
-from browser import BROWSER, open_pages
 from logs import catalogue, recorded_run, run_table
 
 import mcfair as mf
 from mcfair.errors import DataError
-from mcfair.report.formatting import format_number
+from mcfair.tables import format_number
 
 
 @pytest.fixture(scope="module")
@@ -103,20 +102,6 @@ def test_a_folder_that_cannot_be_written(audited, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot write the audit to"):
         mf.write_audit(audited, tmp_path / "file")
-
-
-@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on this machine")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_in_a_browser(page, tmp_path, scheme):
-    frames, log = open_pages(tmp_path, {"audit": page}, scheme)
-    assert "CONSOLE" not in log
-    for name, frame in frames.items():
-        assert frame["scrollWidth"] == frame["innerWidth"] == int(name.split()[1])
-        assert frame["fetched"] == 0
-        assert frame["chosen"]
-        assert all(drawn and shown <= frame["innerWidth"] for drawn, _, shown in frame["chosen"])
-        assert all(("dark" in media) == (scheme == "dark") for _, media, _ in frame["chosen"])
-        assert all(overflows == hinted for overflows, hinted in frame["tables"])
 
 
 # --- what if ---------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from command_line import refused, run
 from service_process import ServerProcess
 
-from mcfair.report.formatting import NOTHING
+from mcfair.tables import NOTHING
 
 LOG = pl.DataFrame(
     {

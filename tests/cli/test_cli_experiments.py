@@ -94,3 +94,10 @@ def test_parts_in_a_file_are_refused_with_their_line(tmp_path, line, message):
 def test_a_folder_that_cannot_be_written_to(tmp_path):
     (tmp_path / "file").write_text("")
     assert "cannot write to" in refused("reproduce", "table1", "--data", "mq2008-like", "--out", str(tmp_path / "file"))
+
+
+@pytest.mark.parametrize(
+    ("words", "command"), [(("reproduce", "beyond"), "run.py"), (("leaderboard", "--policy", "TopK"), "leaderboard.py")]
+)
+def test_the_study_beyond_the_paper_has_moved(words, command):
+    assert f"studies/beyond in the repository of mcfair: python studies/beyond/{command}" in refused(*words)

@@ -4,7 +4,6 @@ import importlib
 import re
 import sys
 from functools import cache
-from pathlib import Path
 
 import pytest
 from page_blocks import ROOT, find_pages, parse_blocks
@@ -14,7 +13,14 @@ import mcfair as mf
 sys.path.insert(0, str(ROOT / "docs"))
 import make_reference
 
-PAGES = sorted([*(ROOT / page for page in find_pages()), *ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md")])
+PAGES = sorted(
+    [
+        *(ROOT / page for page in find_pages()),
+        *ROOT.glob("*.md"),
+        *ROOT.glob("benchmarks/*.md"),
+        *ROOT.glob("studies/**/*.md"),
+    ]
+)
 PAGES = list(dict.fromkeys(PAGES))
 
 
@@ -134,8 +140,3 @@ def test_the_equation_map_is_complete():
     for first, last in re.findall(r"\b(\d+)(?:\u2013(\d+))?", " ".join(rows)):
         numbers |= set(range(int(first), int(last or first) + 1))
     assert numbers >= set(range(1, 30))
-
-
-def test_pictures_are_small():
-    for picture in Path(ROOT / "docs" / "figures").iterdir():
-        assert picture.stat().st_size < 60_000, picture.name

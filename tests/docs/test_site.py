@@ -1,12 +1,12 @@
 """The site that `make docs` has built is read from the file system without a network; the build itself can fail."""
 
+import itertools
 import os
 import subprocess
 import sys
 
 import pytest
-from browser import BROWSER
-from devtools import browsing
+from chromium import browsing, needs_chromium
 from page_blocks import ROOT
 
 WIDTHS = (1280, 390)
@@ -26,34 +26,29 @@ def needs_site(test):
     """Skip a test where there is no site or no browser."""
     built = (SITE / "index.html").exists()
     unbuilt = pytest.mark.skipif(not built, reason="make docs, which is part of make check, builds the site")
-    return pytest.mark.skipif(BROWSER is None, reason="no Chromium")(unbuilt(test))
+    return needs_chromium(unbuilt(test))
 
 
 @needs_site
 def test_pages_open_without_a_network_and_fit_the_window():
     assert 'content="0; url=docs/index.html"' in (SITE / "index.html").read_text()
-    with browsing() as browser:
-        for scheme in ("light", "dark"):
-            for width in WIDTHS:
-                browser.show(width=width, scheme=scheme)
-                for name in OPENED:
-                    browser.open((SITE / f"{name}.html").as_uri())
-                    browser.until("document.readyState === 'complete'")
-                    assert browser.complaints == [], name
-                    assert [url for url in browser.requested if not url.startswith(("file:", "data:"))] == [], name
-                    assert browser.evaluate("document.documentElement.scrollWidth") == width, (name, width)
-                shade = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+    with browsing() as window:
+        for scheme, width, name in itertools.product(("light", "dark"), WIDTHS, OPENED):
+            with window((SITE / f"{name}.html").as_uri(), width, scheme=scheme) as opened:
+                assert opened.logged == [], name
+                assert opened.elsewhere == [], name
+                assert opened.value("document.documentElement.scrollWidth") == width, (name, width)
+                shade = opened.value("getComputedStyle(document.body).backgroundColor")
                 assert (shade == "rgb(255, 255, 255)") == (scheme == "light")
 
 
 @needs_site
 def test_the_search_works_from_the_file_system():
-    with browsing() as browser:
-        browser.open(f"{(SITE / 'search.html').as_uri()}?q=guard")
-        browser.until("document.querySelectorAll('ul.search li').length > 5")
-        browser.until("document.querySelector('#search-results').innerText.includes('found')")
-        assert browser.complaints == []
-        assert [url for url in browser.requested if not url.startswith(("file:", "data:"))] == []
+    with browsing() as window, window(f"{(SITE / 'search.html').as_uri()}?q=guard") as opened:
+        opened.until("document.querySelectorAll('ul.search li').length > 5")
+        opened.until("document.querySelector('#search-results').innerText.includes('found')")
+        assert opened.logged == []
+        assert opened.elsewhere == []
 
 
 def test_a_missing_page_fails_the_build(tmp_path):

@@ -22,7 +22,7 @@ FITTED = Experiment(
     show="cutoffs",
     settings=tuple({"mode": "online", "steps": 1000, "estimator": each} for each in ("Mixture", "Beta")),
     seeds=1,
-    series=(Series(policies=("BayesFair", "BudgetFair")),),
+    series=(Series(policies=("BayesFair", "MCFair")),),
 )
 """Priors that are fitted to all queries during the run: no solver is involved, so every bit is the same."""
 

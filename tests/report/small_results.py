@@ -12,7 +12,7 @@ from mcfair.experiments.experiment import Experiment, Paper, Series
 from mcfair.experiments.processes import run_on_processes
 from mcfair.experiments.results import Results, collect
 from mcfair.experiments.tasks import open_experiments, tasks_of
-from mcfair.report.document import Report
+from mcfair.report import Report
 from mcfair.report.sections import show_comparison
 from mcfair.report.views import View, views
 

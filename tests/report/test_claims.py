@@ -11,8 +11,8 @@ from small_results import TABLE, TRADEOFF, cells, column, comparison, only, shif
 
 from mcfair.analysis.significance import confidence, detectable_difference
 from mcfair.report.claims import Comparison, baseline, compare_curves, compare_point, significance
-from mcfair.report.formatting import NOTHING
-from mcfair.report.tables import describe_test
+from mcfair.report.sections import describe_test
+from mcfair.tables import NOTHING
 
 
 def noisy(results, policy: str, by: float, noise: float):

@@ -1,8 +1,6 @@
 """Styles, dark mode, labels and numbers: what needs no results."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,18 +11,20 @@ from small_results import view_of
 import mcfair as mf
 from mcfair.experiments.experiment import Series
 from mcfair.policies.base import parse_policies
-from mcfair.report import styles
-from mcfair.report.figures import render, spread_out
-from mcfair.report.formatting import (
-    NOTHING,
-    format_excess,
-    format_interval,
-    format_number,
-    format_signed,
-    format_spread,
+from mcfair.report import figures as styles
+from mcfair.report.figures import (
+    DARK_BACKGROUND,
+    PALETTE,
+    Panel,
+    channels,
+    choose_styles,
+    contrast,
+    dark_color,
+    render,
+    spread_out,
+    tradeoff_alt,
+    tradeoff_figure,
 )
-from mcfair.report.styles import DARK_BACKGROUND, PALETTE, choose_styles, contrast, dark_color, least_used
-from mcfair.report.tradeoff import Panel, tradeoff_alt, tradeoff_figure
 from mcfair.report.views import Curve, Point
 
 
@@ -54,17 +54,20 @@ def test_a_policy_may_carry_its_style():
     assert (chosen["mine"].color, chosen["mine"].marker) == ("#CC79A7", "*")
 
 
-def test_a_policy_without_a_style_gets_a_free_one_that_depends_on_its_name():
-    for name in ("Alpha", "Beta"):
+def test_policies_without_a_style_get_colours_and_markers_of_their_own_by_order():
+    names = [f"Own{i}" for i in range(len(PALETTE))]
+    for name in names:
         mf.register(type(name, (mf.Policy,), {"score": lambda self, q, rng: q.R, "__module__": __name__}))
-    alone = choose_styles([curve("Alpha", "Alpha")])["Alpha"]
-    both = choose_styles([curve("Beta", "Beta"), curve("Alpha", "Alpha")])
-    assert alone == both["Alpha"] == choose_styles([curve("Alpha", "Alpha")])["Alpha"]
-    assert both["Beta"] != both["Alpha"]
-    taken = choose_styles([curve("Alpha", "Alpha"), *(curve(name, name) for name in ("TopK", "FairCo", "MCFair"))])
-    assert len({style.color for style in taken.values()}) == 4
-    names = [f"Policy{i}" for i in range(40)]
-    assert {least_used(PALETTE, (), name) for name in names} == set(PALETTE) - {"#F0E442"}  # yellow is hardly seen
+    drawn = [curve(name, name) for name in ("TopK", "FairCo", "MCFair", *names)]
+    chosen = choose_styles(drawn)
+    assert chosen == choose_styles(drawn)
+    own = [chosen[name] for name in names]
+    shipped = {mf.TopK.style[0], mf.FairCo.style[0], mf.MCFair.style[0]}
+    first = [color for color in PALETTE if color not in shipped]
+    assert [style.color for style in own[: len(first)]] == first  # nobody else's, as long as there are any
+    assert len({style.marker for style in own[:10]}) == 10
+    greys = [style.color for style in own if len(set(channels(style.color))) == 1 and style.color != "#000000"]
+    assert not greys  # the limit and the floor are grey
 
 
 def test_variants_share_the_hue_and_others_do_not_take_it():
@@ -144,47 +147,5 @@ def test_labels_are_moved_apart():
         assert places.mean() == pytest.approx(values.mean())
 
 
-# --- numbers ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("shown", "expected"),
-    [
-        (format_number(1234567.8), "1,234,568"),
-        (format_number(0.00012345), "0.0001234"),
-        (format_number(0.00123, 3), "0.00123"),
-        (format_number(3.21e-11), "3.210e-11"),
-        (format_number(0.0), "0"),
-        (format_number(float("nan")), NOTHING),
-        (format_number(None), NOTHING),
-        (format_signed(0.00123), "+0.00123"),
-        (format_signed(-1e-9), "-1.00e-09"),
-        (format_excess(1.0000123), "0.00123"),
-        (format_excess(1 + 1e-15), "0"),
-        (format_interval(-0.00123, 0.0456, 3), "-0.00123 to 0.04560"),
-        (format_interval(1e-5, 5.0, 3), "0.0000 to 5.0000"),
-        (format_interval(-2e-9, 1e-9, 3), "-2.00e-09 to 1.00e-09"),
-        (format_spread([22.0, 23.0]), "22.50 (0.50)"),
-        (format_spread([0.00123, 0.00123]), "0.001230 (0.000000)"),
-        (format_spread([0.00123]), "0.001230"),
-        (format_spread([214.4, 222.2]), "218.3 (3.9)"),
-        (format_spread([200.0, 200.0 + 1e-12]), "200.0 (0.0)"),
-        (format_spread([-1.0, 1.0]), "0.0 (1.0)"),
-        (format_spread([1e-8, 3e-8]), "2.000e-08 (1.0e-08)"),
-        (format_spread([np.nan, np.nan]), NOTHING),
-    ],
-)
-def test_numbers(shown, expected):
-    assert shown == expected
-
-
-def test_formatting_needs_no_heavy_library():
-    heavy = ("matplotlib", "polars", "jinja2", "numba", "scipy")
-    code = f"import sys, mcfair.report.formatting; sys.exit(' '.join(n for n in {heavy} if n in sys.modules) or 0)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stderr.strip() == ""
-    assert done.returncode == 0
-
-
 def test_built_in_styles_are_of_the_palette():
-    assert {policy.style[0] for policy in mf.registered(mf.Policy).values()} <= set(PALETTE)
+    assert {policy.style[0] for policy in mf.registered(mf.Policy).values()} <= {*PALETTE, styles.GREY}

@@ -1,6 +1,7 @@
 """The report: every file is there, has the numbers of the runs, and the page explains what it shows."""
 
 import re
+import sys
 from dataclasses import replace
 from html import unescape
 
@@ -12,9 +13,8 @@ from small_results import CUTOFFS, TABLE, TRADEOFF, cells, column, only, view_of
 import mcfair as mf
 from mcfair.policies.base import parse_policies
 from mcfair.report import write_report
-from mcfair.report.formatting import NOTHING, format_spread
-from mcfair.report.markup import Table, latex, markdown
-from mcfair.report.tables import points_table
+from mcfair.report.sections import points_table
+from mcfair.tables import NOTHING, format_spread
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +60,14 @@ def test_a_folder_that_cannot_be_written(results, tmp_path):
         write_report(only(results, CUTOFFS), tmp_path / "taken")
 
 
+@pytest.mark.parametrize("library", ["matplotlib", "jinja2"])
+def test_a_missing_library_is_named_before_the_work(results, tmp_path, monkeypatch, library):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(mf.MCFairError, match=rf'{library}, which is not installed: pip install "mcfair\[report\]"'):
+        write_report(only(results, CUTOFFS), tmp_path / "report")
+    assert not (tmp_path / "report").exists()
+
+
 def test_markdown_has_the_numbers_of_the_runs(results, report):
     rows = cells(report.parent / "tables" / "table1.md")
     runs = results.of("mq2008-like", TABLE.conditions[0], parse_policies("FairCo(alpha=1000)")[0])
@@ -100,10 +108,6 @@ def test_latex_is_escaped(report, odd):
                     assert len(re.findall(r"(?<!\\)&", line)) == columns - 1
             assert not re.search(r"(?<!\\)[%#_]", text)
             assert not re.search(r"[βα†‡<>]", text)
-    assert latex(r"50 % & a_b {x} \ β < 1") == r"50 \% \& a\_b \{x\} \textbackslash{} $\beta$ \textless{} 1"
-    assert markdown("a|b_c") == r"a\|b\_c"
-    table = Table(name="t", caption="c", columns=("x",), rows=(("1",),))
-    assert table.as_markdown() == "**c**\n\n| x |\n| :-- |\n| 1 |\n"
 
 
 # --- the page --------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ import os
 import sqlite3
 
 import msgspec
-import psycopg
 import pytest
 from postgres_server import missing, shared_server
 from serving import figures
@@ -40,12 +39,15 @@ class PostgresDatabase:
     """The same in PostgreSQL."""
 
     def __init__(self, folder):
+        import psycopg
+
+        self.connect = psycopg.connect
         self.url = shared_server().url()
         with psycopg.connect(self.url, autocommit=True) as db:
             db.execute("DROP SCHEMA IF EXISTS mcfair CASCADE")
 
     def execute(self, sql, *values):
-        with psycopg.connect(self.url, autocommit=True, options="-c search_path=mcfair") as db:
+        with self.connect(self.url, autocommit=True, options="-c search_path=mcfair") as db:
             ran = db.execute(sql.replace("?", "%s").replace("x'", "'\\x"), values)
             return ran.fetchall() if ran.description else []
 

@@ -383,7 +383,7 @@ def test_cookies_that_were_not_made_here_are_refused(keyed, monkeypatch):
 
 
 @pytest.mark.skipif(postgres_server.missing() is not None, reason=str(postgres_server.missing()))
-def test_a_session_is_accepted_by_every_instance_over_a_store():
+def test_a_session_is_accepted_by_every_instance_over_postgresql():
     url = postgres_server.shared_server().new_database()
     options = {"warm": False, "summary_interval": 0}
     with Ranker(url, **options) as one, Ranker(url, **options) as two:

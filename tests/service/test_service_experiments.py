@@ -109,7 +109,7 @@ def test_session_keeps_its_arm_after_a_restart(tmp_path):
 
 
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))
-def test_two_instances_agree_on_arms_and_totals():
+def test_two_instances_over_postgresql_agree_on_arms_and_totals():
     url = shared_server().new_database()
     rules = {"policy": FAIR, "experiment": experiment(UNFAIR), "warm": False, "guard_interval": 0.0}
     with mf.Ranker(url, **rules) as one, mf.Ranker(url, **rules) as two:

@@ -5,7 +5,7 @@ import pytest
 from deliberate_faults import caught_by
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from test_service_machine import Machine
+from service_machine import Machine
 
 from mcfair.service.core.engine import Engine
 from mcfair.service.core.repository import LedgerRepository

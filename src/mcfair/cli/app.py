@@ -14,7 +14,6 @@ from ..errors import MCFairError, MCFairWarning, renamed
 from . import audit, experiments, listings, stores
 from .compare import compare
 from .import_log import import_log
-from .leaderboard import leaderboard
 from .rank import rank
 from .rehearse import rehearse
 from .serve import keys, serve
@@ -66,7 +65,9 @@ app.command("audit")(audit.audit_log)
 app.command("examination")(audit.examination)
 app.command()(experiments.reproduce)
 app.command("run")(experiments.run_file)
-app.command()(leaderboard)
+app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
+    experiments.leaderboard
+)
 app.command()(experiments.demo)
 for name, (base, called) in listings.PART_KINDS.items():
     app.command(name)(listings.list_parts(base, called))

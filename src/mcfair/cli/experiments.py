@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import SettingError
-from .leaderboard import ALSO, reproduce_beyond
 from .options import PluginOptions, RunOptions, with_option_groups
 from .render import about_this_machine, print_table, stages
 from .serve import live_demo
@@ -19,35 +18,28 @@ if TYPE_CHECKING:
     from ..experiments.results import Results
     from ..simulation.setting import Setting
 
-__all__ = ["demo", "reproduce", "run_file"]
+__all__ = ["demo", "leaderboard", "reproduce", "run_file"]
 
-BEYOND = "beyond"
-"""The comparison beyond the paper, which is not one experiment but several."""
+MOVED = "the comparison beyond the paper is a study of its own now: studies/beyond in the repository of mcfair"
 
 
 @with_option_groups
 def reproduce(
     run: RunOptions,
     what: Annotated[
-        list[str] | None, typer.Argument(help="table1, fig2, fig3, fig4, fig5, all of these, or beyond  [default: all]")
+        list[str] | None, typer.Argument(help="table1, fig2, fig3, fig4, fig5, or all of these  [default: all]")
     ] = None,
     data: Annotated[str | None, typer.Option(help="Other data than MQ2008, fold 1.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Two seeds, five points a curve, fewer steps.")] = False,
-    also: Annotated[list[str] | None, typer.Option(metavar="DATA", help=f"With beyond: {ALSO}")] = None,
 ) -> None:
-    """Run the paper's experiments, or the comparison beyond it, and write a report with every table and figure."""
+    """Run the paper's experiments, and write a report with every table and figure."""
     from ..data.catalogue import locate
     from ..data.profiles import PROFILES
     from ..errors import DataError
     from ..experiments.experiment import shipped_experiment, shipped_experiments
 
-    if what == [BEYOND]:
-        if data is not None:
-            raise SettingError("beyond compares on data of its own: leave out --data, or add to them with --also")
-        reproduce_beyond(run, also or [], quick)
-        return
-    if BEYOND in (what or []) or also:
-        raise SettingError("beyond is run alone, and --also adds data to beyond only: mcfair reproduce beyond")
+    if "beyond" in (what or []):
+        raise SettingError(f"{MOVED}: python studies/beyond/run.py")
     names = shipped_experiments() if not what or "all" in what else list(dict.fromkeys(what))
     experiments = [shipped_experiment(name) for name in names]
     if data is None:
@@ -74,6 +66,11 @@ def run_file(
 
     plugins.load()
     run_and_report([read_experiment(file)], run)
+
+
+def leaderboard() -> None:
+    """Say where the leaderboard is."""
+    raise SettingError(f"{MOVED}: python studies/beyond/leaderboard.py")
 
 
 def demo(

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from .options import PluginOptions, with_option_groups
-from .render import print_table
 
 __all__ = ["PART_KINDS", "list_datasets", "list_parts"]
 
@@ -23,18 +22,17 @@ def list_parts(base_name: str, called: str) -> Callable[..., Any]:
     """Return a command that lists the registered parts of one kind."""
 
     def command(plugins: PluginOptions) -> None:
-        from rich.table import Table
-
         import mcfair
 
         from ..parts import described_parameters, registered, summary
+        from ..tables import Table
 
         plugins.load()
         base = getattr(mcfair, base_name)
-        table = Table(base.kind.name, "parameters and defaults", "what it does")
-        for name, cls in registered(base).items():
-            table.add_row(name, "\n".join(described_parameters(cls)), summary(cls))
-        print_table(table)
+        columns = (base.kind.name, "parameters and defaults", "what it does")
+        parts = registered(base).items()
+        rows = tuple((name, "\n".join(described_parameters(cls)), summary(cls)) for name, cls in parts)
+        Table(caption="", columns=columns, rows=rows, text_columns=3).print()
 
     command.__doc__ = f"List the {called} and their parameters."
     return with_option_groups(command)
@@ -42,11 +40,7 @@ def list_parts(base_name: str, called: str) -> Callable[..., Any]:
 
 def list_datasets() -> None:
     """List the data that --data knows by name, and where it was found."""
-    from rich.table import Table
-
     from ..data.catalogue import available
+    from ..tables import Table
 
-    table = Table("name", "what it is", "where")
-    for row in available():
-        table.add_row(*row)
-    print_table(table)
+    Table(caption="", columns=("name", "what it is", "where"), rows=tuple(available()), text_columns=3).print()

@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 
 from ..errors import DataError
-from ..report.document import Block, Document, Section
-from ..report.markup import Table
-from ..report.page import render_template, write_document
+from ..report.page import Block, Document, Section, render_template, write_document
 from ..service.core.importance import Importance, Measured, PartImportance
 from ..service.core.rules import Version
+from ..tables import Table
 
 __all__ = ["as_dict", "findings", "write_statement"]
 

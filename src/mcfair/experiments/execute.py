@@ -134,17 +134,11 @@ def expected_seconds(tasks: Sequence[Task], data: Mapping[str, Dataset]) -> floa
 
 
 def timed_rows(experiment: Experiment) -> Iterator[tuple[str, str, Setting]]:
-    """Yield data, policy and setting of what is timed: every row of a table; of frontiers the middle of each curve."""
+    """Yield data, policy and setting of what is timed: every row of a table."""
     if experiment.show == "table":
         for name in experiment.data:
             for _, setting, policy in experiment.played():
                 yield name, repr(policy), setting
-    elif experiment.show == "frontier":
-        curves: dict[tuple[str, Setting], list[str]] = {}
-        for series, setting, policy in experiment.played():
-            curves.setdefault((series.name, setting), []).append(repr(policy))
-        for (_, setting), policies in curves.items():
-            yield experiment.data[0], policies[len(policies) // 2], setting
 
 
 def time_tables(

@@ -18,7 +18,15 @@ from ..errors import DataError, MCFairError, SettingError, choices, field_names,
 from ..policies.base import Policy, parse_policies
 from ..simulation.setting import Setting, make_setting
 
-__all__ = ["Experiment", "Paper", "Series", "read_experiment", "shipped_experiment", "shipped_experiments"]
+__all__ = [
+    "Experiment",
+    "Paper",
+    "Series",
+    "differences",
+    "read_experiment",
+    "shipped_experiment",
+    "shipped_experiments",
+]
 
 
 class Paper(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,8 +94,6 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         A word, a heading and a paragraph for the report.
     show
         "table": a row per policy. "cutoffs": cNDCG@1..k of each policy. "tradeoff": cNDCG against unfairness.
-        "frontier": the same over all datasets together, with hypervolumes, matched levels and costs. "conditions":
-        hypervolumes in each setting on each dataset. "assumptions": users against what exposure assumes of them.
     k_c
         Cutoffs of the cNDCG of a trade-off.
     data
@@ -126,7 +132,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     series: tuple[Series, ...]
     title: str = ""
     about: str = ""
-    show: Literal["table", "cutoffs", "tradeoff", "frontier", "conditions", "assumptions"] = "table"
+    show: Literal["table", "cutoffs", "tradeoff"] = "table"
     k_c: tuple[int, ...] = (5,)
     data: tuple[str, ...] = ("mq2008-like",)
     preset: Literal["", "paper", "wsdm23"] = ""
@@ -284,7 +290,14 @@ def shipped_experiment(name: str) -> Experiment:
     if name not in shipped_experiments():
         raise SettingError(unknown("experiment", name, shipped_experiments()))
     text = (resources.files(__package__) / "paper" / f"{name}.toml").read_text(encoding="utf-8")
-    return parse_experiment(text, f"{name}.toml")
+    found, reasons = parse_experiment(text, f"{name}.toml"), differences()["rows"].get(name, {})
+    series = [msgspec.structs.replace(each, note=reasons.get(each.label, each.note)) for each in found.series]
+    return msgspec.structs.replace(found, series=tuple(series))
+
+
+def differences() -> dict[str, Any]:
+    """Read why figures differ from the paper: an introduction, points by their heading, and reasons by row."""
+    return tomllib.loads((resources.files(__package__) / "paper" / "differences.toml").read_text(encoding="utf-8"))
 
 
 def read_experiment(path: str | Path) -> Experiment:

@@ -56,7 +56,7 @@ def run_on_processes(tasks: Sequence[Task], data: Mapping[str, Dataset], jobs: i
         for task in tasks:
             yield task, task.run(data[task.data])
         return
-    from loky import ProcessPoolExecutor
+    from joblib.externals.loky import ProcessPoolExecutor
 
     needed = {name: data[name] for name in {task.data for task in tasks}}
     pool = ProcessPoolExecutor(

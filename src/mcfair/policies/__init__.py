@@ -1,7 +1,6 @@
 """The policies, one module per paper; importing this package registers them."""
 
 from .bayesfair import BayesFair
-from .budgetfair import BudgetFair
 from .didrf import DIDRF
 from .expohedron import Expohedron
 from .fairco import FairCo
@@ -24,7 +23,6 @@ __all__ = [
     "MMF",
     "PBMUCB",
     "BayesFair",
-    "BudgetFair",
     "ExploreK",
     "Expohedron",
     "FairCo",

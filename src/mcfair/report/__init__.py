@@ -1,5 +1,26 @@
-"""The report of some experiments: one page that needs nothing else, and its figures and tables as files."""
+"""Pages and figures: the report of experiments, and the parts for pages of your own.
 
-from .page import write_report
+Pictures need matplotlib and pages need jinja2, which `pip install 'mcfair[report]'` brings; importing needs neither.
+"""
 
-__all__ = ["write_report"]
+from .figures import MARKERS, NARROW_WIDTH, PALETTE, Panel, Style, shorten, tradeoff_alt, tradeoff_figure
+from .page import Block, Document
+from .sections import Report, write_report
+from .views import Curve, Point
+
+__all__ = [
+    "MARKERS",
+    "NARROW_WIDTH",
+    "PALETTE",
+    "Block",
+    "Curve",
+    "Document",
+    "Panel",
+    "Point",
+    "Report",
+    "Style",
+    "shorten",
+    "tradeoff_alt",
+    "tradeoff_figure",
+    "write_report",
+]

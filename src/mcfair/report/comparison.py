@@ -17,7 +17,7 @@ from ..metrics.base import as_metric
 from ..policies.base import Policy
 from ..simulation.setting import Setting, SettingOptions, make_setting
 from ..simulation.signatures import explicit_options
-from .tradeoff import tradeoff_figure, tradeoff_panel
+from .figures import tradeoff_figure, tradeoff_panel
 from .views import View, views
 
 if TYPE_CHECKING:

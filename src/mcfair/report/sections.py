@@ -1,60 +1,161 @@
-"""The section of an experiment: its figures and tables, and what can be concluded from them."""
+"""The report of experiments: a section for each with its figures and tables, and what can be concluded from them."""
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ..experiments.experiment import Experiment
-from .assumptions import show_assumptions
-from .claims import LEVEL, POWER, Comparison, compare_curves, significance
-from .document import Block, Report, Section
-from .figures import cutoffs_alt, cutoffs_figure, render
-from .formatting import format_excess, format_number, format_signed
-from .frontiers import show_conditions, show_frontier
-from .tables import (
-    comparison_table,
-    cutoffs_table,
-    details_table,
-    deviation,
-    lower_table,
-    main_table,
-    points_table,
-    row_name,
-    significance_tables,
+from ..analysis.significance import confidence
+from ..errors import TraceError
+from ..experiments.experiment import Experiment, differences
+from ..experiments.results import Results
+from ..metrics.base import Metric, metric_label, parse_metric
+from ..parts import Part
+from ..tables import (
+    NOTHING,
+    Table,
+    format_excess,
+    format_interval,
+    format_number,
+    format_p_value,
+    format_signed,
+    format_spread,
 )
-from .tradeoff import Panel, closer_panels, tradeoff_alt, tradeoff_figure, tradeoff_panels
-from .views import View, views
+from .claims import LEVEL, POWER, ComparedPoint, Comparison, QueryTest, baseline, compare_curves, significance
+from .figures import Panel, closer_panels, cutoffs_alt, cutoffs_figure, tradeoff_alt, tradeoff_figure, tradeoff_panels
+from .page import Block, Document, Section, create_folders, render_template, write_document
+from .views import Curve, Point, View, cndcg_limit, views
 
-__all__ = ["add_experiment"]
+__all__ = ["Report", "write_report"]
 
-TOGETHER = {"frontier": show_frontier, "conditions": show_conditions, "assumptions": show_assumptions}
-"""How experiments are shown over all their datasets and settings together."""
+ABOVE_FLOOR, SECONDS = "above the floor, %", "s per 1,000 lists"
+PAPER_UNFAIRNESS, PAPER_SECONDS = "paper: unfairness (std)", "paper: s per 1,000 lists"
+DEVIATION_PERCENT, DEVIATION_STD = "deviation, %", "deviation in the paper's std"
+FLOOR_ROW = "floor (lowest possible)"
+
+Tests = dict[Point, QueryTest]
 
 
-def add_experiment(report: Report, experiment: Experiment) -> None:
-    """Append the section of an experiment."""
-    title = experiment.title or experiment.name
-    blocks = []
-    if experiment.about.strip():
-        blocks.append(Block(kind="paragraph", text=" ".join(experiment.about.split())))
-    if experiment.show in TOGETHER:
-        blocks.extend(TOGETHER[experiment.show](report, experiment, title))
-    for data in experiment.data if experiment.show not in TOGETHER else ():
+class Report(Document):
+    """The page of some experiments under construction; `write_report` adds all of them.
+
+    Parameters
+    ----------
+    results
+        The runs.
+    """
+
+    def __init__(self, results: Results) -> None:
+        super().__init__()
+        self.results = results
+
+    def add_section(self, experiment: Experiment, blocks: Iterable[Block]) -> None:
+        """Append a section with the title of an experiment, what it is about, and some blocks."""
+        about = " ".join(experiment.about.split())
+        first = [Block(kind="paragraph", text=about)] if about else []
+        content = (*first, *blocks)
+        anchor = self.unique_name("experiment", experiment.name)
+        self.sections.append(Section(anchor, experiment.title or experiment.name, content))
+
+    def write(self, folder: str | Path, *, title: str = "") -> Path:
+        """Append how the runs were made, and write the page, its figures and its tables; return the page.
+
+        Parameters
+        ----------
+        folder
+            Created if it does not exist; files of the same names are replaced.
+        title
+            Heading of the page; by default it follows from the experiments.
+
+        Raises
+        ------
+        TraceError
+            If the folder cannot be written.
+        """
+        paper = is_from_paper(self.results)
+        if paper:
+            name = self.unique_name("differences")
+            self.sections.append(Section(name, "Differences from the paper", template="differences"))
+        add_provenance(self)
+        title = title or ("Fair ranking: the experiments of MCFair" if paper else "Fair ranking: experiments")
+        values = {"title": title, "report": self, "differences": differences(), **summary(self.results)}
+        values |= terms(self.results)
+        target = Path(folder)
+        try:
+            create_folders(target)
+            return write_document(self, render_template("page.html.j2", **values), target)
+        except OSError as error:
+            raise TraceError(f"cannot write the report to {target}: {error.strerror or error}") from None
+
+
+def write_report(results: Results, folder: str | Path, *, title: str = "") -> Path:
+    """Write the report of experiments to a folder: index.html, figures/ and tables/; equal results yield equal bytes.
+
+    Parameters
+    ----------
+    results
+        Results of the experiments.
+    folder
+        Created if it does not exist; files of the same names are replaced.
+    title
+        Heading of the page; by default it follows from the experiments.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    TraceError
+        If the folder cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import mcfair as mf
+    >>> toy = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
+    >>> mine = mf.Experiment(
+    ...     name="mine",
+    ...     data=("toy",),
+    ...     settings=({"steps": 20, "k": 2},),
+    ...     k_c=(2,),
+    ...     seeds=2,
+    ...     series=(mf.Series(policies=("TopK", "MCFair")),),
+    ... )
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     results = mf.run_experiments([mine], folder, data={"toy": toy})
+    ...     write_report(results, Path(folder) / "report").name
+    'index.html'
+    """
+    try:
+        create_folders(Path(folder))  # before the work
+    except OSError as error:
+        raise TraceError(f"cannot write the report to {folder}: {error.strerror or error}") from None
+    report = Report(results)
+    for experiment in results.experiments:
+        report.add_section(experiment, experiment_blocks(report, experiment))
+    return report.write(folder, title=title)
+
+
+def experiment_blocks(report: Report, experiment: Experiment) -> Iterator[Block]:
+    """Yield what is shown of an experiment, dataset by dataset."""
+    show = {"table": show_table, "cutoffs": show_cutoffs, "tradeoff": show_tradeoff}[experiment.show]
+    several = len(experiment.data) > 1
+    for data in experiment.data:
         found = list(views(report.results, experiment, data))
         if not found:
-            blocks.append(Block(kind="paragraph", text=f"There are no runs on {data}."))
+            yield Block(kind="paragraph", text=f"There are no runs on {data}.")
             continue
-        several = len(experiment.data) > 1
         if several:
-            blocks.append(Block(kind="heading", text=data))
+            yield Block(kind="heading", text=data)
         name = f"{experiment.name} {data}" if several else experiment.name
-        show = {"table": show_table, "cutoffs": show_cutoffs, "tradeoff": show_tradeoff}[experiment.show]
-        blocks.extend(show(report, found, name, title))
-    anchor = report.unique_name("experiment", experiment.name)
-    report.sections.append(Section(anchor, title, tuple(blocks)))
+        yield from show(report, found, name, experiment.title or experiment.name)
 
 
 def describe_runs(found: Sequence[View]) -> str:
@@ -124,10 +225,8 @@ def table_findings(view: View, title: str) -> Iterator[str]:
 
 def show_cutoffs(report: Report, found: Sequence[View], name: str, title: str) -> Iterator[Block]:
     """Show cNDCG at every cutoff, as a figure and as tables."""
-    wide, narrow = cutoffs_figure(found), cutoffs_figure(found, narrow=True)
-    picture = render(wide, narrow, report.unique_name(name), cutoffs_alt(found, title))
     caption = f"{describe_runs(found)}. Lines are means over seeds; bands extend one standard deviation to either side."
-    yield report.add_picture(picture, caption)
+    yield report.draw(name, cutoffs_alt(found, title), caption, lambda narrow: cutoffs_figure(found, narrow=narrow))
     for view in found:
         stem = f"{name} {setting_suffix(view, found)} values"
         table = cutoffs_table(view, stem, f"{title} ({view.data}, {view.setting.mode})")
@@ -154,8 +253,7 @@ def show_tradeoff(report: Report, found: Sequence[View], name: str, title: str) 
 
 def add_tradeoff(report: Report, grid: list[list[Panel]], name: str, title: str, caption: str) -> Block:
     """Draw both versions of a trade-off and return the block of the figure."""
-    wide, narrow = tradeoff_figure(grid), tradeoff_figure(grid, narrow=True)
-    return report.add_picture(render(wide, narrow, report.unique_name(name), tradeoff_alt(grid, title)), caption)
+    return report.draw(name, tradeoff_alt(grid, title), caption, lambda narrow: tradeoff_figure(grid, narrow=narrow))
 
 
 def reading_guide(grid: list[list[Panel]]) -> str:
@@ -264,3 +362,430 @@ def comparison_finding(head: str, base: str, total: Comparison, seeds: int, pane
         share = 100 * float(np.max(lower)) / largest
         text += f" Where {base} is lower, it is by at most {format_number(share, 2)} % of the largest possible cNDCG."
     return text
+
+
+# --- how the runs were made ------------------------------------------------------------------------------------------
+
+
+def is_from_paper(results: Results) -> bool:
+    """Return whether any experiment follows the paper: its preset, or its figures."""
+    return any(each.preset or any(series.paper for series in each.series) for each in results.experiments)
+
+
+def add_provenance(report: Report) -> None:
+    """Append the section on how the runs were made."""
+    results = report.results
+    blocks = []
+    if results.about:
+        about = tuple((key, " ".join(str(value).split())) for key, value in results.about.items())
+        table = Table(
+            name="about", caption="Machine and versions", columns=("item", "value"), rows=about, text_columns=2
+        )
+        blocks.append(report.add_table(table))
+    rows: tuple[tuple[str, ...], ...] = tuple(
+        (
+            each.name,
+            ", ".join(each.data),
+            each.preset or "none",
+            ", ".join(f"{setting.mode}: {setting.steps:,}" for setting in each.conditions),
+            f"{each.seeds}",
+            f"{sum(1 for _ in each.played()) * each.seeds * len(each.data):,}",
+        )
+        for each in results.experiments
+    )
+    columns = ("experiment", "data", "preset", "steps", "seeds", "runs")
+    note = f"Experiments share runs: {results.runs.height:,} distinct runs were made."
+    table = Table(
+        name="runs", caption="Runs of each experiment", columns=columns, rows=rows, text_columns=4, notes=(note,)
+    )
+    blocks += [report.add_table(table), report.add_table(settings_table(results))]
+    report.sections.append(Section(report.unique_name("how"), "How the experiments were run", tuple(blocks)))
+
+
+def settings_table(results: Results) -> Table:
+    """Build the table of the conditions of each experiment: users, estimates and what was measured."""
+    rows = []
+    for each in results.experiments:
+        for setting in each.conditions:
+            p = setting.examination
+            examined = ", ".join(f"{one:g}" for one in p) if isinstance(p, tuple) else f"severity {p:g}"
+            online = setting.mode == "online"
+            estimators = [used.estimator_for(policy).label for _, used, policy in each.played() if used == setting]
+            learnt = ", ".join(dict.fromkeys(estimators))
+            parts = (setting.clicks.label, learnt) if online else (NOTHING, NOTHING)
+            named = ", ".join(metric.label for metric in setting.metrics) or "none"
+            rows.append((f"{each.name}, {setting.mode}", *parts, named, examined, f"{setting.k}"))
+    columns = ("setting", "click model", "estimator", "further metrics", "examination", "ranks")
+    note = (
+        "The click model is how users click, the estimator how relevance is estimated from their clicks; where "
+        "relevance is given, neither is used. Examination is what exposure assumes of users."
+    )
+    return Table(
+        name="settings",
+        caption="Settings of each experiment",
+        columns=columns,
+        rows=tuple(rows),
+        text_columns=5,
+        notes=(note,),
+    )
+
+
+def summary(results: Results) -> dict[str, Any]:
+    """Collect the figures of the introduction."""
+    return {
+        "experiments": len(results.experiments),
+        "data": list(dict.fromkeys(name for each in results.experiments for name in each.data)),
+        "policies": len({text.split("(")[0] for text in results.runs["policy"].to_list()}),
+        "runs": results.runs.height,
+        "sessions": int(results.runs["sessions"].sum()) if results.runs.height else 0,
+        "seeds": sorted({each.seeds for each in results.experiments}),
+    }
+
+
+def terms(results: Results) -> dict[str, Any]:
+    """Collect what the explanations of terms depend on: settings in use, discounts and their limits, methods."""
+    settings = [setting for each in results.experiments for setting in each.conditions]
+    gammas = sorted({setting.gamma for setting in settings})
+    classes: set[type[Part]] = {type(policy) for each in results.experiments for _, _, policy in each.played()}
+    others: list[Part] = [
+        part
+        for each in results.experiments
+        for _, setting, policy in each.played()
+        if setting.mode == "online"
+        for part in (setting.clicks, setting.estimator_for(policy))
+    ]
+    others += [metric for each in settings for metric in each.metrics]
+    return {
+        "modes": {setting.mode for setting in settings},
+        "ranks": sorted({setting.k for setting in settings}),
+        "gammas": [(f"{gamma:g}", limit and f"{limit:,.6g}") for gamma in gammas for limit in (cndcg_limit(gamma),)],
+        "methods": [(each.__name__, described(each)) for each in sorted(classes, key=lambda each: each.__name__)],
+        "others": list(dict.fromkeys((part.label, described(type(part)), direction(part)) for part in others)),
+    }
+
+
+def described(part: type[Part]) -> str:
+    """Return the first sentence of a part's documentation; nothing if its author wrote none."""
+    text = (inspect.getdoc(part) or "").split("\n\n")[0]
+    generated = text.startswith(f"{part.__name__}(")  # the signature that dataclasses put in its place
+    return "" if generated else " ".join(text.replace("`", "").split())
+
+
+def direction(part: Part) -> str:
+    """Return which values of a metric are better; nothing for other parts."""
+    if not isinstance(part, Metric):
+        return ""
+    return "Higher is better." if part.higher_is_better else "Lower is better."
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def with_spread(view: View, name: str) -> str:
+    """Return the heading of a column of means, which have a spread if there are several seeds."""
+    return f"{name} (std)" if view.seeds > 1 else name
+
+
+def row_name(curve: Curve, point: Point) -> str:
+    """Return the name of a policy's row, unique within its series."""
+    if len(curve.points) == 1:
+        return curve.label
+    return f"{curve.label}: {point.text}" if curve.series.label else point.text
+
+
+def seeds_note(view: View) -> str:
+    """Describe what the numbers of a table are means of."""
+    if view.seeds == 1:
+        return "There is one seed, so the spread over seeds is unknown."
+    return f"Means over {view.seeds} seeds, with the population standard deviation (std) in parentheses."
+
+
+def floor_note(view: View) -> str:
+    """Describe for how many queries perfect fairness is impossible."""
+    limits = view.limits
+    if limits is None:
+        return ""
+    if not limits.unreachable:
+        return "For every query some sequence of lists shares exposure in exact proportion to relevance."
+    text = (
+        f"For {limits.unreachable:,} of {limits.queries:,} queries no sequence of lists can share exposure in exact "
+        "proportion to relevance; the floor is what remains."
+    )
+    inexact = limits.gap > 1e-6 * view.floor
+    return f"{text} It may lie up to {format_number(limits.gap, 2)} lower." if inexact else text
+
+
+def letter(i: int) -> str:
+    """Return the letter of a note: a to z, then aa, ab and so on."""
+    return (letter(i // 26 - 1) if i >= 26 else "") + chr(ord("a") + i % 26)
+
+
+# --- the paper's figures ---------------------------------------------------------------------------------------------
+
+
+def deviation(view: View, curve: Curve, point: Point) -> tuple[float, float] | None:
+    """Compare unfairness with the paper's: the ratio, and the difference in the paper's standard deviations."""
+    paper = curve.series.paper
+    if paper is None or paper.unfairness is None or not view.as_published:
+        return None
+    mean, std = paper.unfairness
+    ours = point.mean("unfairness")
+    off = (ours - mean) / std if std > 0 else math.copysign(math.inf, ours - mean) if ours != mean else 0.0
+    return ours / mean if mean else math.nan, off
+
+
+def has_paper(view: View) -> bool:
+    """Return whether the paper reports a figure for any series."""
+    return any(curve.series.paper and curve.series.paper.unfairness for curve in view.curves)
+
+
+def remark(view: View, curve: Curve, point: Point) -> str:
+    """Return the note of a row; a row far from the paper's figure always has one."""
+    note, off = curve.series.note, deviation(view, curve, point)
+    if off is None or abs(off[1]) <= 1:
+        return note
+    far = f"{abs(off[1]):.1f} of the paper's standard deviations {'above' if off[1] > 0 else 'below'} its mean."
+    return f"{far} {note or 'No reason is recorded.'}"
+
+
+# --- a row per policy ------------------------------------------------------------------------------------------------
+
+
+def main_columns(view: View) -> list[str]:
+    """Choose the columns that a reader needs first."""
+    columns = ["method", with_spread(view, "unfairness")]
+    columns += [PAPER_UNFAIRNESS] if has_paper(view) else []
+    columns += [DEVIATION_STD] if has_paper(view) and view.as_published else []
+    columns += [ABOVE_FLOOR] if view.floor > 0 else []
+    columns += [metric_label(f"cndcg@{k}") for k in sorted({1, view.setting.k})]
+    columns += [SECONDS] if any(point.seconds is not None for point in view.points) else []
+    return columns + [label for each in view.extra_metrics if (label := metric_label(each)) not in columns]
+
+
+def policy_cells(view: View, curve: Curve, point: Point) -> dict[str, str]:
+    """Format what a policy reached and what the paper has of it, by column; columns without a cell show a dash."""
+    paper, off = curve.series.paper, deviation(view, curve, point)
+    cells = {metric_label(each): format_spread(point.values(each)) for each in view.extra_metrics}
+    cells |= {metric_label(f"cndcg@{k}"): format_number(point.mean(f"cndcg@{k}")) for k in view.cutoffs}
+    cells |= {"method": row_name(curve, point), "policy": point.text, SECONDS: format_number(point.seconds, 3)}
+    cells[with_spread(view, "unfairness")] = format_spread(point.values("unfairness"))
+    if view.floor > 0:
+        cells[ABOVE_FLOOR] = format_excess(point.mean("unfairness") / view.floor)
+    if paper and paper.unfairness:
+        cells[PAPER_UNFAIRNESS] = f"{paper.unfairness[0]:g} ({paper.unfairness[1]:g})"
+    if paper and paper.seconds is not None:
+        cells[PAPER_SECONDS] = f"{paper.seconds:g}"
+    if off:
+        cells |= {DEVIATION_PERCENT: format_signed(100 * (off[0] - 1)), DEVIATION_STD: format_signed(off[1])}
+    return cells
+
+
+def in_columns(columns: Sequence[str], cells: dict[str, str]) -> tuple[str, ...]:
+    """Return cells in the order of the columns; a dash where there is none."""
+    return tuple(cells.get(column, NOTHING) for column in columns)
+
+
+def main_table(view: View, tests: Tests, name: str, caption: str) -> Table:
+    """Build the table of policies: unfairness with significance marks, the paper's, effectiveness and time."""
+    base, columns, column = baseline(view), main_columns(view), with_spread(view, "unfairness")
+    rows: list[tuple[str, ...]] = []
+    tooltips, classes, remarks = {}, {}, list[str]()
+    if view.limits is not None:
+        cells = {"method": FLOOR_ROW, column: format_spread(view.limits.floor), ABOVE_FLOOR: "0"}
+        if view.limits.group_floor is not None:
+            among_groups = [each for each in view.extra_metrics if parse_metric(each).floor_among == "groups"]
+            cells |= {metric_label(each): format_spread(view.limits.group_floor) for each in among_groups}
+        classes[0] = "limit"
+        rows.append(in_columns(columns, cells))
+    for curve in view.curves:
+        for point in curve.points:
+            cells = policy_cells(view, curve, point)
+            if text := remark(view, curve, point):
+                remarks += [] if text in remarks else [text]
+                cells["method"] += f" [{letter(remarks.index(text))}]"
+            if tested := tests.get(point):
+                cells[column] += tested.mark
+                tooltips[len(rows), columns.index(column)] = describe_test(tested, view.experiment.compare_with)
+            if point is base:
+                classes[len(rows)] = "base"
+            rows.append(in_columns(columns, cells))
+    lead = [floor_note(view)] if view.limits else []
+    if has_paper(view) and not view.as_published:
+        lead.append("The paper's figures are for another data set or longer runs; deviations are not shown.")
+    notes = [seeds_note(view)]
+    if base is not None and tests:
+        notes.append(
+            f"† p < 0.01, ‡ p < 0.05: the unfairness of queries differs from that of {base.label} ({base.text}); "
+            f"Fisher's randomisation test over queries, two-sided, adjusted by Holm's method for {len(tests)} tests. "
+            "No mark means that the test did not find a difference, not that there is none: the tests below state how "
+            "large a difference could have been detected."
+        )
+    notes += [f"[{letter(i)}] {text}" for i, text in enumerate(remarks)]
+    return Table(
+        name=name,
+        caption=caption,
+        columns=tuple(columns),
+        rows=tuple(rows),
+        lead=tuple(lead),
+        notes=tuple(notes),
+        tooltips=tooltips,
+        row_classes=classes,
+    )
+
+
+def details_table(view: View, name: str, caption: str) -> Table:
+    """Build the table of what the main table leaves out: parameters, intervals, other cutoffs, other deviations."""
+    ndcg, interval = f"ndcg@{view.setting.k}", f"unfairness, {100 * LEVEL:g} % interval"
+    columns = ["method", "policy"]
+    columns += [interval] if view.seeds > 1 else []
+    columns += [DEVIATION_PERCENT] if has_paper(view) and view.as_published else []
+    columns += [*(metric_label(f"cndcg@{k}") for k in view.cutoffs), metric_label(ndcg)]
+    if any(curve.series.paper and curve.series.paper.seconds is not None for curve in view.curves):
+        columns.append(PAPER_SECONDS)
+    rows = []
+    for curve in view.curves:
+        for point in curve.points:
+            bounds = confidence(point.values("unfairness"), LEVEL)
+            more = {interval: format_interval(*bounds), metric_label(ndcg): format_number(point.mean(ndcg))}
+            rows.append(in_columns(columns, policy_cells(view, curve, point) | more))
+    note = seeds_note(view) + (" The interval is Student's, of the mean over seeds." if view.seeds > 1 else "")
+    return Table(name=name, caption=caption, columns=tuple(columns), rows=tuple(rows), text_columns=2, notes=(note,))
+
+
+# --- tests over queries ----------------------------------------------------------------------------------------------
+
+
+def describe_test(tested: QueryTest, name: str) -> str:
+    """Describe a test in words."""
+    text = (
+        f"difference from {name}: {format_signed(tested.mean, 4)}, 95 % interval "
+        f"{format_interval(tested.low, tested.high, 3)}, p = {format_p_value(tested.p_adjusted)} after Holm"
+    )
+    if tested.significant or not tested.detectable > 0:
+        return text
+    return f"{text}; not significant, differences below {format_number(tested.detectable, 3)} may go undetected"
+
+
+def significance_tables(view: View, tests_by_metric: dict[str, Tests], name: str, caption: str) -> list[Table]:
+    """Build the tables of differences from the baseline over queries, one for each metric."""
+    base = baseline(view)
+    tables = []
+    for metric, tests in tests_by_metric.items():
+        if base is None or not tests:
+            continue
+        rows = tuple(
+            (
+                row_name(curve, point),
+                format_signed(one.mean, 4),
+                format_interval(one.low, one.high, 3),
+                format_p_value(one.p),
+                format_p_value(one.p_adjusted),
+                NOTHING if one.significant or not one.detectable > 0 else format_number(one.detectable, 3),
+            )
+            for curve in view.curves
+            for point in curve.points
+            if (one := tests.get(point))
+        )
+        columns = (
+            "method",
+            f"Δ {metric_label(metric)}",
+            f"{100 * LEVEL:g} % interval",
+            "p",
+            "p after Holm",
+            "detectable difference",
+        )
+        notes = (
+            f"Δ is the mean difference from {base.label} ({base.text}) over queries, with a bootstrap interval that is "
+            "not adjusted for the number of rows. The detectable difference is given where a test is not significant: "
+            f"a paired t-test over the same queries would find a true difference of this size with a power of "
+            f"{100 * POWER:g} % at level {1 - LEVEL:.2g}/{len(tests)}; smaller ones may well exist. A dash stands for "
+            "a significant difference, or for values that agree on every query.",
+        )
+        title = f"{caption}: {metric_label(metric)}"
+        tables.append(
+            Table(name=f"{name}-{metric.split('@')[0]}", caption=title, columns=columns, rows=rows, notes=notes)
+        )
+    return tables
+
+
+# --- figures as numbers ----------------------------------------------------------------------------------------------
+
+
+def cutoffs_table(view: View, name: str, caption: str) -> Table:
+    """Build the table of cNDCG at every cutoff."""
+    ranks = range(1, view.setting.k + 1)
+    rows = tuple(
+        (row_name(curve, point), *(format_spread(point.values(f"cndcg@{k}")) for k in ranks))
+        for curve in view.curves
+        for point in curve.points
+    )
+    columns = ("method", *(with_spread(view, f"cNDCG@{k}") for k in ranks))
+    return Table(name=name, caption=caption, columns=columns, rows=rows, notes=(seeds_note(view),))
+
+
+def points_table(view: View, name: str, caption: str) -> Table:
+    """Build the table of all points of a trade-off."""
+    metrics = ["unfairness", *(f"cndcg@{k}" for k in view.experiment.k_c)]
+    metrics += [each for each in view.extra_metrics if each not in metrics]
+    floor = view.floor
+    rows = []
+    for curve in view.curves:
+        for point in curve.points:
+            first, *others = (format_spread(point.values(each)) for each in metrics)
+            above = [format_excess(point.mean("unfairness") / floor)] if floor > 0 else []
+            rows.append((curve.label, point.text, first, *above, *others))
+    first, *others = (with_spread(view, metric_label(each)) for each in metrics)
+    columns = ("method", "policy", first, *([ABOVE_FLOOR] if floor > 0 else []), *others)
+    notes = [seeds_note(view)]
+    if floor > 0:
+        notes.append(f"The floor (lowest possible unfairness) is {format_number(floor)}. {floor_note(view)}")
+    return Table(name=name, caption=caption, columns=columns, rows=tuple(rows), text_columns=2, notes=tuple(notes))
+
+
+# --- curves against the baseline's -----------------------------------------------------------------------------------
+
+
+def comparison_table(
+    found: Sequence[tuple[str, Comparison]], base: str, name: str, caption: str, notes: tuple[str, ...] = ()
+) -> Table:
+    """Build the table of how many points lie significantly below or above the baseline's curve, by panel."""
+    by_method = len({one.label for _, one in found}) > 1
+    identical = any(one.count("identical") for _, one in found)
+    columns = [
+        *(["method"] if by_method else []),
+        "panel",
+        "points compared",
+        f"{base} higher",
+        f"{base} lower",
+        "not significant",
+        *(["same in every seed"] if identical else []),
+        "detectable difference",
+        "fairer than the curve",
+        "less fair than the curve",
+    ]
+    rows = []
+    for panel, one in found:
+        counts = [one.compared, one.count("above"), one.count("below"), one.count("undecided")]
+        counts += [one.count("identical")] if identical else []
+        cells = (*map(str, counts), format_number(one.detectable, 3), f"{one.fairer}", f"{one.less_fair}")
+        rows.append(((one.label, panel) if by_method else (panel,)) + cells)
+    return Table(
+        name=name, caption=caption, columns=tuple(columns), rows=tuple(rows), text_columns=1 + by_method, notes=notes
+    )
+
+
+def lower_table(found: Sequence[tuple[str, int, ComparedPoint]], name: str, caption: str) -> Table:
+    """Build the table of the points at which the baseline's curve is significantly lower."""
+    rows = tuple(
+        (
+            each.point.text,
+            panel,
+            format_number(each.point.mean("unfairness")),
+            format_number(each.point.mean(f"cndcg@{k}")),
+            format_number(-each.difference, 3),
+            format_interval(-each.high, -each.low, 3),
+        )
+        for panel, k, each in found
+    )
+    columns = ("policy", "panel", "unfairness", "cNDCG", "curve lower by", f"{100 * LEVEL:g} % interval")
+    return Table(name=name, caption=caption, columns=columns, rows=rows, text_columns=2)
