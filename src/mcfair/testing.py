@@ -150,7 +150,7 @@ def check_view(policy: Policy, q: Query, visit: int) -> None:
     """Check what a policy does with one view."""
     n, rng = q.R.size, draws(seed=1, purpose=POLICY, query=2, visit=visit)
     before: list[Any] = [np.copy(part) for part in q]
-    pi, scores, weight = choose(policy, q, rng)
+    pi, scores, weight, _ = choose(policy, q, rng)
     pi_again = policy.rank(q, rng)
     scores_again = None if scores is None else policy.score(q, rng)
     where = f"{policy!r} on a view of {n} items and {q.p.size} ranks"

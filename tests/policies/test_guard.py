@@ -159,7 +159,7 @@ def test_every_policy_with_a_score_has_a_guard(policy):
         assert (off.pi.tolist(), off.scores.tolist(), off.weight) == (free.pi.tolist(), free.scores.tolist(), 0.0)
         for share in SHARES:
             own = dataclasses.replace(policy, guard=share)
-            pi, scores, weight = choose(own, q, rng)
+            pi, scores, weight, _ = choose(own, q, rng)
             value = naive.dcg(pi, q.R, q.p)
             assert value >= share * best_dcg(q.R[:], q.p[:k])
             assert value >= before

@@ -27,7 +27,7 @@ Mode = Literal["post-processing", "online"]
 
 
 class Solution(NamedTuple):
-    """A list that `Policy.solve` returns, and by how much the objective of the policy might still be better."""
+    """A list that `Policy.solve` returns, and by how much the objective of the policy might be better at most."""
 
     pi: IntArray
     gap: float = 0.0
@@ -151,8 +151,8 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
         """
         return choose(self, q.for_kernels(), rng).pi
 
-    def solve(self, q: Query, rng: Draws) -> Solution:
-        """Return the list for a session that the kernel leaves to Python, see `ranks`, and its gap.
+    def solve(self, q: Query, rng: Draws) -> IntArray | Solution:
+        """Return the list for a session that the kernel leaves to Python; see `ranks`.
 
         Parameters
         ----------
@@ -163,8 +163,8 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
 
         Returns
         -------
-        Solution
-            The list as `rank` returns it, and how far it may be from the best: 0 if it is the best.
+        (min(k_s, n),) int array, or Solution
+            As `rank` returns it; a `Solution` if another list may be better.
 
         Raises
         ------
@@ -259,7 +259,8 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
 
     def write_solution(self, q: Query, rng: Draws, out: IntArray) -> float:
         """Write the list that `solve` returns for a session that the kernel left to Python; return its gap."""
-        pi, gap = self.attempt(self.solve, q.read_only(), rng)
+        solved = self.attempt(self.solve, q.read_only(), rng)
+        pi, gap = solved if isinstance(solved, Solution) else Solution(solved)
         self.write_positions(pi, out)
         if not is_list(out, q.R.size):
             raise PolicyError(f"{self!r} returned a list whose entries are not distinct items")

@@ -14,7 +14,7 @@ from ..metrics.reachable import HUGE, balance
 from ..parts import NonNegative, register
 from ..random import Draws
 from ..state import Query, State
-from .base import Policy, Solution
+from .base import Policy
 from .lp import Delivery, Refresh, begin_mixture, lp_rank, mixture_memory
 
 __all__ = ["Expohedron", "best_exposure", "placement_of"]
@@ -117,7 +117,7 @@ class Expohedron(Policy):
         """Allocate the mixture of each query."""
         return mixture_memory(data, state)
 
-    def solve(self, q: Query, rng: Draws) -> Solution:
+    def solve(self, q: Query, rng: Draws) -> IntArray:
         """Solve for a new mixture, keep it in the memory, and return its first list."""
         p = q.p[: min(q.p.size, q.R.size)]
-        return Solution(begin_mixture(q, placement_of(best_exposure(q.R, p, self.alpha), p), self.delivery, rng))
+        return begin_mixture(q, placement_of(best_exposure(q.R, p, self.alpha), p), self.delivery, rng)

@@ -17,7 +17,7 @@ from ..data.dataset import Dataset
 from ..parts import register
 from ..random import Draws, uniform
 from ..state import Query, State
-from .base import Policy, Solution
+from .base import Policy
 from .selection import FALLBACK
 
 __all__ = ["LP", "decompose", "placement"]
@@ -352,7 +352,7 @@ class LP(Policy):
         """Allocate the mixture of each query."""
         return mixture_memory(data, state)
 
-    def solve(self, q: Query, rng: Draws) -> Solution:
+    def solve(self, q: Query, rng: Draws) -> IntArray:
         """Solve for a new mixture, keep it in the memory, and return its first list."""
         k = min(q.p.size, q.R.size)
-        return Solution(begin_mixture(q, placement(q.R, q.p[:k], self.alpha), self.delivery, rng))
+        return begin_mixture(q, placement(q.R, q.p[:k], self.alpha), self.delivery, rng)
