@@ -21,17 +21,16 @@ CHECKED = (
     "tests/gallery/*",
     "tests/integrations/*",  # other people's frameworks
     "tests/postgres/*",
-    "*postgres*",  # a test of several stores, with this one
-    "*cluster*",  # Dask
-    "tests/plugs/test_exposure_measures.py*",
-    "tests/plugs/test_frameworks.py*",
-    "tests/plugs/test_reranker.py*",
-    "tests/plugs/test_search_engines.py*",
-    "tests/plugs/test_trec.py*",
-    "tests/report/test_browser.py*",
-    "tests/report/test_quoted_figures.py*",
-    "tests/service/test_service_crash.py*",  # minutes of load and kills
-    "tests/service/test_service_soak.py*",
+    "tests/processes/*",  # processes that are killed and started again, full disks, minutes of load
+    # The same in other folders: tests of one of several stores, of Dask, of signals, of the cache of compiled code.
+    "*postgres*",
+    "*cluster*",
+    "*browser*",
+    "*kill*",
+    "*ctrl_c*",
+    "tests/experiments/test_processes.py*",
+    "tests/test_jit.py*",
+    # What is published.
     "tests/test_citation.py*",
     "tests/test_distribution.py*",
 )
@@ -65,11 +64,11 @@ def pytest_ignore_collect(collection_path, config):
 # --- order and processes ---------------------------------------------------------------------------------------------
 
 LONGEST = (
-    *("report", "cluster", "processes", "own_parts", "cli_leaderboard", "service_postgres", "execute"),
+    *("report", "cluster", "processes", "own_parts", "service_postgres", "execute", "pages_run", "beyond"),
     *("deploy_restart", "service_faults", "service_crash", "cli_experiments", "cli_app", "service_commands"),
-    *("policies", "frameworks", "service_schema", "service_rows", "service_machine", "service_soak"),
-    *("service_postgres_machine", "service_app", "deploy_monitoring", "cli_import", "service_history", "cli_live"),
-    *("service_dashboard_browser",),
+    *("policies", "frameworks", "service_simulation", "service_schema", "service_rows", "service_machine"),
+    *("service_soak", "service_postgres_machine", "service_app", "deploy_monitoring", "cli_import", "service_history"),
+    *("cli_live", "service_dashboard_browser"),
 )
 
 ONE_BY_ONE = ("tests/docs/test_pages_run.py::", "tests/gallery/test_gallery.py::")

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import mcfair as mf
-from mcfair.report.styles import BLACK, BLUE, GREEN, GREY, PURPLE, VERMILLION
+from mcfair.report.figures import BLACK, BLUE, GREEN, GREY, PURPLE, VERMILLION
 
 DASHES = (0, (4, 3))
 

@@ -22,8 +22,7 @@ from quoting import results
 import mcfair as mf
 from mcfair.estimators.base import relevance_intervals
 from mcfair.policies.posterior import tail_mean
-from mcfair.report.figures import matplotlib_defaults
-from mcfair.report.styles import BLACK, BLUE, GREEN, GREY, PURPLE, VERMILLION
+from mcfair.report.figures import BLACK, BLUE, GREEN, GREY, PURPLE, VERMILLION, matplotlib_defaults
 
 FOLDER = Path(__file__).parent / "figures"
 SHORT = mf.synthetic("mq2008-like", seed=0)

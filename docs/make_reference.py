@@ -22,6 +22,7 @@ from reference_interfaces import (
     api_page,
     command_list,
     commands,
+    group_names,
     http_operations,
     http_overview,
     http_types,
@@ -92,7 +93,8 @@ def pages() -> dict[str, str]:
 
 def api_pages() -> dict[str, str]:
     """Return the pages of the Python API, which are generated as a whole; Sphinx renders the docstrings."""
-    return {f"api/{group}.md": f"# {title}\n\n{api_page(group)}\n" for group, (title, _, _) in GROUPS.items()}
+    groups = {group: title for group, (title, _, _) in GROUPS.items() if group_names(group)}
+    return {f"api/{group}.md": f"# {title}\n\n{api_page(group)}\n" for group, title in groups.items()}
 
 
 def write_pages(pages: dict[str, str], folder: Path) -> None:

@@ -61,11 +61,12 @@ GROUPS: dict[str, tuple[str, str, list[str]]] = {
     "report": ("Reports and figures", "mcfair.report", []),
     "frontiers": ("Frontiers that policies reach", "mcfair.analysis.frontiers", []),
     "significance": ("Tests of significance", "mcfair.analysis.significance", []),
+    "more": ("More names", "mcfair", []),
     "testing": ("Tests of your own parts and stores", "mcfair.testing", ["check_part", "check_store", "views"]),
 }
 """Pages of the Python API: title, module and names, without which they are all public names of the module.
 
-Parts and errors are added to the page of their base class.
+Parts and errors are added to the page of their base class, and names of `mcfair` that are on no page to the last one.
 """
 
 BASES = {"policies": mf.Policy, "click-models": mf.ClickModel, "estimators": mf.Estimator, "metrics": mf.Metric}
@@ -82,6 +83,9 @@ def group_names(group: str) -> list[str]:
         return names + [name for name, each in public.items() if is_subclass(each, BASES[group])]
     if group == "errors":
         return names + [name for name, each in public.items() if is_subclass(each, mf.MCFairError)]
+    if group == "more":
+        others = {name for each in GROUPS if each != "more" for name in group_names(each)}
+        return [name for name, each in public.items() if name not in others and not isinstance(each, str)]
     return names
 
 
@@ -93,14 +97,15 @@ def is_subclass(value: Any, base: type) -> bool:
 def api_overview() -> str:
     """Return the tables of all public names, each with its page and first sentence, and the order of the pages."""
     sections = []
-    for group, (title, module, _) in GROUPS.items():
+    pages = {group: each for group, each in GROUPS.items() if group_names(group)}
+    for group, (title, module, _) in pages.items():
         rows = []
         for name in group_names(group):
             value = getattr(import_module(module), name)
             first = sentence((inspect.getdoc(value) or "").split("\n\n")[0])
             rows.append((f"[`{name}`](api/{group}.md)", first))
         sections.append(f"## {title}\n\n" + table((f"name in `{module}`", "purpose"), rows))
-    contents = "\n".join(f"api/{group}" for group in GROUPS)
+    contents = "\n".join(f"api/{group}" for group in pages)
     return "\n\n".join([*sections, f"```{{toctree}}\n:hidden:\n\n{contents}\n```"])
 
 

@@ -200,7 +200,7 @@ def family_labels(family: Any) -> list[str]:
 
 def log_columns() -> str:
     """Return the roles of the columns of a log and the names that are understood."""
-    from mcfair.auditing.columns import REQUIRED, ROLES
+    from mcfair.auditing.log import REQUIRED, ROLES
 
     rows = [
         (code(role), "yes" if role in REQUIRED else "", ", ".join(code(name) for name in names if name != role))
@@ -211,7 +211,7 @@ def log_columns() -> str:
 
 def measures() -> str:
     """Return the measures of an audit."""
-    from mcfair.auditing.explanations import EXPLANATIONS
+    from mcfair.auditing.page import EXPLANATIONS
 
     rows = [(code(name), label, best, sentence(about)) for name, (label, best, about) in EXPLANATIONS.items()]
     return table(("measure", "name on the page", "best", "meaning"), rows)

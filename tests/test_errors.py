@@ -47,3 +47,13 @@ def test_every_error_of_the_package_is_an_mcfair_error():
     assert len(raised) > 10
     assert all(issubclass(each, MCFairError | UserWarning) for each in raised)
     assert issubclass(PolicyError, errors.PartError)
+
+
+def test_a_union_of_numbers_keeps_the_type_of_a_number():
+    assert checked("weight", int | float, 2.5, SettingError) == 2.5
+    for value in (2, 2.0):
+        assert type(checked("weight", int | float, value, SettingError)) is type(value)
+        assert type(checked("weight", float | int | None, value, SettingError)) is type(value)
+    assert checked("weight", int | float, "2.5", SettingError) == 2.5
+    with pytest.raises(SettingError, match=r"^weight = 'x' is not allowed: expected int or float$"):
+        checked("weight", int | float, "x", SettingError)

@@ -1,15 +1,19 @@
+import errno
 import os
 import pickle
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from mcfair import _jit
 from mcfair._jit import Kernel, compile_kernel, compile_seconds, kernel
-from mcfair.errors import MCFairError
+from mcfair.errors import MCFairError, MCFairWarning
 from mcfair.metrics.exposure import dots
 
 PRINT_TRACE = """
@@ -76,6 +80,54 @@ def test_an_unwritable_home_falls_back_with_one_warning(tmp_path):
     assert out.startswith("(3.0, 3.0)")
     assert out.count("compiled code is cached in") == 1
     assert list(Path(tmp_path).glob("mcfair-*/**/*.nbi"))
+
+
+def tenth(x):
+    return x / 10.0
+
+
+@pytest.fixture
+def cached_tenth(tmp_path, monkeypatch):
+    """A function that makes the kernel `tenth` as a new process would, with a cache folder of its own."""
+    monkeypatch.setattr(_jit, "cache_folder", lambda: tmp_path)
+    return lambda: Kernel(tenth, cached=True)
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize("damage", ["cut", "emptied", "flipped"])
+def test_damaged_compiled_code_is_compiled_again_once(cached_tenth, tmp_path, suffix, damage):
+    assert cached_tenth()(5.0) == 0.5
+    (file,) = tmp_path.rglob(f"*.{suffix}")
+    whole = file.read_bytes()
+    for place in (len(whole) // 3, len(whole) // 2, len(whole) - 1):
+        flipped = whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :]
+        file.write_bytes({"cut": whole[:place], "emptied": b"", "flipped": flipped}[damage])
+        with compile_seconds() as again:
+            assert cached_tenth()(5.0) == 0.5
+        with compile_seconds() as loaded:
+            assert cached_tenth()(5.0) == 0.5
+        assert (len(again), len(loaded)) == (1, 0)
+
+
+def test_compiled_code_that_cannot_be_kept_is_used_with_a_warning(cached_tenth, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(_jit.checked_cache().__mro__[1], "_save_overload", full)
+    with pytest.warns(MCFairWarning, match=r"compiled code is not kept in .*: No space left on device"):
+        assert cached_tenth()(5.0) == 0.5
+
+
+def test_threads_compile_a_kernel_once(cached_tenth):
+    kernel, ready = cached_tenth(), threading.Barrier(8)
+
+    def call(x):
+        ready.wait()
+        return kernel(x), kernel.compiled, kernel.nested
+
+    with compile_seconds() as spent, ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(call, [5.0] * 8))
+    assert len({id(each) for _, each, _ in done}) == len({id(each) for _, _, each in done}) == len(spent) == 1
 
 
 def test_kernels_call_kernels_and_can_be_pickled():

@@ -23,6 +23,7 @@ READERS = '''
 import numpy as np
 
 import mcfair as mf
+from mcfair.random import uniform
 from mcfair.parts import Share
 
 SECOND = 2**20  # slots of the second draw of each item
@@ -146,6 +147,7 @@ CURIOUS = '''
 import numpy as np
 
 import mcfair as mf
+from mcfair.random import uniform
 from mcfair.parts import NonNegative
 
 

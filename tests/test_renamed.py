@@ -9,7 +9,7 @@ from query_view import view
 
 import mcfair as mf
 from mcfair import errors
-from mcfair.data.grades import relevance
+from mcfair.data.dataset import relevance
 from mcfair.errors import MCFairError, MCFairWarning, SettingError, needs_extra, renamed
 from mcfair.random import uniform
 from mcfair.simulation.setting import make_setting

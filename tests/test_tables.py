@@ -57,6 +57,19 @@ def test_long_headings_are_folded_and_figures_are_not(monkeypatch, capsys):
     assert "1,234.5678 (0.0012)" in shown
 
 
+@pytest.mark.parametrize("columns", ["20", "160"])
+def test_a_terminal_does_not_obey_names(columns, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", columns)
+    evil = "shop\x1b[2J\rX"
+    Table(caption=evil, columns=(evil, "b"), rows=((evil, "one\ntwo"), ("[bold]x", ":smile:"))).print()
+    shown = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    assert "\x1b" not in shown
+    assert "\r" not in shown
+    assert ":smile:" in shown
+    assert "two" in shown
+
+
 def test_an_empty_table_has_its_headings(capsys):
     Table(caption="none", columns=("policy", "unfairness"), rows=()).print()
     assert "unfairness" in capsys.readouterr().out

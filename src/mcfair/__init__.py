@@ -12,11 +12,10 @@ Examples
 from typing import TYPE_CHECKING, Any
 
 from ._jit import Kernel, kernel
+from .data.catalogue import synthetic
 from .data.dataset import Dataset
-from .data.folds import Fold, load_fold, load_letor
-from .data.profiles import synthetic
+from .data.folds import Fold, load_fold, load_letor, open_data
 from .data.protocols import Protocol
-from .data.sources import open_data
 from .errors import (
     ConflictError,
     DataError,
@@ -69,8 +68,8 @@ from .policies import (
     VerFair,
 )
 from .policies.base import Policy, parse_policies, parse_policy
+from .simulation.run import simulate
 from .simulation.setting import Setting
-from .simulation.simulate import simulate
 from .simulation.trace import Trace
 from .state import Query, State
 from .users import DBN, Cascade, ClickModel, PositionBased, TrustBias, parse_click_model
@@ -82,10 +81,9 @@ if TYPE_CHECKING:
     from .analysis.propensities import FittedExamination
     from .analysis.significance import fisher, holm
     from .analysis.tuning import Tuning, tune
-    from .auditing.audit import audit
-    from .auditing.fitting import fit_examination
+    from .auditing.assumptions import fit_examination
+    from .auditing.audit import Audit, audit
     from .auditing.page import write_audit
-    from .auditing.result import Audit
     from .experiments.execute import run_experiments
     from .experiments.experiment import Experiment, Series, read_experiment, shipped_experiment
     from .experiments.results import Results
@@ -98,7 +96,7 @@ if TYPE_CHECKING:
 
 LATER = {
     "AsyncClient": "service.client",
-    "Audit": "auditing.result",
+    "Audit": "auditing.audit",
     "Client": "service.client",
     "Experiment": "experiments.experiment",
     "FairReranker": "plugs.reranker",
@@ -115,7 +113,7 @@ LATER = {
     "fairness_floor": "analysis.limits",
     "group_floor": "analysis.group_limits",
     "fisher": "analysis.significance",
-    "fit_examination": "auditing.fitting",
+    "fit_examination": "auditing.assumptions",
     "frontier": "analysis.limits",
     "holm": "analysis.significance",
     "read_experiment": "experiments.experiment",
@@ -131,7 +129,7 @@ LATER = {
 MOVED = {
     "Draws": "random",
     "ideal_dcg": "metrics.effectiveness",
-    "relevance": "data.grades",
+    "relevance": "data.dataset",
     "unfairness_per_query": "metrics.exposure",
     "uniform": "random",
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import platform
 import re
 import sys
@@ -78,6 +79,74 @@ def writable(folder: Path) -> bool:
         return False
 
 
+@cache
+def checked_cache() -> Any:
+    """Return Numba's cache of a function, with digests: what is damaged or cut short is compiled again.
+
+    Numba itself would raise an error at every start, or run damaged machine code.
+    """
+    from numba.core.caching import FunctionCache, IndexDataCacheFile
+
+    class CheckedFile(IndexDataCacheFile):  # type: ignore[misc]  # Numba has no types
+        def _dump(self, obj: Any) -> bytes:
+            data: bytes = super()._dump(obj)
+            return hashlib.sha256(data).digest() + data
+
+        def _load_index(self) -> Any:
+            try:
+                with Path(self._index_path).open("rb") as file:
+                    version, data = pickle.load(file), file.read()
+                stamp, overloads = pickle.loads(checked_content(data))
+            except Exception:  # there is none yet, or whatever a damaged file makes of itself
+                return {}
+            return overloads if (version, stamp) == (self._version, self._source_stamp) else {}
+
+        def _load_data(self, name: str) -> Any:
+            return pickle.loads(checked_content(Path(self._data_path(name)).read_bytes()))
+
+    class CheckedCache(FunctionCache):  # type: ignore[misc]
+        def __init__(self, function: Callable[..., Any]) -> None:
+            super().__init__(function)
+            self._cache_file.__class__ = CheckedFile
+
+        def load_overload(self, sig: Any, target_context: Any) -> Any:
+            try:
+                return super().load_overload(sig, target_context)
+            except Exception:
+                return None  # it is compiled again, and the file is written anew
+
+        def save_overload(self, sig: Any, data: Any) -> None:
+            try:
+                super().save_overload(sig, data)
+            except OSError as error:
+                reason = f"compiled code is not kept in {self.cache_path}: {error.strerror or error}"
+                warnings.warn(reason, MCFairWarning, stacklevel=2)
+
+    return CheckedCache
+
+
+def checked_content(data: bytes) -> bytes:
+    """Return what follows a digest; ValueError if it is not what the digest is of."""
+    if hashlib.sha256(data[32:]).digest() != data[:32]:
+        raise ValueError("damaged")
+    return data[32:]
+
+
+class once(cached_property):  # type: ignore[type-arg]  # noqa: N801  # a decorator
+    """A cached property that threads compute once; Python's own has no lock from 3.12 on.
+
+    The lock is Numba's own: one beside it could be taken in the other order by a thread that compiles.
+    """
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        from numba.core.compiler_lock import global_compiler_lock
+
+        with global_compiler_lock:
+            return super().__get__(instance, owner)
+
+
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -142,14 +211,14 @@ class Kernel(Generic[Arguments, Result]):
             )
         return self.__name__
 
-    @cached_property
+    @once
     def compiled(self) -> Any:
-        """Numba's dispatcher for this function."""
+        """Return Numba's dispatcher for this function."""
         return self._dispatcher(cache_folder, no_cfunc_wrapper=self.driver)  # a driver is passed to no kernel
 
-    @cached_property
+    @once
     def nested(self) -> Any:
-        """Numba's dispatcher for this function where kernels call it: without the entry points for other callers."""
+        """Return Numba's dispatcher where kernels call this function: without the entry points for other callers."""
         return self._dispatcher(nested_folder, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
     def _dispatcher(self, folder: Callable[[], Path], **wrappers: bool) -> Any:
@@ -161,7 +230,9 @@ class Kernel(Generic[Arguments, Result]):
         before = numba.config.CACHE_DIR
         numba.config.CACHE_DIR = str(folder())
         try:
-            return numba.jit(cache=True, _nrt=self.allocates, **flags)(self.interpreted)
+            dispatcher = numba.jit(cache=True, _nrt=self.allocates, **flags)(self.interpreted)
+            dispatcher._cache = checked_cache()(self.interpreted)
+            return dispatcher
         finally:
             numba.config.CACHE_DIR = before
 
@@ -188,9 +259,9 @@ class Kernel(Generic[Arguments, Result]):
         """
         self.examples = examples
 
-    @cached_property
+    @once
     def entry_point(self) -> Callable[..., Any]:
-        """The compiled function for the pinned argument types."""
+        """Return the compiled function for the pinned argument types."""
         assert self.examples is not None
         return self.compile(*self.examples)[1]
 
@@ -215,7 +286,7 @@ class Kernel(Generic[Arguments, Result]):
 
         types = tuple(each.numba_type() if isinstance(each, Signature) else numba.typeof(each) for each in examples)
         if types not in self.compiled.overloads:
-            self.compiled.compile(types)
+            self.compiled.compile(types)  # which takes Numba's lock, and looks again
         return self.compiled, self.compiled.overloads[types].entry_point
 
 

@@ -1,13 +1,18 @@
-"""The types of arrays that annotations name."""
+"""The types of arrays that annotations name, arrays that cannot be written to, and the memory there is for them."""
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BoolArray", "CountArray", "Counter", "FloatArray", "IntArray", "read_only"]
+from .errors import SettingError
+
+__all__ = ["BoolArray", "CountArray", "Counter", "FloatArray", "IntArray", "check_memory", "read_only"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -29,3 +34,31 @@ def read_only(*values: Any) -> tuple[Any, ...]:
         return view
 
     return tuple(protected(value) for value in values)
+
+
+def check_memory(size: float, what: str) -> None:
+    """Raise SettingError if something would need more memory than the machine, or its container, has.
+
+    Parameters
+    ----------
+    size
+        An estimate, in bytes.
+    what
+        What needs it, for the message.
+    """
+    if size > 2**28 and size > (most := memory()):  # smaller things need no look at the machine
+        raise SettingError(
+            f"{what} would need about {size / 2**30:,.1f} GiB of memory, and there are {most / 2**30:,.1f} GiB"
+        )
+
+
+def memory() -> float:
+    """Return the memory of the machine or the limit of its container, in bytes; infinite if it is not known."""
+    try:
+        most = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):  # other systems than Unix
+        return float("inf")
+    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # a limit of "max" is none
+            most = min(most, float(Path(file).read_text()))
+    return most

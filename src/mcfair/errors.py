@@ -6,7 +6,7 @@ import functools
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -39,6 +39,7 @@ __all__ = [
     "renamed_keys",
     "renamed_parameters",
     "unknown",
+    "warn_user",
 ]
 
 PACKAGE = str(Path(__file__).parent)
@@ -136,10 +137,14 @@ def renamed(old: str, new: str) -> None:
     >>> str(seen[0].message)
     'k_s is now called k; the old name will not be understood from the next release on'
     """
+    warn_user(f"{old} is now called {new}; the old name will not be understood from the next release on")
+
+
+def warn_user(message: str) -> None:
+    """Warn, naming the first line outside of this package: the one that a user wrote."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         level, frame = level + 1, frame.f_back
-    message = f"{old} is now called {new}; the old name will not be understood from the next release on"
     warnings.warn(message, MCFairWarning, stacklevel=level)
 
 
@@ -149,17 +154,16 @@ def renamed_parameters(**names: str) -> Callable[[Callable[Arguments, Result]], 
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
         @functools.wraps(function)
         def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-            return function(*args, **renamed_keys(kwargs, names))
+            given: Any = kwargs if names.keys().isdisjoint(kwargs) else renamed_keys(kwargs, names)
+            return function(*args, **given)
 
         return call
 
     return decorate
 
 
-def renamed_keys(table: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+def renamed_keys(table: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Return a table with new names in place of old ones, each given as `{old: new}`."""
-    if names.keys().isdisjoint(table):
-        return table
     changed = {}
     for name, value in table.items():
         new = names.get(name, name)
@@ -282,24 +286,28 @@ def checked(what: str, hint: Any, value: Any, error: type[MCFairError]) -> Any:
     options = choices(hint)
     if isinstance(value, str) and value in options:
         return value
-    rest = hint
+    others = [hint]
     if get_origin(hint) in (Union, UnionType):
         others = [each for each in get_args(hint) if get_origin(each) is not Literal]
         if value is None and type(None) in others:
             return None
-        rest = next(each for each in others if each is not type(None))
     elif options:
         raise error(unknown(f"{what} =", str(value), map(str, options)))
-    bounds = [each for each in get_args(rest) if isinstance(each, msgspec.Meta)]
-    allowed = bounds[0].description if bounds else None
-    try:
-        converted = msgspec.convert(value, rest, strict=False)
-    except msgspec.ValidationError as refusal:
-        allowed = allowed or str(refusal).split("`")[1]
-    else:
-        if not isinstance(converted, float) or math.isfinite(converted) or (math.isinf(converted) and not bounds):
-            return converted
-    allowed = allowed or "a number"
-    if options:
-        allowed = f"{allowed}, or {' or '.join(map(repr, options))}"
-    raise error(f"{what} = {value!r} is not allowed: expected {allowed}")
+    allowed = []
+    # A value of one of the types stays of that type: 2.0 is not made a whole number where fractions are allowed.
+    for each in sorted(others, key=lambda each: type(value) not in (each, *get_args(each))):
+        if each is type(None):
+            continue
+        bounds = [meta for meta in get_args(each) if isinstance(meta, msgspec.Meta)]
+        described = bounds[0].description if bounds else None
+        try:
+            converted = msgspec.convert(value, each, strict=False)
+        except msgspec.ValidationError as refusal:
+            described = described or str(refusal).split("`")[1]
+        else:
+            if not isinstance(converted, float) or math.isfinite(converted) or (math.isinf(converted) and not bounds):
+                return converted
+        allowed.append(described or "a number")
+    words = [*dict.fromkeys(allowed), *map(repr, options)]
+    expected = f"{words[0]}, or {' or '.join(words[1:])}" if options and allowed else " or ".join(words)
+    raise error(f"{what} = {value!r} is not allowed: expected {expected}")

@@ -7,10 +7,13 @@ parses back, and it computes by a compiled kernel or by a method in plain Python
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import inspect
+import itertools
 import keyword
+import re
 import warnings
 from collections.abc import Callable
 from types import UnionType
@@ -18,6 +21,7 @@ from typing import (
     Annotated,
     Any,
     ClassVar,
+    Self,
     TypeVar,
     Union,
     dataclass_transform,
@@ -108,6 +112,8 @@ class Part:
     """
 
     kind: ClassVar[Kind]
+    base_of_kind: ClassVar[type[Part]]  # of all parts of the same kind, and the names of the parameters that all have
+    common_parameters: ClassVar[frozenset[str]]
     kernel: ClassVar[AnyKernel | None] = None
     unused_parameters: ClassVar[dict[str, str]] = {}
     parameter_hints: ClassVar[dict[str, Any]]  # filled in by parameter_types
@@ -115,7 +121,7 @@ class Part:
     def __init_subclass__(cls, kind: Kind | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if kind is not None:
-            cls.kind = kind
+            cls.kind, cls.base_of_kind = kind, cls
         own = vars(cls)
         if "kernel" not in own and any(method in own for method in cls.kind.methods):
             cls.kernel = None  # an inherited kernel would compute something else than the method
@@ -124,6 +130,8 @@ class Part:
         if cls.kernel is not None and not isinstance(cls.kernel, Kernel):
             cls.kernel = Kernel(getattr(cls.kernel, "py_func", cls.kernel))  # a plain function, or Numba's
         dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
+        if kind is not None:
+            cls.common_parameters = frozenset(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]
         refuse_reserved_names(cls)
         refuse_unknown_parameters(cls)
 
@@ -138,13 +146,70 @@ class Part:
                 raise self.kind.error(f"{given}: expected {default!r}, because {self.name()} {reason}")
 
     @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse a part from its text, as its repr writes it.
+
+        Parameters
+        ----------
+        text
+            A name, or a name with parameters, such as "MCFair(alpha=10, scale=mean)". A bare name means every default,
+            words need no quotes, and `name@5` is short for `name(k=5)`.
+
+        Raises
+        ------
+        PartError
+            If the text names no registered part of this kind or an invalid parameter.
+
+        Examples
+        --------
+        >>> import mcfair as mf
+        >>> mf.ClickModel.parse("Cascade(stop=0.5)"), mf.Metric.parse("ndcg@3")
+        (Cascade(stop=0.5), ndcg@3)
+        """
+        part, values = parse_call(cls.base_of_kind, text)
+        return cls.of(part(**values))
+
+    @classmethod
+    def parse_all(cls, text: str) -> list[Self]:
+        """Parse a family of parts: a list of values is one part for each value, the last parameter changing fastest.
+
+        Examples
+        --------
+        >>> import mcfair as mf
+        >>> [policy.label for policy in mf.Policy.parse_all("FairK(beta=[0, 5], scale=[max, mean])")]
+        ['FairK', "FairK(scale='mean')", 'FairK(beta=5.0)', "FairK(beta=5.0, scale='mean')"]
+        """
+        part, values = parse_call(cls.base_of_kind, text)
+        options = [value if isinstance(value, list) else [value] for value in values.values()]
+        if not all(options):
+            raise cls.kind.error(f"cannot parse {cls.kind.name} {shortened(text)}: a list of values is empty")
+        return [cls.of(part(**dict(zip(values, chosen, strict=True)))) for chosen in itertools.product(*options)]
+
+    @classmethod
+    def of(cls, value: Part | str) -> Self:
+        """Return a part given as itself or as its text.
+
+        Examples
+        --------
+        >>> import mcfair as mf
+        >>> mf.Estimator.of("Beta") == mf.Estimator.of(mf.Beta())
+        True
+        """
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, str):
+            return cls.parse(value)
+        what = cls.kind.name if cls is cls.base_of_kind else cls.name()
+        raise cls.kind.error(f"expected {cls.kind.article} {what} or its text, got {shortened(value)}")
+
+    @classmethod
     def name(cls) -> str:
         """Return the name that the part is registered and parsed by."""
         return cls.__name__
 
     def __repr__(self) -> str:
         changed = self.changed_parameters
-        common = common_parameters(type(self))
+        common = type(self).common_parameters
         return self.text([name for name in parameter_types(type(self)) if name not in common or name in changed])
 
     def text(self, names: Any) -> str:
@@ -170,7 +235,7 @@ class Part:
 
         What is not a number is nan; a part that has such parameters overrides this property if its kernel needs them.
         """
-        common = common_parameters(type(self))
+        common = type(self).common_parameters
         hints = {name: hint for name, hint in parameter_types(type(self)).items() if name not in common}
         return np.array([as_number(hint, getattr(self, name)) for name, hint in hints.items()] or [0.0])
 
@@ -218,11 +283,11 @@ def as_number(hint: Any, value: Any) -> float:
 
 def refuse_reserved_names(cls: type[Part]) -> None:
     """Raise an error if a parameter has the name of something that every part of its kind has."""
-    base = base_of_kind(cls)
+    base = cls.base_of_kind
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         taken = inspect.getattr_static(base, field.name, None)
         inherited = cls is base or (
-            field.name in common_parameters(cls) and field.name not in inspect.get_annotations(cls)
+            field.name in cls.common_parameters and field.name not in inspect.get_annotations(cls)
         )
         if taken is not None and not isinstance(taken, property) and not inherited:
             reason = f"every {cls.kind.name} has an attribute of that name"
@@ -245,27 +310,17 @@ def refuse_unknown_parameters(cls: type[Part]) -> None:
             raise cls.kind.error(f"{cls.name()} needs a value for {', '.join(missing)}")
         original(self, **kwargs)
 
-    signature, common = inspect.signature(original), common_parameters(cls)
+    signature, common = inspect.signature(original), cls.common_parameters
     shown = [each for name, each in signature.parameters.items() if name not in cls.unused_parameters]
     ordered = signature.replace(parameters=sorted(shown, key=lambda each: each.name in common))
     __init__.__signature__ = ordered  # type: ignore[attr-defined]
     type.__setattr__(cls, "__init__", __init__)
 
 
-def base_of_kind(cls: type[Part]) -> type[Part]:
-    """Return the base of all parts of the same kind."""
-    return next(each for each in reversed(cls.__mro__) if "kind" in vars(each))
-
-
-def common_parameters(cls: type[Part]) -> set[str]:
-    """Return the names of the parameters that every part of the same kind has."""
-    return {field.name for field in dataclasses.fields(base_of_kind(cls))}  # type: ignore[arg-type]
-
-
 def parameter_types(cls: type[Part]) -> dict[str, Any]:
     """Return the annotation of each parameter by name, in order: its own, then those of every part of its kind."""
     if "parameter_hints" not in vars(cls):
-        hints, common = get_type_hints(cls, include_extras=True), common_parameters(cls)
+        hints, common = get_type_hints(cls, include_extras=True), cls.common_parameters
         names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
         used = [name for name in names if name not in cls.unused_parameters]
         cls.parameter_hints = {name: hints[name] for name in sorted(used, key=lambda name: name in common)}
@@ -309,7 +364,7 @@ def register(cls: AnyClass) -> AnyClass:
     kind = getattr(cls, "kind", None)
     if not (isinstance(cls, type) and issubclass(cls, Part) and isinstance(kind, Kind)):
         raise PartError(f"only subclasses of Policy, ClickModel, Estimator and Metric can be registered, got {cls!r}")
-    base = base_of_kind(cls)
+    base = cls.base_of_kind
     if cls.kernel is None and all(getattr(cls, name) is getattr(base, name) for name in kind.methods):
         raise kind.error(f"{cls.__name__} computes nothing: define {' or '.join(kind.methods)}, or a kernel")
     name, known = cls.name(), kind.registry.get(cls.name())
@@ -392,3 +447,62 @@ def shortened(value: Any, most: int = 80) -> str:
     """Return a value quoted, cut where it is long."""
     text = repr(value)
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+# --- texts: `MCFair(alpha=10)`, families of parts, and `ndcg@5` -------------------------------------------------------
+
+LONGEST_INTEGER = 4096
+"""Bits of the largest whole number that is parsed: Python does not write much larger ones in messages."""
+
+LONGEST_TEXT = 10_000
+"""Characters of the longest text of a part that is parsed."""
+
+
+def parse_call(base: type[AnyPart], text: str) -> tuple[type[AnyPart], dict[str, Any]]:
+    """Parse the class and the parameters of a part's text."""
+    kind = base.kind
+    if not isinstance(text, str) or len(text) > LONGEST_TEXT:
+        allowed = f"expected a text of at most {LONGEST_TEXT:,} characters"
+        raise kind.error(f"cannot parse {kind.name} {shortened(text)}: {allowed}")
+    short = re.fullmatch(r"\s*(\w+)@(\d+)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
+    source = f"{short[1]}(k={short[2]}{', ' + short[3] if short[3] else ''})" if short else text.strip()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Python about its syntax, such as an unknown escape: the text is data
+        try:
+            tree = ast.parse(source, mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            tree = None
+    call = ast.Call(func=tree, args=[], keywords=[]) if isinstance(tree, ast.Name) else tree
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise kind.error(f"cannot parse {kind.name} {shortened(text)}: expected Name or Name(parameter=value, ...)")
+    name = call.func.id
+    known = registered(base) if name not in kind.registry else kind.registry
+    if name not in known:
+        hint = "; one of your own needs @mf.register, and must be imported first, as `--plugin FILE` does"
+        raise kind.error(unknown(kind.name, name[:80], known) + hint)
+    cls: Any = known[name]
+    if call.args or any(keyword.arg is None for keyword in call.keywords):
+        first = next(iter(parameter_types(cls)), None)
+        hint = f", as in {name}({first}=...)" if first else f"; {name} has none"
+        raise kind.error(f"cannot parse {kind.name} {shortened(text)}: every parameter needs its name{hint}")
+    values: dict[str, Any] = {}
+    for each in call.keywords:
+        if each.arg in values:
+            raise kind.error(f"cannot parse {kind.name} {shortened(text)}: {each.arg} occurs twice")
+        values[str(each.arg)] = literal(each.value, source)
+    return cls, values
+
+
+def literal(node: ast.expr, text: str) -> Any:
+    """Return a value as written: a number, inf, a quoted string, a bare word, or a list or tuple of such."""
+    if isinstance(node, ast.List | ast.Tuple):
+        values = [literal(each, text) for each in node.elts]
+        return values if isinstance(node, ast.List) else tuple(values)
+    source = ast.get_source_segment(text, node) or ""
+    if source in ("inf", "-inf"):
+        return float(source)
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, RecursionError, MemoryError):  # a type error: a set of lists
+        return source
+    return source[:80] if isinstance(value, int) and value.bit_length() > LONGEST_INTEGER else value

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import re
 import sys
+from collections.abc import Sequence
 from html import escape as escape_html
 from typing import TYPE_CHECKING
 
@@ -339,42 +340,49 @@ class Table:
     def print(self) -> None:
         """Print the table as wide as the terminal, and wide enough in a file; row by row if the terminal is too narrow.
 
-        Names in it come from logs and stores, so brackets and colons are no markup.
+        Names in it come from logs and stores: brackets are no markup, and control characters are written out.
         """
         from rich.cells import cell_len
         from rich.console import Console
         from rich.table import Table as Terminal
 
         console = Console(width=None if sys.stdout.isatty() else 160, markup=False, emoji=False, highlight=False)
-        shown = Terminal(title=self.caption or None, title_justify="left", title_style="bold")
+        shown = Terminal(title=printable(self.caption) or None, title_justify="left", title_style="bold")
+        heads, *rows = ([shown_cell(each) for each in row] for row in (self.columns, *self.rows))
         needed = 1
-        for j, (head, *cells) in enumerate(zip(self.columns, *self.rows, strict=True)):
+        for j, (head, *cells) in enumerate(zip(heads, *rows, strict=True)):
             widest = max((cell_len(line) for each in cells for line in each.split("\n")), default=0)
             word = min(max(map(cell_len, head.split()), default=0), LONGEST_WORD)
             least = max(min(widest, 8) if j < self.text_columns else widest, word)
             needed += least + 3
             justify = "left" if j < self.text_columns else "right"
             shown.add_column(head, justify=justify, overflow="fold", min_width=least)  # type: ignore[arg-type]
-        for i, row in enumerate(self.rows):
+        for i, row in enumerate(rows):
             shown.add_row(*row, style=STYLES.get(self.row_classes.get(i, "")))
         for sentence in self.lead:
             console.print(sentence)
         if needed <= console.width:
             console.print(shown)
         else:
-            self._print_rows(console)
+            print_rows(console, printable(self.caption), heads, rows)
         for sentence in self.notes:
             console.print(sentence)
 
-    def _print_rows(self, console: Console) -> None:
-        """Print a line for each cell, under the name of its row."""
-        if self.caption:
-            console.print(self.caption, style="bold")
-        width = max(map(len, self.columns[1:]), default=0)
-        for name, *cells in self.rows:
-            console.print(name, style="bold")
-            for head, cell in zip(self.columns[1:], cells, strict=True):
-                console.print(f"  {head:{width}}  {cell}")
+
+def shown_cell(text: str) -> str:
+    """Return a cell with its control characters written out, but for line breaks."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def print_rows(console: Console, caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a line for each cell, under the name of its row."""
+    if caption:
+        console.print(caption, style="bold")
+    width = max(map(len, heads[1:]), default=0)
+    for name, *cells in rows:
+        console.print(name, style="bold")
+        for head, cell in zip(heads[1:], cells, strict=True):
+            console.print(f"  {head:{width}}  {cell}")
 
 
 FILES = {"md": "Markdown", "tex": "LaTeX"}

@@ -13,7 +13,6 @@ from .data.dataset import Dataset
 from .errors import MCFairError
 from .estimators import Estimator
 from .metrics import Metric
-from .parsing import parse_part
 from .parts import Part, registered
 from .policies.base import Policy
 from .policies.fairness import add_group_term, group_term, group_term_of
@@ -21,7 +20,7 @@ from .policies.guard import dcg
 from .policies.selection import FALLBACK, choose, score_terms
 from .random import CLICKS, POLICY, draws
 from .service.stores.contract import check_store
-from .simulation.simulate import simulate
+from .simulation.run import simulate
 from .simulation.trace import Trace
 from .state import Query
 from .users import ClickModel
@@ -116,7 +115,7 @@ def check_value(part: Part) -> None:
     """Check that a part is an immutable value whose text identifies it."""
     base = next(each for each in (Policy, ClickModel, Estimator, Metric, Part) if isinstance(part, each))
     if base is not Part and registered(base).get(part.name()) is type(part):
-        assert parse_part(base, repr(part)) == part, f"{part!r} does not parse back to itself"
+        assert base.parse(repr(part)) == part, f"{part!r} does not parse back to itself"
     fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}  # type: ignore[arg-type]
     twin = type(part)(**fields)
     assert twin == part, f"{part!r} does not equal a part with the same parameters"

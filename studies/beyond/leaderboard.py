@@ -12,7 +12,7 @@ from pathlib import Path
 import grid
 import msgspec
 from boards import merge_boards, read_boards, write_boards
-from run import FILE, checked, load_plugin, made_with, options, run, show_board, show_tests
+from run import FILE, checked, load_plugin, made_with, options, run, show
 
 import mcfair as mf
 
@@ -59,9 +59,7 @@ def main(words: Sequence[str] | None = None) -> None:
     merged = merge_boards(known, entered)
     write_boards(file, merged, made_with())
     by_key = {board.key: board for board in merged}
-    for builder, board in zip(played.builders, played.boards, strict=True):
-        show_board(by_key[board.key], names)
-        show_tests(builder, base, names)
+    show(played.builders, [by_key[board.key] for board in played.boards], base, names)
     print(f"Leaderboard: {file.resolve()}")
 
 

@@ -148,11 +148,12 @@ def table_of_tests(builder: BoardBuilder, base: str, names: Collection[str] = ()
         )
     columns: tuple[str, ...] = ("policy", "figure", f"Δ from {base}", "95 % interval, queries", "p after Holm")
     columns += ("detectable difference", "95 % interval, datasets", "datasets")
+    count = "1 test" if len(done) == 1 else f"{len(done)} tests"
     note = (
         f"Δ is the mean difference from {base} over the queries of all datasets where both reach the level; the last "
         "column counts these datasets. A dash stands where there are none. At a level of unfairness the values of a "
         "query are interpolated with the weights that the frontier has there. Fisher's two-sided randomisation test "
-        f"over queries is adjusted by Holm's method for {len(done)} tests; bootstrap intervals over queries and the "
+        f"over queries is adjusted by Holm's method for {count}; bootstrap intervals over queries and the "
         "Student intervals over datasets are not. The detectable difference is given where a test is not significant: "
         f"a paired t-test would find it with a power of {100 * POWER:g} %, and smaller ones may exist. A negative "
         "difference of unfairness is fairer."

@@ -7,6 +7,7 @@ python studies/beyond/run.py             # everything: an hour or two; the same 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.util
 import os
 import platform
@@ -126,10 +127,13 @@ def show_board(board: Board, own: Sequence[str] = ()) -> None:
     ).print()
 
 
-def show_tests(builder: BoardBuilder, base: str, only: Sequence[str] = ()) -> None:
-    """Print the tests of a board against a baseline."""
-    if table := table_of_tests(builder, base, only):
-        table.print()
+def show(builders: Sequence[BoardBuilder], boards: Sequence[Board], base: str, own: Sequence[str] = ()) -> None:
+    """Print boards, and below each the tests against a baseline: of some policies, or of all."""
+    tests = [table_of_tests(builder, base, own) for builder in builders]
+    for i, (board, table) in enumerate(zip(boards, tests, strict=True), start=1):
+        show_board(board, own)
+        if table:
+            (table if i == len(boards) else dataclasses.replace(table, notes=())).print()  # they are explained once
 
 
 def load_plugin(file: Path) -> None:
@@ -150,9 +154,7 @@ def main(words: Sequence[str] | None = None) -> None:
     played = run(wanted, asked)
     write_boards(asked.out / FILE, merge_boards(stored, played.boards), made_with())  # other policies' entries are kept
     page = write_page(played.results, wanted, played.times, asked.out)
-    for builder, board in zip(played.builders, played.boards, strict=True):
-        show_board(board)
-        show_tests(builder, builder.experiment.compare_with)
+    show(played.builders, played.boards, grid.contestants().compare_with)
     print(f"Leaderboard: {(asked.out / FILE).resolve()}\nReport: {page.resolve()}")
 
 

@@ -1,9 +1,12 @@
 """Boards, tests and sections on small runs with known answers; entries beside each other; variations of the data."""
 
+import ast
 import dataclasses
+import importlib
 import itertools
 import math
 import shlex
+from pathlib import Path
 
 import grid
 import msgspec
@@ -389,3 +392,20 @@ def test_budgetfair_is_bayesfair_at_the_price_of_the_loss(name):
     assert 1 - mine.ndcg[5] == pytest.approx(0.02, abs=0.004)
     assert (mine.unfairness, mine.ndcg) == (same.unfairness, same.ndcg)
     assert price_of(0.0, data, mf.examination(5, 1.0)) == 0.0
+
+
+# --- the package as others see it ------------------------------------------------------------------------------------
+
+PUBLIC = {"mcfair", "mcfair.analysis.frontiers", "mcfair.analysis.significance", "mcfair.report", "mcfair.tables"}
+
+
+def test_the_study_uses_public_modules_only():
+    used = set()
+    for file in Path(grid.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            used |= {name for name in names if name.split(".")[0] == "mcfair"}
+    assert used == PUBLIC
+    for name in PUBLIC - {"mcfair"}:
+        assert importlib.import_module(name).__all__

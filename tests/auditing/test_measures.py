@@ -9,7 +9,7 @@ from logs import random_log
 from naive_audit import corrected, entropy, gini, jain
 
 import mcfair as mf
-from mcfair.data.grades import relevance
+from mcfair.data.dataset import relevance
 
 P = 1 / np.log2(np.arange(2, 8))
 
@@ -176,6 +176,16 @@ def test_impact_ratio_flags_groups_below_four_fifths():
     assert (rows["large"]["flagged"], rows["small"]["flagged"]) == (False, True)
 
 
+def test_ndcg_up_to_a_rank_by_hand():
+    """Item b has all the merit, and is second in three lists of four and first in one."""
+    log = SHOP.with_columns(relevance=pl.when(pl.col("item") == "b").then(1.0).otherwise(0.0))
+    first = mf.audit(log, k=1, examination=(1, 0.5), policies=["TopK"], resamples=2)
+    close(float(first.values.measures["ndcg"]), 1 / 4)
+    assert [each.ndcg for each in first.policies] == [1 / 4, 1]
+    assert first.to_dict()["k"] == 1
+    close(float(mf.audit(log, k=2, examination=(1, 0.5), resamples=2).values.measures["ndcg"]), (1 + 3 * 0.5) / 4)
+
+
 def test_given_target_of_attention():
     found = mf.audit(SHOP, merit="uniform", target={"large": 3.5, "small": 2.5}, examination=(1, 0.5), resamples=5)
     # TREC's discount is 1 at ranks 1 and 2, so that both groups have half of the attention.
@@ -207,47 +217,105 @@ def test_grades_become_relevance():
     assert found.figures.assumed.R.tolist() == relevance([2, 1], 2).tolist()
 
 
-# --- intervals -------------------------------------------------------------------------------------------------------
+# --- over time: since the beginning, the figures of the log up to then; alone, those of the period -------------------
 
 
-def test_intervals_resample_queries_as_they_are():
-    """The unfairness of a resample is the mean over its queries: the interval is that of such means."""
-    _, table = random_log(0, P)
-    many = pl.concat([table.with_columns(pl.format("{}/{}", "query", pl.lit(i)).alias("query")) for i in range(6)])
-    found = mf.audit(many, resamples=400, seed=1)
-    assert found.resampled == "queries"
-    values = found.figures.unfairness[found.figures.judged > 0]
-    rng = np.random.default_rng(2)
-    means = [rng.choice(values, values.size).mean() for _ in range(4000)]
-    low, high = found.intervals.measures["unfairness"]
-    spread = np.std(means)
-    assert low == pytest.approx(np.percentile(means, 2.5), abs=0.5 * spread)
-    assert high == pytest.approx(np.percentile(means, 97.5), abs=0.5 * spread)
-    assert low < found.unfairness < high
+def timed_log(seed, days=5, **options):
+    slow, table = random_log(seed, P, **options)
+    day = pl.col("impression") * days // 40
+    return slow, table.with_columns(time=pl.lit("2024-03-0") + (day + 1).cast(pl.String) + "T12:00:00+00:00", day=day)
 
 
-def test_few_queries_resample_sessions():
-    rng = np.random.default_rng(0)
-    items = rng.integers(0, 2, 4000)
-    log = pl.DataFrame(
-        {
-            "query": ["q"] * 4000,
-            "item": items,
-            "rank": [1] * 4000,
-            "clicked": rng.random(4000) < 0.3,
-            "impression": range(4000),
-        }
-    ).with_columns(group=pl.col("item"))
-    found = mf.audit(log, merit="uniform", resamples=300)
-    assert found.resampled == "sessions"
-    share = found.values.groups["exposure_share"][0]
-    low, high = found.intervals.groups["exposure_share"][:, 0]
-    error = math.sqrt(share * (1 - share) / 4000)  # of a binomial share
-    assert low == pytest.approx(share - 1.96 * error, abs=0.4 * error)
-    assert high == pytest.approx(share + 1.96 * error, abs=0.4 * error)
+def squared_disparity(slow, sessions, query):
+    """Eq. 8 of some sessions, over all items of the query."""
+    items = slow.items(query)
+    E = {d: sum(P[j - 1] for q, shown in sessions if q == query for j, e, _ in shown if e == d) for d in items}
+    pairs = ((E[x] * slow.merit[query, y] - E[y] * slow.merit[query, x]) ** 2 for x in items for y in items)
+    return sum(pairs) / max(len(items) * (len(items) - 1), 1)
 
 
-def test_equal_seeds_have_equal_intervals():
-    _, table = random_log(1, P)
-    a, b = (mf.audit(table, resamples=20, seed=3).to_dict() for _ in range(2))
-    assert a == b
+@pytest.mark.parametrize("gaps", [False, True])
+def test_every_day_by_the_definition(gaps):
+    slow, log = timed_log(1, gaps=gaps)
+    found = mf.audit(log, resamples=2)
+    table = found.over_time
+    assert (found.time_unit, table["from"].to_list()) == ("day", [f"2024-03-0{i}" for i in range(1, 6)])
+    candidates = log.select("query", "item", "relevance").unique()
+    for i, row in enumerate(table.iter_rows(named=True)):
+        until = [each for t, each in enumerate(slow.sessions) if t * 5 // 40 <= i]
+        today = [each for t, each in enumerate(slow.sessions) if t * 5 // 40 == i]
+        assert row["impressions"] == len(today)
+        total = sum(squared_disparity(slow, until, q) for q in slow.judged())
+        assert row["unfairness"] == pytest.approx(total / len(slow.judged()), rel=1e-12)
+        met = [q for q in slow.judged() if any(q == other for other, _ in today)]
+        total = sum(squared_disparity(slow, today, q) for q in met)
+        assert row["alone_unfairness"] == pytest.approx(total / len(met), rel=1e-12)
+        for name, chosen, over in (
+            ("floor", pl.col("day") <= i, len(slow.judged())),
+            ("alone_floor", pl.col("day") == i, len(met)),
+        ):
+            part = mf.audit(log.filter(chosen).drop("relevance"), items=candidates, resamples=2)
+            expected = float(part.figures.floor[part.figures.judged > 0].sum()) / over
+            assert row[name] == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert table["unfairness"][-1] == pytest.approx(found.unfairness, rel=1e-12)
+    assert table["floor"][-1] == pytest.approx(found.floor, rel=1e-9, abs=1e-12)
+
+
+def test_rows_that_are_impressions_and_logs_without_impressions():
+    _, log = timed_log(2)
+    inferred = mf.audit(log.drop("impression", "time").with_columns(time=pl.col("day")).drop("time"), resamples=2)
+    assert inferred.over_time is None
+    bandit = log.select(
+        timestamp="time", item_id="item", position="rank", click="clicked", propensity_score=pl.lit(0.5)
+    )
+    found = mf.audit(bandit, merit="uniform", resamples=2)
+    assert found.format == "open-bandit"
+    assert found.over_time["impressions"].sum() == log.height
+    assert found.over_time["unfairness"][-1] == pytest.approx(found.unfairness, rel=1e-12)
+
+
+def test_rows_without_a_time_belong_to_no_period():
+    _, log = timed_log(3)
+    holes = log.with_columns(time=pl.when(pl.col("day") != 2).then("time"))
+    found = mf.audit(holes, resamples=2)
+    assert found.over_time["impressions"].sum() == int(found.counts.visits.sum()) - 8
+    assert found.over_time["impressions"][2] == 0
+    assert np.isnan(found.over_time["alone_unfairness"][2])
+
+
+@pytest.mark.parametrize(
+    ("text", "utc"),
+    [
+        ("2024-03-01T12:00:00+02:00", "2024-03-01 10:00:00"),
+        ("2024-03-01 12:00:00.25-0530", "2024-03-01 17:30:00.250000"),
+        ("2024-03-01T12:00+01", "2024-03-01 11:00:00"),
+        ("2024-03-01T12:00:00Z", "2024-03-01 12:00:00"),
+        ("2024-03-01", "2024-03-01 00:00:00"),
+    ],
+)
+def test_times_with_an_offset_are_read(text, utc):
+    log = pl.DataFrame({"query": ["q"] * 2, "item": ["a", "b"], "rank": [1, 2], "clicked": [1, 0], "time": [text] * 2})
+    assert mf.audit(log, resamples=2).counts.period == (utc, utc)
+
+
+def test_one_wrong_time_does_not_cost_thousands_of_periods():
+    rows = {"query": ["q"] * 4, "item": ["a", "b"] * 2, "rank": [1, 2] * 2, "clicked": [1, 0, 0, 1]}
+    log = pl.DataFrame(rows | {"time": ["0001-01-01"] * 2 + ["2026-01-01"] * 2})
+    found = mf.audit(log, resamples=2)
+    assert (found.time_unit, found.over_time.height) == ("year", 2026)
+    assert found.over_time["impressions"].to_list() == [1, *[0] * 2024, 1]
+    assert found.over_time["unfairness"][-2] == found.over_time["unfairness"][0] > 0
+    assert found.over_time["unfairness"][-1] == found.unfairness
+
+
+@pytest.mark.parametrize("scale", [1, 10**3, 10**6, 10**9])
+def test_numbers_are_times_in_any_usual_unit(scale):
+    rows = {"query": ["q"] * 2, "item": ["a", "b"], "rank": [1, 2], "clicked": [1, 0]}
+    found = mf.audit(pl.DataFrame(rows | {"time": [1_704_100_000 * scale] * 2}), resamples=2)
+    assert found.counts.period[0] == "2024-01-01 09:06:40"
+
+
+def test_rows_without_a_valid_time_are_counted():
+    rows = {"query": ["q"] * 2, "item": ["a", "b"], "rank": [1, 2], "clicked": [1, 0]}
+    found = mf.audit(pl.DataFrame(rows | {"time": ["31/12/2024 10:00"] * 2}), resamples=2)
+    assert found.quality()["rows without a valid time"] == 2

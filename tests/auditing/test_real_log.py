@@ -6,7 +6,7 @@ import pytest
 from real_data import OPEN_BANDIT, needs_open_bandit
 
 import mcfair as mf
-from mcfair.auditing.findings import findings
+from mcfair.auditing.page import findings
 
 pytestmark = needs_open_bandit
 

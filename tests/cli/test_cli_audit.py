@@ -119,7 +119,7 @@ def test_what_is_wrong_is_one_line(log, tmp_path):
     assert "did you mean 'q_text'" in refused("audit", log, "--column", "query=q_txt")
     assert "expected ROLE=COLUMN" in refused("audit", log, "--column", "q_text")
     assert "no such file" in refused("audit", str(tmp_path / "missing.csv"))
-    assert "unknown exposure model 'log3'" in refused("audit", log, *COLUMNS, "--examination", "log3")
+    assert "examination = 'log3' is not allowed: expected fitted, log2" in refused("audit", log, *COLUMNS, "--examination", "log3")
     assert "the log has no column relevance or grade" in refused("audit", log, *COLUMNS, "--merit", "given")
     assert "unknown estimator 'ISP'; did you mean 'IPS'" in refused("audit", log, *COLUMNS, "--merit", "ISP")
     assert "unknown policy 'Topk5'" in refused("audit", log, *COLUMNS, "--policy", "Topk5")

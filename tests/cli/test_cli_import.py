@@ -236,13 +236,13 @@ def test_beside_a_running_server(log, store, tmp_path):
 
 
 def test_a_file_that_grows_while_it_is_read_is_refused(log):
-    (opened,) = open_sources(log, None, {})
+    (opened,) = open_sources(log, {})
 
     def growing(rows):
         with Path(log).open("a") as stream:
             stream.write("4,shoes,a,1,0,north\n")
         return rows
 
-    assert read_source(opened, None)[1].queries == 2
+    assert read_source(opened, {})[1].queries == 2
     with pytest.raises(mf.DataError, match="changed while it was read"):
-        read_source(dataclasses.replace(opened, rows=opened.rows.map_batches(growing)), None)
+        read_source(dataclasses.replace(opened, rows=opened.rows.map_batches(growing)), {})

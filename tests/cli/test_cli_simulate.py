@@ -194,7 +194,7 @@ BAD = [
     ("--policy TopK --gamma 2", "gamma = 2.0 is not allowed: expected a number from 0 to 1"),
     (
         "--policy TopK --examination steep",
-        "examination = 'steep' is not allowed: expected a severity such as 1, or",
+        "examination = 'steep' is not allowed: expected log2, a severity such as 1.5, ",
     ),
     ("--policy TopK --examination=-1", "examination = -1.0 is not allowed: expected a finite number of at least 0"),
     ("--policy TopK --examination 0.5,1", "examination = [0.5, 1.0] is not allowed: expected probabilities that never"),

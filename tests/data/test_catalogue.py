@@ -6,9 +6,8 @@ from letor_files import TOY, sha256, write
 from real_data import FOLDS, needs_mq2008
 
 from mcfair.data.catalogue import CATALOGUE, available, locate, recognise
-from mcfair.data.folds import load_fold, load_letor
+from mcfair.data.folds import load_fold, load_letor, open_data
 from mcfair.data.letor import content_sum
-from mcfair.data.sources import open_data
 from mcfair.errors import DataError
 
 

@@ -3,8 +3,7 @@ import re
 import numpy as np
 import pytest
 
-from mcfair.data.checks import checked_grades
-from mcfair.data.dataset import Dataset
+from mcfair.data.dataset import Dataset, checked_grades
 from mcfair.data.folds import concatenate
 from mcfair.data.protocols import NO_PROTOCOL, PROTOCOLS
 from mcfair.errors import DataError

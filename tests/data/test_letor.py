@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from letor_files import TOY, write
 from real_data import FOLDS, needs_mq2008
 
-from mcfair.data import letor, letor_parser
+from mcfair.data import letor
 from mcfair.data.folds import load_letor
 from mcfair.data.letor import read_letor_file
 from mcfair.errors import DataError
@@ -85,7 +85,7 @@ def test_round_trip(tmp_path_factory, queries, ending, last, block_size):
 @given(mantissa=st.integers(0, 10**15 - 1), scale=st.integers(-22, 22))
 @settings(deadline=None)
 def test_numbers_of_15_digits_are_correctly_rounded(mantissa, scale):
-    assert letor_parser.scaled(np.int64(mantissa), np.int64(scale)) == float(f"{mantissa}e{scale}")
+    assert letor.scaled(np.int64(mantissa), np.int64(scale)) == float(f"{mantissa}e{scale}")
 
 
 @pytest.mark.parametrize(
@@ -100,19 +100,19 @@ def test_longer_numbers_are_close(tmp_path, text):
 @pytest.mark.parametrize(
     ("has_qid", "text", "error"),
     [
-        (True, TOY + b"1 qid:9 4:-2.5e1 # docid = x\n3 qid:9 1:1 1:2\n", letor_parser.INDEX_ORDER),
-        (True, TOY + b"1 1:2\n", letor_parser.NO_QID),
-        (True, TOY + b"1\n", letor_parser.NO_QID),
-        (True, TOY, letor_parser.FINE),
-        (False, b"# x\n2 1:0.5 3:1\n0\n 1 4:-2.5e1 # docid = x\n", letor_parser.FINE),
-        (False, b"2 1:0.5 3:1\n1 qid:9 1:1\n", letor_parser.SOME_QID),
-        (False, b"2 1:0.5 3:1\n1 q\n", letor_parser.BAD_INDEX),
+        (True, TOY + b"1 qid:9 4:-2.5e1 # docid = x\n3 qid:9 1:1 1:2\n", letor.INDEX_ORDER),
+        (True, TOY + b"1 1:2\n", letor.NO_QID),
+        (True, TOY + b"1\n", letor.NO_QID),
+        (True, TOY, letor.FINE),
+        (False, b"# x\n2 1:0.5 3:1\n0\n 1 4:-2.5e1 # docid = x\n", letor.FINE),
+        (False, b"2 1:0.5 3:1\n1 qid:9 1:1\n", letor.SOME_QID),
+        (False, b"2 1:0.5 3:1\n1 q\n", letor.BAD_INDEX),
     ],
 )
 def test_compiled_and_interpreted_parser_agree(has_qid, text, error):
     text = np.frombuffer(text, np.uint8)
     outputs = []
-    for parse in (letor_parser.parse, letor_parser.parse.interpreted):
+    for parse in (letor.parse, letor.parse.interpreted):
         arrays = [
             np.zeros(9, np.int16),
             *(np.zeros(shape, int) for shape in (9, 9, (9, 2), (9, 2))),

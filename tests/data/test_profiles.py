@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from mcfair.data.profiles import PROFILES, synthetic
+from mcfair.data.catalogue import PROFILES, synthetic
 from mcfair.errors import DataError
 
 HASHES = {

@@ -7,11 +7,10 @@ import polars as pl
 import pytest
 from letor_files import TOY, rows, write
 
+from mcfair.data.catalogue import synthetic
 from mcfair.data.dataset import Dataset
-from mcfair.data.folds import Fold
-from mcfair.data.profiles import synthetic
+from mcfair.data.folds import Fold, open_data
 from mcfair.data.protocols import PROTOCOLS
-from mcfair.data.sources import open_data
 from mcfair.errors import DataError, SettingError
 
 
@@ -128,6 +127,6 @@ def test_open_data_refuses(tmp_path, monkeypatch, no_data, source, options, mess
 
 
 def test_import_is_light():
-    code = "import sys, mcfair.data.sources; print(sorted({'numba', 'polars', 'pandas', 'pyarrow'} & set(sys.modules)))"
+    code = "import sys, mcfair.data.folds; print(sorted({'numba', 'polars', 'pandas', 'pyarrow'} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"

@@ -15,7 +15,7 @@ import typer
 from page_blocks import ROOT
 
 import mcfair as mf
-from mcfair.auditing.opening import FORMATS
+from mcfair.auditing.readers import FORMATS
 from mcfair.data.protocols import PROTOCOLS
 from mcfair.service.declaration import Operation
 

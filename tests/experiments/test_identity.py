@@ -24,6 +24,7 @@ import dataclasses, enum, functools
 import numpy as np
 import numba
 import mcfair as mf
+from mcfair.random import uniform
 from typing import Annotated
 import msgspec
 

@@ -1,6 +1,7 @@
 """Styles, dark mode, labels and numbers: what needs no results."""
 
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from mcfair.report.figures import (
     channels,
     choose_styles,
     contrast,
+    cutoffs_figure,
     dark_color,
     render,
     spread_out,
@@ -135,6 +137,14 @@ def test_a_tradeoff_can_be_drawn_from_curves_alone():
         "mine", "floor (lowest possible)", "limit if relevance is known"
     ]  # fmt: skip
     assert "NDCG@3 against unfairness" in tradeoff_alt([[panel]], "Mine")
+
+
+def test_without_matplotlib_one_line_says_how_to_install_it(results, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    view = view_of(results)
+    for figure in (lambda: tradeoff_figure([[Panel(view.curves)]]), lambda: cutoffs_figure([view])):
+        with pytest.raises(mf.MCFairError, match=r"pip install .mcfair\[report\]"):
+            figure()
 
 
 def test_labels_are_moved_apart():

@@ -8,7 +8,7 @@ import pytest
 from same_runs import same
 
 import mcfair as mf
-from mcfair.simulation.moments import fit_moments, phases
+from mcfair.simulation.run import fit_moments, phases
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import mcfair as mf
+from mcfair import arrays
 from mcfair.data.protocols import PROTOCOLS
 from mcfair.errors import DataError, MCFairWarning, PartError, PolicyError, SettingError
-from mcfair.simulation.setting import SettingOptions
-from mcfair.simulation.simulate import checkpoint_ends
+from mcfair.simulation.run import checkpoint_ends
+from mcfair.simulation.setting import SettingOptions, make_setting
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def test_a_setting_is_rebuilt_from_its_table():
         ({"k": 0}, "k = 0 is not allowed"),
         ({"gamma": 1.1}, "gamma = 1.1 is not allowed: expected a number from 0 to 1"),
         ({"examination": -1.0}, "examination = -1.0 is not allowed: expected a finite number of at least 0"),
-        ({"examination": "steep"}, "examination = 'steep' is not allowed: expected a severity such as 1, or prob"),
+        ({"examination": "steep"}, "examination = 'steep' is not allowed: expected log2, a severity"),
         ({"examination": [0.5, 0.6]}, r"examination = \[0.5, 0.6\] is not allowed: expected probabilities that never"),
         ({"examination": [1.5]}, "examination = 1.5 is not allowed: expected a number from 0 to 1"),
         ({"examination": []}, "the first above 0"),
@@ -203,3 +204,27 @@ def test_progress_reports_every_session_once(data):
     mf.simulate(data, "TopK", steps=5000, threads=2, progress=reported.append)
     assert sum(reported) == 5000
     assert len(reported) > 2
+
+
+@pytest.mark.parametrize("options", [{"checkpoints": 10**7}, {"steps": 2**31 - 1, "record": True, "k": 100}])
+def test_a_run_that_cannot_be_held_is_refused_with_an_estimate(monkeypatch, options):
+    monkeypatch.setattr(arrays, "memory", lambda: 2.0**33)
+    data = mf.synthetic("istella-s-like").take(range(600))
+    with pytest.raises(SettingError, match=r"^a run of [\d,]+ sessions with .* would need about [\d,.]+ GiB of memory"):
+        mf.simulate(data, "TopK", **({"steps": 10**7} | options))
+
+
+def test_a_signature_shows_every_option_with_its_default():
+    """The options of a setting are declared once, in its fields."""
+    fields = {field.name: field.default for field in dataclasses.fields(mf.Setting)}
+    shown = {name: each.default for name, each in inspect.signature(mf.simulate).parameters.items()}
+    assert {name: shown[name] for name in fields if name != "mode"} == {n: d for n, d in fields.items() if n != "mode"}
+
+
+def test_examination_has_one_language(data):
+    p = mf.simulate(data, "TopK", steps=10, k=3, examination="rbp(0.5)").state.p
+    assert p.tolist() == [1.0, 0.5, 0.25]
+    setting = mf.Setting(examination="RBP(0.50)")
+    assert setting.to_dict()["examination"] == "rbp(0.5)"
+    assert make_setting(setting.to_dict(), {}) == setting
+    assert mf.Setting(examination="log2") == mf.Setting()

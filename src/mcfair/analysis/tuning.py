@@ -16,15 +16,14 @@ import msgspec
 import numpy as np
 
 from ..data.dataset import Dataset
-from ..data.sources import open_data
+from ..data.folds import open_data
 from ..errors import MCFairError, MCFairWarning, PolicyError, SettingError, checked, unknown
 from ..metrics.base import Metric, metric_label, parse_metric
 from ..metrics.exposure import Unfairness
 from ..parts import parameter_types
-from ..policies.base import Policy, as_policy
-from ..simulation.setting import Setting, SettingOptions, make_setting
-from ..simulation.signatures import explicit_options
-from ..simulation.simulate import evaluation_pool, simulate
+from ..policies.base import Policy
+from ..simulation.run import evaluation_pool, simulate
+from ..simulation.setting import Setting, SettingOptions, explicit_options, make_setting
 from .group_limits import lowest_possible
 
 __all__ = ["Tuning", "tune"]
@@ -274,7 +273,7 @@ def tune(
     >>> found.met, found.figures["ndcg@5"] >= 0.95, found.policy.alpha == found.value
     (True, True, True)
     """
-    start, goal = as_policy(policy), parse_target(target)
+    start, goal = Policy.of(policy), parse_target(target)
     conditions = make_setting(setting, options)
     conditions = dataclasses.replace(conditions, metrics=(*conditions.metrics, goal.metric))
     number, places = checked("seeds", Seeds, seeds, SettingError), checked("digits", Digits, digits, SettingError)

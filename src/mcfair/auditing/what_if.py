@@ -13,23 +13,46 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ..arrays import FloatArray
+from ..arrays import BoolArray, CountArray, FloatArray, IntArray
 from ..data.dataset import Dataset
 from ..errors import DataError
 from ..metrics.exposure import unfairness
-from ..policies.base import Policy, as_policy
+from ..policies.base import Policy
 from ..simulation.run import Run
 from ..simulation.setting import Setting
 from ..state import State
-from . import item_measures as items
-from .group_measures import ratio, shares
-from .log_counts import sums_at
-from .log_measures import LogMeasures
-from .off_policy import OffPolicyEstimate, off_policy
+from .counts import LogCounts, rank_weights, sums_at
+from .measures import LogMeasures, descending, per_query, ratio, shares
 
-__all__ = ["Estimate", "estimate_policies", "policy_table"]
+__all__ = ["Estimate", "OffPolicyEstimate", "estimate_policies", "off_policy", "policy_table"]
+
+MOST_UNSUPPORTED = 0.05
+"""Share of what a policy shows that the log may lack; above it, there is no estimate."""
 
 LOGGED = "as logged"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class OffPolicyEstimate:
+    """The click rate of a policy, estimated by inverse propensity scoring.
+
+    Attributes
+    ----------
+    click_rate : float
+        Clicks per shown item, `Σ c π/q / n`, with the policy's probability π and the logged propensity q of an item at
+        a rank; nan if the policy shows too much that the log lacks.
+    self_normalised : float
+        The same divided by the mean of π/q, which varies less and is slightly biased.
+    effective_sample_size : float
+        `(Σ π/q)² / Σ (π/q)²`: the rows that count, of all that were logged.
+    unsupported : float
+        Share of what the policy shows that was never logged at its rank, of which the log knows nothing.
+    """
+
+    click_rate: float
+    self_normalised: float
+    effective_sample_size: float
+    unsupported: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -116,7 +139,7 @@ def estimate_policies(figures: LogMeasures, policies: Sequence[Policy | str], se
     PolicyError
         If a policy is unknown or fails.
     """
-    chosen = [as_policy(each) for each in policies]
+    chosen = [Policy.of(each) for each in policies]
     counts = figures.counts
     wide = counts.sizes >= 2
     if not wide.any():
@@ -132,7 +155,9 @@ def estimate_policies(figures: LogMeasures, policies: Sequence[Policy | str], se
     setting = Setting(
         steps=int(visits.sum()), k=min(usual, figures.assumed.p.size), examination=tuple(figures.assumed.p)
     )
-    estimates = [estimate(LOGGED, LOGGED, figures, figures.E, figures.w)]
+    k, assumed = figures.assumed.k, figures.assumed.p
+    first = (counts.exposure(assumed[:k]), counts.slot_weights(assumed[:k])) if k else (figures.E, figures.w)
+    estimates = [estimate(LOGGED, LOGGED, figures, figures.E, figures.w, first)]
     p = setting.p(int(data.sizes.max()))
     for policy in chosen:
         state = State.empty(data, p)
@@ -149,22 +174,37 @@ def estimate_policies(figures: LogMeasures, policies: Sequence[Policy | str], se
             visited=visited,
         )
         run.play(1, None)
-        place = np.arange(data.items) - np.repeat(offsets[:-1], data.sizes)
-        E, w = figures.E.copy(), figures.w.copy()
-        E[kept] = state.E
-        w[kept] = np.repeat(visits, data.sizes) * np.append(p, 0.0)[np.minimum(place, p.size)]
-        found = estimate(repr(policy), policy.label, figures, E, w)
-        scored = off_policy(counts, kept, state.F, np.repeat(visits, data.sizes))
+        place = 1 + np.arange(data.items) - np.repeat(offsets[:-1], data.sizes)
+        times = np.repeat(visits, data.sizes)
+        E, w = replaced((figures.E, figures.w), kept, state.E, times * rank_weights(p, place))
+        cut = (E, w)
+        if k:
+            cut = replaced(first, kept, state.F[:, :k] @ p[:k], times * rank_weights(p[:k], place))
+        found = estimate(repr(policy), policy.label, figures, E, w, cut)
+        scored = off_policy(counts, kept, state.F, times) if counts.clicked else None
         estimates.append(dataclasses.replace(found, off_policy=scored))
     return estimates
 
 
-def estimate(policy: str, label: str, figures: LogMeasures, E: FloatArray, w: FloatArray) -> Estimate:
-    """Return the figures of an exposure on the candidates of a log; `w` is what its lists give at their places."""
+def replaced(
+    logged: tuple[FloatArray, FloatArray], kept: BoolArray, E: FloatArray, w: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return exposure and places of the log, with those of a policy in the queries for which it was run."""
+    both = logged[0].copy(), logged[1].copy()
+    both[0][kept], both[1][kept] = E, w
+    return both
+
+
+def estimate(
+    policy: str, label: str, figures: LogMeasures, E: FloatArray, w: FloatArray, first: tuple[FloatArray, FloatArray]
+) -> Estimate:
+    """Return the figures of an exposure on the candidates of a log; `w` is what its lists give at their places.
+
+    `first` has both for the ranks that count in NDCG.
+    """
     counts, R = figures.counts, figures.assumed.R
     visits, offsets = counts.visits, counts.offsets
-    gain = items.per_query(R * E, offsets)
-    ideal = items.per_query(R[items.descending(R, offsets)] * w, offsets)
+    gain, ideal = per_query(R * first[0], offsets), per_query(R[descending(R, offsets)] * first[1], offsets)
     names = counts.group_names
     exposure = merit = np.zeros(0)
     if names:
@@ -176,8 +216,51 @@ def estimate(policy: str, label: str, figures: LogMeasures, E: FloatArray, w: Fl
         label=label,
         unfairness=unfairness(E, R, offsets, visits=visits),
         ndcg=float((visits[judged] * gain[judged] / ideal[judged]).sum() / max(visits[judged].sum(), 1)),
-        clicks_per_impression=float(gain.sum() / visits.sum()),
+        clicks_per_impression=float((R * E).sum() / visits.sum()),
         exposure=exposure,
         exposure_share=shares(exposure),
         ratio=ratio(shares(exposure), shares(merit)),
+    )
+
+
+def off_policy(counts: LogCounts, kept: BoolArray, F: CountArray, visits: IntArray) -> OffPolicyEstimate | None:
+    """Estimate the click rate of a policy from the rows of the log, at the ranks at which these stood.
+
+    Parameters
+    ----------
+    counts
+        The log.
+    kept : (items,) bool array
+        Items for which the policy was run.
+    F : (kept items, ranks) int array
+        How often the policy showed each item at each rank.
+    visits : (kept items,) int array
+        How often it was run for the query of each item.
+
+    Returns
+    -------
+    OffPolicyEstimate or None
+        None for a log without propensities.
+    """
+    weight, clicks, squares = counts.weight, counts.weighted_clicks, counts.squared_weight
+    if weight is None or clicks is None or squares is None:
+        return None
+    share: FloatArray = F / np.maximum(visits, 1)[:, None]
+    inside = kept[counts.cell_item] & (counts.cell_rank <= F.shape[1])
+    item, rank = (np.cumsum(kept) - 1)[counts.cell_item[inside]], counts.cell_rank[inside] - 1
+    pi = share[item, rank]
+    logged = np.zeros(F.shape, np.bool_)
+    logged[item, rank] = counts.shown[inside] > 0
+    unsupported = float(F[~logged].sum() / max(F.sum(), 1))
+    rows, total = counts.shown[inside].sum(), float(pi @ weight[inside])
+    if unsupported > MOST_UNSUPPORTED or not total > 0:
+        return OffPolicyEstimate(
+            click_rate=np.nan, self_normalised=np.nan, effective_sample_size=0.0, unsupported=unsupported
+        )
+    clicked = float(pi @ clicks[inside])
+    return OffPolicyEstimate(
+        click_rate=clicked / rows,
+        self_normalised=clicked / total,
+        effective_sample_size=total * total / float((pi * pi) @ squares[inside]),
+        unsupported=unsupported,
     )

@@ -93,7 +93,11 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal without Greek letters shows question marks, not an error
     warnings.simplefilter("once", MCFairWarning)
     warnings.showwarning = show_warning
-    sys.argv[1:] = map(with_new_name, sys.argv[1:])
+    for i, word in enumerate(sys.argv):
+        name, equals, value = word.partition("=")
+        if name in RENAMED:
+            renamed(name, RENAMED[name])
+            sys.argv[i] = RENAMED[name] + equals + value
     try:
         code = app(standalone_mode=False)
         if code == 130:  # how the command-line parser reports Ctrl-C
@@ -115,15 +119,6 @@ def main() -> None:
         sys.stderr.write(f"mcfair: error: {' '.join(message.split())}\n")
         raise SystemExit(USAGE_ERROR if usage else 1) from None
     raise SystemExit(code if isinstance(code, int) else 0)
-
-
-def with_new_name(word: str) -> str:
-    """Return a word of the command line, with the new name of the option in place of its old one."""
-    name, equals, value = word.partition("=")
-    if name not in RENAMED:
-        return word
-    renamed(name, RENAMED[name])
-    return RENAMED[name] + equals + value
 
 
 def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

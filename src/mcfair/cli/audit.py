@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import sys
-from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,11 +12,11 @@ import typer
 
 from ..errors import DataError, SettingError
 from .options import PluginOptions, with_option_groups
-from .render import encoded, print_table, printable, status
+from .render import encoded, printable, status
 
 if TYPE_CHECKING:
-    from ..analysis.propensities import FittedExamination
-    from ..auditing.result import Audit
+    from ..auditing.assumptions import ReadingOptions
+    from ..auditing.audit import Audit
 
 __all__ = ["audit_log", "examination"]
 
@@ -36,13 +35,25 @@ class LogOptions:
         list[str] | None,
         typer.Option(metavar="ROLE=COLUMN", help="Column of a role, such as query=q_text; repeat for several."),
     ] = None
+    separator: Annotated[
+        str | None, typer.Option(help="What separates the columns of a CSV file  [default: guessed]")
+    ] = None
     first_rank: Annotated[
         int | None, typer.Option(help="Number of the first rank, 0 or 1  [default: 1, and rank 0 is refused]")
     ] = None
+    missing_click: Annotated[
+        str, typer.Option(metavar="0|exclude", help="Whether an empty value of clicked is no click, or left out.")
+    ] = "exclude"
 
-    def columns(self) -> dict[str, str]:
-        """Return the columns by role."""
-        return pairs("column", self.column, "ROLE=COLUMN")
+    def options(self) -> ReadingOptions:
+        """Return the options as the library takes them."""
+        return {
+            "format": self.format,
+            "columns": pairs("column", self.column, "ROLE=COLUMN"),
+            "separator": self.separator,
+            "first_rank": self.first_rank,
+            "missing_click": self.missing_click,
+        }
 
 
 def pairs(option: str, given: list[str] | None, form: str) -> dict[str, str]:
@@ -79,6 +90,7 @@ class AssumptionOptions:
         str, typer.Option(help="Exposure: log2, rbp(0.8), 1/rank, equal, fitted, a severity, or 1,0.6,0.4.")
     ] = "log2"
     top: Annotated[int, typer.Option(help="Ranks that count as a selection, for impact ratios.")] = 3
+    k: Annotated[int | None, typer.Option("--k", help="The last rank that counts in NDCG  [default: all]")] = None
     target: Annotated[
         list[str] | None, typer.Option(metavar="GROUP=SHARE", help="Attention that a group should have; repeat.")
     ] = None
@@ -93,7 +105,7 @@ def audit_log(
     policy: Annotated[
         list[str] | None, typer.Option(metavar="POLICY", help="Estimate what a policy would have shown; repeat.")
     ] = None,
-    resamples: Annotated[int, typer.Option(help="Resamples for the intervals.")] = 200,
+    resamples: Annotated[int, typer.Option(help="Resamples for the intervals; 0 for none.")] = 200,
     seed: Annotated[int, typer.Option(help="Seed of resamples and randomised policies.")] = 0,
     out: Annotated[
         Path | None,
@@ -106,29 +118,18 @@ def audit_log(
 ) -> None:
     """Audit a click log: who gets the attention, who deserves it, and how far from the best possible it is."""
     from ..auditing.audit import audit
-    from ..auditing.page import write_audit
 
     plugins.load()
-    aims = parse_target(assumed.target)
+    chosen = {field.name: getattr(assumed, field.name) for field in dataclasses.fields(assumed)}
+    chosen["target"] = parse_target(assumed.target)
     with status(f"reading {log}"):
-        found = audit(
-            log,
-            format=reading.format,
-            columns=reading.columns(),
-            items=assumed.items,
-            merit=assumed.merit,
-            examination=assumed.examination,
-            first_rank=reading.first_rank,
-            top=assumed.top,
-            target=aims,
-            policies=policy or (),
-            resamples=resamples,
-            seed=seed,
-            cluster=cluster,
-        )
+        how: ReadingOptions = {**reading.options(), "cluster": cluster}
+        found = audit(log, policies=policy or (), resamples=resamples, seed=seed, **chosen, **how)
     folder = out if out is not None or json else Path("mcfair-audit")
     page = None
     if folder is not None:
+        from ..auditing.page import write_audit
+
         with status("drawing the page"):
             page = write_audit(found, folder, shlex.join(["mcfair", *sys.argv[1:]]))
     if json:
@@ -140,34 +141,25 @@ def audit_log(
 
 def show(found: Audit) -> None:
     """Print the result in sentences, and a table of the groups."""
-    from rich.table import Table
-
-    from ..auditing.findings import findings
-    from ..report.formatting import NOTHING
+    from ..auditing.page import findings, table_of
 
     counts = found.counts
+    sentences = [printable(each) for each in findings(found)]
+    for warning in sentences[: len(found.warnings)]:
+        print(f"{warning}\n")
     print(f"{printable(found.name)}: read as {found.format}, {found!r}")
-    for reason, number in counts.excluded.items():
-        print(f"left out: {number:,} rows ({reason})")
-    print()
-    for sentence in findings(found):
-        print(printable(sentence))
-    if not counts.group_names:
-        return
-    table = Table(title=f"exposure by {found.model.name}, merit {found.merit_label}", title_justify="left")
-    for name in ("group", "items", "share of exposure", "share of merit", "ratio", "95 % interval"):
-        table.add_column(name, justify="left" if name == "group" else "right")
-    for row in found.groups().sort("ratio", nulls_last=True).head(20).iter_rows(named=True):
-        table.add_row(
-            printable(row["group"]),
-            f"{row['items']:,}",
-            f"{100 * row['exposure_share']:.2f} %",
-            f"{100 * row['merit_share']:.2f} %",
-            NOTHING if isnan(row["ratio"]) else f"{row['ratio']:.3f}",
-            NOTHING if isnan(row["ratio_low"]) else f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}",
-        )
-    print()
-    print_table(table)
+    for note in found.notes:
+        print(printable(note))
+    for reason, rows in counts.excluded.items():
+        print(f"left out: {rows:,} rows ({reason})")
+    print("", *sentences[len(found.warnings) :], sep="\n")
+    if counts.group_names:
+        columns = {"group": "group", "items": "items,", "share of exposure": "exposure_share%"}
+        columns |= {"share of merit": "merit_share%", "ratio": "ratio.3", "95 % interval": "ratio±3"}
+        frame = found.groups().sort("ratio", nulls_last=True).head(20)
+        title = f"exposure by {found.model.name}, merit {found.merit_label}"
+        print()
+        table_of("groups", title, frame, columns).print()
 
 
 @with_option_groups
@@ -187,60 +179,39 @@ def examination(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """Estimate from a click log how likely users are to examine each rank."""
-    from ..auditing.fitting import fit_examination
+    from ..auditing.assumptions import fit_examination
+    from ..tables import Table
 
     with status(f"reading {log}"):
-        found = fit_examination(
-            log,
-            method,
-            ranks=ranks,
-            format=reading.format,
-            columns=reading.columns(),
-            first_rank=reading.first_rank,
-            resamples=resamples,
-            seed=seed,
-        )
+        found = fit_examination(log, method, ranks=ranks, resamples=resamples, seed=seed, **reading.options())
     picture = out if out is not None or json else Path("examination.png")
     if picture is not None:
-        write_picture(found, picture)
+        from ..auditing.page import examination_picture
+
+        try:
+            picture.parent.mkdir(parents=True, exist_ok=True)
+            picture.write_bytes(examination_picture(found).png)
+        except OSError as error:
+            raise DataError(f"cannot write {picture}: {error.strerror or error}") from None
     if json:
         sys.stdout.write(encoded(found.to_dict()))
         return
-    show_examination(found, log)
-    print(f"\n{picture}")
-
-
-def write_picture(found: FittedExamination, path: Path) -> None:
-    """Write the figure of fitted probabilities."""
-    from ..auditing.pictures import examination_picture
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(examination_picture(found).png)
-    except OSError as error:
-        raise DataError(f"cannot write {path}: {error.strerror or error}") from None
-
-
-def show_examination(found: FittedExamination, log: str) -> None:
-    """Print the assumptions, a table of the ranks, and how to use the result."""
-    from rich.table import Table
-
     print(f"Examination of each rank, relative to rank 1, by {found.method}. It assumes:")
     for sentence in found.assumptions:
         print(f"- {sentence}")
-    table = Table(title=log, title_justify="left")
-    for name in ("rank", "p", "95 % interval", "never rising", "shown", "clicks"):
-        table.add_column(name, justify="right")
-    for row in found.to_dict()["ranks"]:
-        low, high = row["interval"]
-        table.add_row(
+    columns = ("rank", "p", "95 % interval", "never rising", "shown", "clicks")
+    rows = tuple(
+        (
             f"{row['rank']}",
             f"{row['p']:.4f}",
-            f"{low:.4f} to {high:.4f}",
+            "{:.4f} to {:.4f}".format(*row["interval"]),
             f"{row['falling']:.4f}",
             f"{row['shown']:,}",
             f"{row['clicks']:,}",
         )
+        for row in found.to_dict()["ranks"]
+    )
     print()
-    print_table(table)
+    Table(caption=log, columns=columns, rows=rows, text_columns=0).print()
     print(f"\nUse it in simulate, serve and audit: --examination {found.text}")
+    print(f"\n{picture}")

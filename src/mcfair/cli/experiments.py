@@ -33,8 +33,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Two seeds, five points a curve, fewer steps.")] = False,
 ) -> None:
     """Run the paper's experiments, and write a report with every table and figure."""
-    from ..data.catalogue import locate
-    from ..data.profiles import PROFILES
+    from ..data.catalogue import PROFILES, locate
     from ..errors import DataError
     from ..experiments.experiment import shipped_experiment, shipped_experiments
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ..auditing.click_log import ClickLog
-from ..auditing.counting import count_log
-from ..auditing.log_counts import LogCounts
-from ..auditing.opening import open_log
-from ..auditing.readers.service_store import is_store
+from ..auditing.assumptions import ReadingOptions
+from ..auditing.counts import LogCounts, count_log
+from ..auditing.log import ClickLog
+from ..auditing.readers import is_store, open_log
 from ..errors import DataError
 from ..service.wire import MAX_BODY, MAX_CELLS, MAX_ID, MAX_ITEMS, MAX_QUERY, ImportedItem, ImportedQuery
 
@@ -31,7 +31,7 @@ CELL_BYTES, ITEM_BYTES, QUERY_BYTES = 30, 40, 60
 """Sizes in JSON, without texts, at most."""
 
 
-def open_sources(source: str, format: str | None, columns: Mapping[str, str]) -> list[ClickLog]:
+def open_sources(source: str, reading: ReadingOptions) -> list[ClickLog]:
     """Open a log; a folder of several tables is several logs, each of which counts once.
 
     Raises
@@ -39,11 +39,13 @@ def open_sources(source: str, format: str | None, columns: Mapping[str, str]) ->
     DataError
         If the log cannot be read, or is the store of a service.
     """
+    format = reading.get("format")
     if format == "store" or (format is None and is_store(source)):
         raise DataError("a store knows queries by their hashes only, and is no log to import: use mcfair migrate")
-    opened = open_log(source, format=format, columns=columns)
+    how: Any = {name: reading.get(name) for name in ("columns", "separator")}
+    opened = open_log(source, format=format, **how)
     if opened.format in TABLES and len(opened.files) > 1:
-        return [open_log(str(each), format=opened.format, columns=columns) for each in opened.files]
+        return [open_log(str(each), format=opened.format, **how) for each in opened.files]
     return [opened]
 
 
@@ -56,7 +58,7 @@ def checksum(files: tuple[Path, ...]) -> str:
     return total.hexdigest()
 
 
-def read_source(log: ClickLog, first_rank: int | None) -> tuple[str, Histories]:
+def read_source(log: ClickLog, reading: ReadingOptions) -> tuple[str, Histories]:
     """Count a log; return the checksum of its files, by which an import is recognised, and its histories.
 
     Raises
@@ -65,7 +67,7 @@ def read_source(log: ClickLog, first_rank: int | None) -> tuple[str, Histories]:
         If the log cannot be used, or its files changed while they were read: the counts would be of other content.
     """
     before = checksum(log.files)
-    histories = Histories(count_log(log, first_rank))
+    histories = Histories(count_log(log, reading.get("first_rank"), reading.get("missing_click", "exclude")))
     if checksum(log.files) != before:
         raise DataError(f"{log.name}: changed while it was read; import closed files")
     return before, histories

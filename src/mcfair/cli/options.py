@@ -7,17 +7,26 @@ import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import typer
 
+from ..data.folds import Loading, open_data
 from ..errors import SettingError
+from ..simulation.setting import Setting
 
 if TYPE_CHECKING:
     from ..data.dataset import Dataset
-    from ..simulation.setting import Setting
 
-__all__ = ["DataOptions", "PluginOptions", "RunOptions", "SettingCommandOptions", "with_option_groups"]
+__all__ = [
+    "DataOptions",
+    "PluginOptions",
+    "RunOptions",
+    "SettingCommandOptions",
+    "TableOptions",
+    "pairs",
+    "with_option_groups",
+]
 
 MOST_SEEDS = 100_000
 
@@ -41,81 +50,88 @@ class PluginOptions:
             import_plugin(each)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DataOptions:
+class Declared:
+    """Options that a dataclass of the library declares, those of its fields that have a help text.
+
+    What is not given is left out of `values`, so that defaults are those of the fields.
+    """
+
+    declaration: ClassVar[type]
+    only: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, *, data: str = "", **given: Any) -> None:
+        self.data, fields = data, self.declared()
+        self.values = {fields[word].name: value for word, value in given.items() if value is not None}
+        if columns := self.values.get("columns"):
+            self.values["columns"] = pairs("column", columns, "ROLE=COLUMN")
+
+    @classmethod
+    def declared(cls) -> dict[str, dataclasses.Field[Any]]:
+        """Return the fields by the words of the options."""
+        fields = [each for each in dataclasses.fields(cls.declaration) if each.metadata.get("help")]
+        return {each.metadata["word"] or each.name: each for each in fields if not cls.only or each.name in cls.only}
+
+    @classmethod
+    def parameters(cls) -> list[inspect.Parameter]:
+        """Return the options as parameters of a command."""
+        return [parameter(word, field) for word, field in cls.declared().items()]
+
+
+def parameter(word: str, field: dataclasses.Field[Any]) -> inspect.Parameter:
+    """Return the parameter of a command for a declared option."""
+    default, about = field.default, field.metadata
+    shown: Any = getattr(default, "label", "") or (f"{default:g}" if isinstance(default, float) else default)
+    text = about["help"] + (f"  [default: {shown}]" if shown else "")
+    option = typer.Option(help=text, metavar=about["metavar"] or None, show_default=False)
+    kind: Any = Annotated[about["kind"] | None, option]
+    return inspect.Parameter(word, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+
+
+class TableOptions(Declared):
+    """How a table is read."""
+
+    declaration = Loading
+    only: ClassVar[tuple[str, ...]] = ("separator", "columns")
+
+
+def pairs(option: str, given: list[str] | None, form: str) -> dict[str, str]:
+    """Parse options of the form NAME=VALUE."""
+    found = {}
+    for each in given or []:
+        name, equals, value = each.partition("=")
+        if not (name and equals and value):
+            raise SettingError(f"{option} = {each!r} is not allowed: expected {form}")
+        found[name] = value
+    return found
+
+
+class DataOptions(TableOptions):
     """Which data, and how it is loaded."""
 
-    data: Annotated[str, typer.Option(help=DATA)]
-    preset: Annotated[
-        str | None, typer.Option(help="paper or wsdm23: the protocol as published, or as the released code runs it.")
-    ] = None
-    split: Annotated[str, typer.Option(help="Part of a fold: train, validation or test.")] = "test"
-    min_items: Annotated[int | None, typer.Option(help="Leave out queries with fewer items.")] = None
-    max_items: Annotated[int | None, typer.Option(help="Leave out queries with more items.")] = None
-    epsilon: Annotated[float, typer.Option(help="Relevance of an item of grade 0.")] = 0.1
+    only = ()
+
+    @classmethod
+    def parameters(cls) -> list[inspect.Parameter]:
+        """Return the options as parameters of a command."""
+        kind: Any = Annotated[str, typer.Option(help=DATA)]
+        return [inspect.Parameter("data", inspect.Parameter.KEYWORD_ONLY, annotation=kind), *super().parameters()]
 
     def open(self, *, features: bool) -> Dataset:
         """Open the data."""
-        from ..data.sources import open_data
         from .render import status
 
         with status(f"reading {self.data}"):
-            return open_data(
-                self.data,
-                split=self.split,
-                features=features,
-                epsilon=self.epsilon,
-                preset=self.preset,
-                min_items=self.min_items,
-                max_items=self.max_items,
-            )
+            return open_data(self.data, features=features, **self.values)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SettingCommandOptions:
+class SettingCommandOptions(Declared):
     """The setting of a simulation."""
 
-    setting: Annotated[
-        str, typer.Option(help="post-processing (relevance is given) or online (it is learnt from clicks).")
-    ] = "post-processing"
-    steps: Annotated[int | None, typer.Option(help="Steps  [default: 10,000 post-processing, 100,000 online]")] = None
-    k: Annotated[
-        int | None, typer.Option(help="Ranks that are shown  [default: as many as --examination has, or 5]")
-    ] = None
-    examination: Annotated[
-        str,
-        typer.Option(help="What exposure assumes: a severity of position bias, or probabilities: 1,0.6,0.4."),
-    ] = "1"
-    gamma: Annotated[float, typer.Option(help="Discount of cNDCG.")] = 0.995
-    clicks: Annotated[str, typer.Option(help="How users click, such as 'Cascade(stop=0.7)'; see mcfair clicks.")] = (
-        "PositionBased"
-    )
-    estimator: Annotated[
-        str,
-        typer.Option(
-            help="How relevance is estimated, such as 'IPS(prior_strength=5)'; auto is the policy's own, IPS for "
-            "most; see mcfair estimators."
-        ),
-    ] = "auto"
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(metavar="METRIC", help="A further metric, such as gini; see mcfair metrics; repeat for several."),
-    ] = None
+    declaration = Setting
 
     def make(self) -> Setting:
         """Build the setting."""
-        from ..simulation.setting import make_setting
-
-        fields: dict[str, Any] = {
-            "steps": self.steps,
-            "k": self.k,
-            "examination": self.examination,
-            "gamma": self.gamma,
-            "clicks": self.clicks,
-            "estimator": self.estimator,
-            "metrics": tuple(self.metric or ()),
-        }
-        return make_setting(self.setting, fields)
+        return Setting(**self.values)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,27 +163,42 @@ def check_seeds(seeds: int) -> None:
 def with_option_groups(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a command: a parameter whose annotation is a group above becomes the options of that group."""
     hints = get_type_hints(function, include_extras=True)
-    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    groups: dict[str, Any] = {
+        name: hint
+        for name, hint in hints.items()
+        if dataclasses.is_dataclass(hint) or (isinstance(hint, type) and issubclass(hint, Declared))
+    }
+    words: dict[str, list[str]] = {}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(function).parameters.items():
         if name not in groups:
             parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
             continue
-        own = get_type_hints(groups[name], include_extras=True)
-        for field in dataclasses.fields(groups[name]):
-            default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
-            kind = inspect.Parameter.KEYWORD_ONLY
-            parameters.append(inspect.Parameter(field.name, kind, default=default, annotation=own[field.name]))
+        own = parameters_of(groups[name])
+        words[name] = [each.name for each in own]
+        parameters += own
 
     @functools.wraps(function)
     def command(**values: Any) -> Any:
-        made = {
-            name: group(**{field.name: values.pop(field.name) for field in dataclasses.fields(group)})
-            for name, group in groups.items()
-        }
+        made = {name: group(**{word: values.pop(word) for word in words[name]}) for name, group in groups.items()}
         return function(**made, **values)
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     del command.__wrapped__  # its annotations are not those of the command
     return command
+
+
+def parameters_of(group: Any) -> list[inspect.Parameter]:
+    """Return the options of a group as parameters of a command."""
+    if issubclass(group, Declared):
+        declared: list[inspect.Parameter] = group.parameters()
+        return declared
+    hints, kind = get_type_hints(group, include_extras=True), inspect.Parameter.KEYWORD_ONLY
+    defaults = {
+        field.name: inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+        for field in dataclasses.fields(group)
+    }
+    return [
+        inspect.Parameter(name, kind, default=default, annotation=hints[name]) for name, default in defaults.items()
+    ]

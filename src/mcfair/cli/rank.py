@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ..errors import DataError, SettingError
-from .options import PluginOptions, with_option_groups
+from ..errors import SettingError
+from .options import PluginOptions, TableOptions, with_option_groups
 from .render import status
 
 __all__ = ["rank"]
@@ -18,6 +18,7 @@ __all__ = ["rank"]
 @with_option_groups
 def rank(
     scores: Annotated[Path, typer.Argument(metavar="SCORES", help="A CSV, TSV, Parquet or JSON-lines file.")],
+    table: TableOptions,
     plugins: PluginOptions,
     policy: Annotated[
         str, typer.Option(metavar="POLICY", help="See mcfair policies  [default: MCFair, 90 % of the best DCG]")
@@ -29,23 +30,19 @@ def rank(
 ) -> None:
     """Write fair lists from a file of scores: for every query a list for each of many sessions.
 
-    The file has columns query, item and score (or relevance, prior or grade), and optionally provider. The lists have
-    columns query, session, rank and item. Over its sessions, each item is exposed as its score deserves.
+    The file has columns query, item and score (or relevance, prior or grade), and optionally provider; see --column for
+    other names. The lists have columns query, session, rank and item. Over its sessions, each item is exposed as its
+    score deserves.
     """
-    from ..data.frames import read_table
+    from ..data.frames import write_table
     from ..plugs.fair_lists import POLICY, fair_lists
 
     plugins.load()
     if out is not None and out.suffix.lower() not in (".csv", ".parquet"):
         raise SettingError(f"--out {out}: expected a file that ends in .csv or .parquet")
     with status(f"ranking {scores}"):
-        lists = fair_lists(read_table(scores), policy or POLICY, k=k, sessions=sessions, seed=seed, name=str(scores))
-    try:
-        if out is None:
-            sys.stdout.write(lists.write_csv())
-        elif out.suffix.lower() == ".csv":
-            lists.write_csv(out)
-        else:
-            lists.write_parquet(out)
-    except OSError as error:
-        raise DataError(f"cannot write {out}: {error.strerror or error}") from None
+        lists = fair_lists(scores, policy or POLICY, k=k, sessions=sessions, seed=seed, **table.values)
+    if out is None:
+        sys.stdout.write(lists.write_csv())
+    else:
+        write_table(lists, out)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import SettingError
-from .options import DATA, PluginOptions, with_option_groups
-from .render import encoded, print_table, progress, status
+from .options import DATA, PluginOptions, TableOptions, with_option_groups
+from .render import encoded, progress, status
 from .serve import RuleOptions, parse_duration
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class UserOptions:
 def rehearse(
     changes: ChangedRules,
     users: UserOptions,
+    table: TableOptions,
     plugins: PluginOptions,
     data: Annotated[str | None, typer.Option(help=f"{DATA} Priors are its scores, else its relevance.")] = None,
     store: Annotated[
@@ -100,7 +101,7 @@ def rehearse(
     """Rehearse rules of the service on your own queries with simulated users: the present rules, and changed ones."""
     import numpy as np
 
-    from ..data.sources import open_data
+    from ..data.folds import open_data
     from ..service.core.rules import Rules
     from ..service.stored_queries import read_queries
 
@@ -111,7 +112,7 @@ def rehearse(
         if store is not None:
             queries, weights, rules = read_queries(store, users.seed)
         else:
-            queries, rules = open_data(str(data)), Rules()
+            queries, rules = open_data(str(data), **table.values), Rules()
             weights = np.ones(queries.queries)
     changed = changes.change(rules)
     rehearsal, sessions = users.rehearsal(queries, weights), users.sessions
@@ -129,16 +130,10 @@ def rehearse(
 
 def show(outcomes: dict[str, Outcome], title: str) -> None:
     """Print a table: a row for each figure, a column for each set of rules."""
-    from rich.table import Table
+    from ..tables import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("")
-    for name in outcomes:
-        table.add_column(name, justify="right", overflow="fold")
-    found = list(outcomes.values())
-    for label, cells in figures(found).items():
-        table.add_row(label, *cells)
-    print_table(table)
+    rows = tuple((label, *cells) for label, cells in figures(list(outcomes.values())).items())
+    Table(caption=title, columns=("", *outcomes), rows=rows).print()
 
 
 def figures(found: list[Outcome]) -> dict[str, list[str]]:
@@ -162,8 +157,10 @@ def figures(found: list[Outcome]) -> dict[str, list[str]]:
     rows["clicks"] = [f"{each.clicks:,}" for each in found]
     by_group = [{group.group: group for group in each.groups} for each in found]
     for name in list(by_group[0])[:MOST_GROUPS]:
-        shares = [groups[name] for groups in by_group if name in groups]
-        rows[f"exposure of {name} (merit)"] = [f"{each.exposure_share:.1%} ({each.merit_share:.1%})" for each in shares]
+        shares = [groups.get(name) for groups in by_group]
+        rows[f"exposure of {name} (merit)"] = [
+            f"{each.exposure_share:.1%} ({each.merit_share:.1%})" if each else "-" for each in shares
+        ]
     return rows
 
 

@@ -34,7 +34,7 @@ def simulate(
 ) -> None:
     """Simulate policies with simulated users and measure unfairness and effectiveness."""
     from ..policies.base import parse_policy
-    from ..simulation.simulate import simulate as run
+    from ..simulation.run import simulate as run
     from ..simulation.trace import new_folder
 
     plugins.load()

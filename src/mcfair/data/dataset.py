@@ -1,30 +1,70 @@
-"""Dataset: queries with their candidate items, as frozen ragged arrays."""
+"""Dataset: queries with their candidate items, as frozen ragged arrays, and the relevance that grades stand for."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from html import escape
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..arrays import BoolArray, FloatArray, IntArray
-from ..errors import DataError, renamed, renamed_fields, renamed_parameters
-from . import facts
-from .checks import check_ids, checked_grades, checked_offsets, checked_y_max
-from .grades import GradeArray, relevance
+from ..errors import DataError, SettingError, renamed, renamed_fields, renamed_parameters
 from .protocols import NO_PROTOCOL, Protocol
-from .providers import checked_codes, encode_providers, providers_within_queries
-from .selecting import chosen_queries, rows_of_queries
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Dataset"]
+__all__ = ["EPSILON", "HIGHEST_GRADE", "Dataset", "GradeArray", "relevance"]
+
+HIGHEST_GRADE = 1000  # 2**grade must be finite
+
+EPSILON = 0.1
+"""Default relevance of an item of grade 0."""
+
+GradeArray = npt.NDArray[np.int16]
+
+
+def relevance(y: npt.ArrayLike, y_max: int, epsilon: float = EPSILON) -> FloatArray:
+    """Return the probability that a user finds an item of grade y relevant.
+
+    `R = ε + (1 - ε) (2**y - 1) / (2**y_max - 1)`; when y_max is 0 every item has R = ε.
+
+    Parameters
+    ----------
+    y : (items,) int array
+        Grades, 0 to y_max.
+    y_max
+        The highest grade there can be.
+    epsilon
+        Relevance of an item of grade 0.
+
+    Returns
+    -------
+    (items,) float array
+
+    Raises
+    ------
+    SettingError
+        If epsilon is not a number from 0 to 1.
+
+    Examples
+    --------
+    >>> relevance([0, 1, 2], y_max=2).round(3).tolist()
+    [0.1, 0.4, 1.0]
+    """
+    if not 0 <= epsilon <= 1:
+        raise SettingError(f"epsilon = {epsilon}: expected a probability, a number from 0 to 1")
+    gain = np.ldexp(1.0, np.asarray(y, dtype=np.int64)) - 1.0
+    share = gain / max(2.0**y_max - 1.0, 1.0)
+    return np.minimum(epsilon + (1.0 - epsilon) * share, 1.0)  # rounding can lift the highest grade above 1
 
 
 @renamed_fields(groups="providers", group_names="provider_names")
@@ -116,12 +156,7 @@ class Dataset:
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        def put(field: str, value: Any) -> None:
-            if isinstance(value, np.ndarray) and value.flags.writeable:
-                value = value.view()
-                value.flags.writeable = False
-            object.__setattr__(self, field, value)
-
+        put = self._put
         put("offsets", checked_offsets(self.offsets, self.name))
         put("y", checked_grades(self.y, self.name))
         put("y_max", checked_y_max(self.y_max, self.y, self.name))
@@ -252,7 +287,7 @@ class Dataset:
         DataError
             If a file or a table is not as expected, or no query of the judgements is in the run.
         """
-        from .trec import data_from_trec
+        from .frames import data_from_trec
 
         return data_from_trec(qrels, run, name)
 
@@ -269,7 +304,7 @@ class Dataset:
         >>> Dataset(offsets=[0, 2], y=[0, 2], query_ids=["shoes"], item_ids=["u", "v"]).to_qrels().rows()
         [('shoes', 'u', 0), ('shoes', 'v', 2)]
         """
-        from .trec import qrels_table
+        from .frames import qrels_table
 
         return qrels_table(self)
 
@@ -308,10 +343,10 @@ class Dataset:
         return f"{type(self).__name__}({self.name!r}: {self._summary()})"
 
     def _summary(self) -> str:
-        return facts.summary(self)
+        return summary(self)
 
     def _repr_html_(self) -> str:
-        return facts.html_table(self)
+        return html_table(self)
 
     def query_id(self, query: int) -> str:
         """Return the name of a query."""
@@ -377,16 +412,32 @@ class Dataset:
 
     def hiding_truth(self, scores: FloatArray) -> Dataset:
         """Return the same queries as a policy may see them: `scores` in place of relevance; y and R are all 0."""
-        return self._replace(y=np.zeros_like(self.y), R=np.zeros_like(self.R), scores=scores)
+        scores = np.ascontiguousarray(scores, dtype=np.float64)
+        self._check_length("scores", scores.size, self.items)
+        return self._derived(y=np.zeros_like(self.y), R=np.zeros_like(self.R), scores=scores)
 
     @cached_property
     def without_features(self) -> Dataset:
         """The same data without features, which are large and which results do not need."""
-        return self if self.X is None and type(self) is Dataset else self._replace(X=None)
+        return self if self.X is None and type(self) is Dataset else self._derived(X=None)
 
     def _replace(self, **changes: Any) -> Dataset:
         """Return a plain Dataset with other fields; a Fold's other parts, which hold the truth, are left behind."""
         return Dataset(**({field.name: getattr(self, field.name) for field in dataclasses.fields(Dataset)} | changes))
+
+    def _derived(self, **changes: Any) -> Dataset:
+        """Return what `_replace` does for fields that follow from valid ones, which are not validated again."""
+        made = object.__new__(Dataset)
+        for field in dataclasses.fields(Dataset):
+            made._put(field.name, changes.get(field.name, getattr(self, field.name)))
+        return made
+
+    def _put(self, field: str, value: Any) -> None:
+        """Set a field of a dataset that is being made; arrays become read-only views."""
+        if isinstance(value, np.ndarray) and value.flags.writeable:
+            value = value.view()
+            value.flags.writeable = False
+        object.__setattr__(self, field, value)
 
     def select(
         self, *, min_items: int = 0, max_items: int | None = None, relevant_only: bool = False, drop_last: bool = False
@@ -414,5 +465,284 @@ class Dataset:
         """Return the queries at these positions, in this order."""
         chosen = np.asarray(queries, dtype=np.int64)
         if chosen.size == self.queries and np.array_equal(chosen, np.arange(self.queries)):
-            return self if type(self) is Dataset else self._replace()
-        return self._replace(**rows_of_queries(self, chosen))
+            return self if type(self) is Dataset else self._derived()
+        rows = rows_of_queries(self, chosen)
+        distinct = np.unique(chosen).size == chosen.size
+        return self._derived(**rows) if distinct else self._replace(**rows)
+
+
+# --- validation -------------------------------------------------------------------------------------------------------
+
+
+def checked_offsets(offsets: npt.ArrayLike, name: str) -> IntArray:
+    """Convert offsets to int64.
+
+    Raises
+    ------
+    DataError
+        If they are not whole numbers that begin with 0 and never fall.
+    """
+    try:
+        given = np.asarray(offsets, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        given = np.full(1, np.nan)
+    if given.ndim != 1 or not given.size or given[0] != 0 or not (np.diff(given) >= 0).all() or (given % 1).any():
+        got = " ".join(str(np.asarray(offsets)).split())
+        raise DataError(f"{name}: offsets must be whole numbers that begin with 0 and never fall, got {got}")
+    return np.ascontiguousarray(offsets, dtype=np.int64)
+
+
+def checked_grades(y: npt.ArrayLike, name: str) -> GradeArray:
+    """Convert grades to int16.
+
+    Raises
+    ------
+    DataError
+        If a grade is not a whole number from 0 to 1000.
+
+    Examples
+    --------
+    >>> checked_grades([0.0, 2.0], "data").tolist()
+    [0, 2]
+    """
+    allowed = f"{name}: grades must be whole numbers from 0 to {HIGHEST_GRADE}"
+    try:
+        given = np.asarray(y)
+        if given.dtype.kind not in "biuf":
+            given = given.astype(np.float64)
+    except (TypeError, ValueError):
+        raise DataError(f"{allowed}, got {' '.join(repr(y).split())[:60]}") from None
+    if given.dtype.kind == "f":
+        good = (given >= 0) & (given <= HIGHEST_GRADE) & (given == np.floor(given))  # false for nan
+        if not good.all():
+            raise DataError(f"{allowed}, got {given[~good].flat[0]}")
+    elif given.size and not 0 <= given.min() <= given.max() <= HIGHEST_GRADE:
+        raise DataError(f"{allowed}, got {given.min() if given.min() < 0 else given.max()}")
+    return np.ascontiguousarray(given, dtype=np.int16)
+
+
+def checked_y_max(y_max: int | None, y: GradeArray, name: str) -> int:
+    """Return the highest grade there can be, by default the highest in `y`.
+
+    Raises
+    ------
+    DataError
+        If it is no whole number, lower than a grade or higher than 1000.
+
+    Examples
+    --------
+    >>> checked_y_max(None, checked_grades([0, 2], "data"), "data")
+    2
+    """
+    highest = int(y.max(initial=0))
+    if y_max is None:
+        return highest
+    if not highest <= y_max <= HIGHEST_GRADE or y_max != int(y_max):
+        raise DataError(
+            f"{name}: y_max = {y_max} is not allowed: expected a whole number from the highest grade, {highest}, to "
+            f"{HIGHEST_GRADE}"
+        )
+    return int(y_max)
+
+
+def check_ids(
+    query_ids: Sequence[str] | None,
+    item_ids: Sequence[str] | None,
+    offsets: IntArray,
+    query_id: Callable[[int], str],
+    name: str,
+) -> None:
+    """Raise a DataError if an id occurs twice among the queries or among the items of a query."""
+    for ids in (query_ids, item_ids):
+        try:
+            "".join(ids or ()).encode()
+        except UnicodeEncodeError as error:
+            raise DataError(f"{name}: ids must be Unicode text, got {error.object[error.start]!a} in one") from None
+        except TypeError as error:
+            raise DataError(f"{name}: ids must be text: {error}") from None
+    if query_ids is not None and len(set(query_ids)) < len(query_ids):
+        raise DataError(f"{name}: query ids must be distinct, got {most_frequent(query_ids)!r} twice")
+    for query, (begin, end) in enumerate(pairwise(offsets.tolist())):
+        ids = item_ids[begin:end] if item_ids is not None else ()
+        if len(set(ids)) < len(ids):
+            raise DataError(
+                f"{name}: item ids must be distinct within a query, got {most_frequent(ids)!r} twice in query "
+                f"{query_id(query)!r}"
+            )
+
+
+def most_frequent(ids: Sequence[str]) -> str:
+    """Return the id that occurs most often."""
+    return Counter(ids).most_common(1)[0][0]
+
+
+# --- providers --------------------------------------------------------------------------------------------------------
+
+
+def encode_providers(labels: Iterable[Any], name: str) -> tuple[IntArray | None, tuple[str, ...]]:
+    """Assign numbers to providers in the order in which they first appear.
+
+    Parameters
+    ----------
+    labels : (items,) sequence of str or int
+        The provider of each item; None, "" or nan for an item without one, which becomes a provider of its own.
+    name
+        What error messages call the data.
+
+    Returns
+    -------
+    codes : (items,) int array or None
+        The number of each item's provider; None if no item has a label.
+    names : tuple of str
+        The label of each provider, "" for an item without one.
+
+    Raises
+    ------
+    DataError
+        If a label is neither text nor a whole number.
+
+    Examples
+    --------
+    >>> codes, names = encode_providers(["shop b", None, "shop a", "shop b"], "data")
+    >>> codes.tolist(), names
+    ([0, 1, 2, 0], ('shop b', '', 'shop a'))
+    """
+    given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    codes = np.empty(len(given), np.int64)
+    names: list[str] = []
+    known: dict[str, int] = {}
+    for i, label in enumerate(given):
+        text = label if isinstance(label, str) else label_text(label, name, i)
+        code = known.get(text) if text else None
+        if code is None:
+            code = len(names)
+            names.append(text)
+            if text:
+                known[text] = code
+        codes[i] = code
+    return (codes, tuple(names)) if known else (None, ())
+
+
+def label_text(label: object, name: str, item: int) -> str:
+    """Return a label that is no text as text, "" where there is none."""
+    if label is None or label != label:
+        return ""
+    if isinstance(label, np.generic):
+        label = label.item()
+    if isinstance(label, float) and label.is_integer():  # whole numbers with gaps among them are floats in pandas
+        label = int(label)
+    if isinstance(label, bool) or not isinstance(label, int | str):
+        raise DataError(
+            f"{name}: providers must be text or whole numbers, None for an item without one, got {label!r} for item "
+            f"{item}"
+        )
+    return str(label)
+
+
+def checked_codes(providers: npt.ArrayLike, names: tuple[str, ...], name: str) -> tuple[IntArray, tuple[str, ...]]:
+    """Convert codes of providers to int64; raise DataError if one is no position in `names`."""
+    codes = np.ascontiguousarray(providers, dtype=np.int64)
+    if codes.size and not 0 <= codes.min() <= codes.max() < len(names):
+        raise DataError(
+            f"{name}: codes of providers must be from 0 to {len(names) - 1}, got {codes.min()} to {codes.max()}"
+        )
+    return codes, names
+
+
+def providers_within_queries(providers: IntArray | None, offsets: IntArray) -> IntArray:
+    """Assign numbers from 0 to the providers of each query, in the order of their first items.
+
+    Without providers every item is a provider of its own.
+
+    Examples
+    --------
+    >>> providers_within_queries(np.array([7, 5, 7, 5, 5]), np.array([0, 3, 5])).tolist()
+    [0, 1, 0, 0, 0]
+    """
+    n = np.diff(offsets)
+    items = int(offsets[-1])
+    if providers is None:
+        return np.arange(items) - np.repeat(offsets[:-1], n)
+    pairs = np.repeat(np.arange(n.size), n) * (int(providers.max(initial=0)) + 1) + providers
+    _, first, pair = np.unique(pairs, return_index=True, return_inverse=True)
+    rank = np.empty(first.size, np.int64)
+    rank[np.argsort(first)] = np.arange(first.size)
+    # Ranks go on from query to query, and the first item of a query has the lowest rank of the query.
+    ranks: IntArray = rank[pair]
+    filled = n > 0
+    return ranks - np.repeat(ranks[offsets[:-1][filled]], n[filled])
+
+
+# --- selections -------------------------------------------------------------------------------------------------------
+
+
+def chosen_queries(
+    data: Dataset, min_items: int, max_items: int | None, relevant_only: bool, drop_last: bool
+) -> BoolArray:
+    """Return which queries `Dataset.select` keeps; DataError if none is left."""
+    n = data.sizes
+    keep = n >= min_items
+    if max_items is not None:
+        keep &= n <= max_items
+    if relevant_only:
+        relevant = np.concatenate(([0], np.cumsum(data.y > 0)))
+        keep &= relevant[data.offsets[1:]] > relevant[data.offsets[:-1]]
+    if drop_last:
+        keep[-1:] = False
+    if not keep.any():
+        span = f"{min_items} or more" if max_items is None else f"{min_items} to {max_items}"
+        also = " and a relevant one among them" if relevant_only else ""
+        sizes = f"; its queries have {n.min()} to {n.max()}" if n.size else ""
+        raise DataError(f"{data.name}: none of {data.queries} queries is left: asked for {span} items{also}{sizes}")
+    return keep
+
+
+def rows_of_queries(data: Dataset, chosen: IntArray) -> dict[str, Any]:
+    """Return the arrays, ids and the fingerprint of the queries at these positions."""
+    n = data.sizes[chosen]
+    offsets = np.concatenate(([0], np.cumsum(n)))
+    items = np.repeat(data.offsets[chosen] - offsets[:-1], n) + np.arange(offsets[-1])
+
+    def rows(values: Any, at: IntArray) -> Any:
+        if values is None or isinstance(values, np.ndarray):
+            return None if values is None else values[at]
+        return [values[i] for i in at.tolist()]
+
+    return {
+        "offsets": offsets,
+        **{field: rows(getattr(data, field), items) for field in ("y", "R", "scores", "X", "providers", "item_ids")},
+        **{field: rows(getattr(data, field), chosen) for field in ("query_ids", "places")},
+        "fingerprint": hashlib.sha256(data.fingerprint.encode() + chosen.tobytes()).hexdigest(),
+    }
+
+
+# --- descriptions -----------------------------------------------------------------------------------------------------
+
+
+def facts(data: Dataset) -> dict[str, str]:
+    """Return what there is to know about a dataset, as texts."""
+    n = data.sizes
+    return {
+        "queries": f"{data.queries:,}",
+        "items": f"{data.items:,}",
+        "items per query": f"{n.min()}-{n.max()}" if n.size else "0",
+        "grades": f"0-{data.y_max}",
+        "providers": "none" if data.providers is None else f"{np.unique(data.providers).size:,}",
+        "features": "none" if data.X is None else str(data.X.shape[1]),
+        "protocol": data.protocol.name or "none",
+    }
+
+
+def summary(data: Dataset) -> str:
+    """Return the facts about a dataset in one line."""
+    known = facts(data)
+    parts = [f"{known[key]} {key}" for key in ("queries", "items")]
+    parts += [f"{known['items per query']} per query", f"grades {known['grades']}"]
+    parts += [f"{known[key]} {key}" for key in ("providers", "features") if known[key] != "none"]
+    return ", ".join(parts + ["scores"] * (data.scores is not None))
+
+
+def html_table(data: Dataset) -> str:
+    """Return the facts about a dataset as a table, for notebooks."""
+    rows = "".join(f"<tr><th>{key}</th><td>{escape(text)}</td></tr>" for key, text in facts(data).items())
+    return f"<table><caption>{escape(data.name)}</caption><tbody>{rows}</tbody></table>"

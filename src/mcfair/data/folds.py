@@ -1,31 +1,30 @@
-"""LETOR folds and files as datasets."""
+"""Loading: LETOR folds and files, and data by what a user calls it: a path, a built-in profile or a catalogue name."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
 from ..arrays import BoolArray
-from .catalogue import CATALOGUE, recognise
-from .dataset import Dataset
-from .files import check_exists, find_part, find_parts, short_name
-from .grades import EPSILON, relevance
-from .letor import read_letor_file
-from .protocols import Protocol, find_protocol
+from ..errors import DataError, SettingError, checked, unknown
+from ..options import explicit_options, option
+from .catalogue import CATALOGUE, PROFILES, locate, recognise, synthetic
+from .dataset import EPSILON, Dataset, relevance
+from .letor import check_exists, find_part, find_parts, kind_of, path_exists, read_letor_file, short_name
+from .protocols import PARTS, Protocol, find_protocol
 
-__all__ = ["Fold", "concatenate", "load_fold", "load_letor"]
+__all__ = ["Fold", "concatenate", "load_fold", "load_letor", "open_data"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Loading:
-    """How the files of a fold are read; see `load_letor` for what each field means."""
+class LetorOptions(TypedDict, total=False):
+    """The fields of `Loading` that apply to LETOR files, as keyword arguments of `load_letor`; all are optional."""
 
     features: bool
     epsilon: float
@@ -33,7 +32,36 @@ class Loading:
     min_items: int | None
     max_items: int | None
 
+
+class LoadingOptions(LetorOptions, total=False):
+    """The fields of `Loading`, as keyword arguments of `open_data`; all are optional."""
+
+    split: str
+    separator: str | None
+    columns: Mapping[str, str] | None
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Loading:
+    """How data is loaded; see `load_letor` and `open_data` for what each field means."""
+
+    features: bool = option(False)
+    epsilon: float = option(EPSILON, "Relevance of an item of grade 0.", float)
+    preset: str | None = option(None, "paper or wsdm23: the protocol as published, or as the released code runs it.")
+    min_items: int | None = option(None, "Leave out queries with fewer items.", int)
+    max_items: int | None = option(None, "Leave out queries with more items.", int)
+    split: str = option("test", "Part of a fold: train, validation or test.")
+    separator: str | None = option(
+        None, "What separates the columns of a CSV file: ';', tab, pipe  [default: guessed and shown]"
+    )
+    columns: Mapping[str, str] | None = option(
+        None, "Column of a role, such as item=sku_code; repeat for several.", list[str], "column", "ROLE=COLUMN"
+    )
+    seed: int = option(0)
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", checked("epsilon", float, self.epsilon, SettingError))
         find_protocol(self.preset)  # refuse wrong options before a file is read
         relevance([], 0, self.epsilon)
 
@@ -60,7 +88,7 @@ class Loading:
             item_ids=table.item_ids,
             name=short_name(path),
             protocol=protocol,
-            fingerprint=hashlib.sha256(f"{table.sha256} epsilon={self.epsilon}".encode()).hexdigest(),
+            fingerprint=hashlib.sha256(f"{table.sha256} epsilon={float(self.epsilon)}".encode()).hexdigest(),
             catalogue=catalogue,
         )
         return data.select(
@@ -119,7 +147,7 @@ class Fold(Dataset):
     @cached_property
     def test(self) -> Dataset:
         """The part that results are reported on: the queries of the fold itself, as a plain dataset."""
-        return self._replace()
+        return self._derived()
 
     def _read(self, part: str) -> Dataset:
         # The test file alone decides which catalogued fold this is, so that all parts have the same bounds.
@@ -147,15 +175,8 @@ class Fold(Dataset):
         return whole, np.repeat([part == "test" for part in parts], [data.queries for data in parts.values()])
 
 
-def load_fold(
-    folder: str | os.PathLike[str],
-    *,
-    features: bool = False,
-    epsilon: float = EPSILON,
-    preset: str | None = None,
-    min_items: int | None = None,
-    max_items: int | None = None,
-) -> Fold:
+@explicit_options(Loading, LetorOptions)
+def load_fold(folder: str | os.PathLike[str], **options: Unpack[LetorOptions]) -> Fold:
     r"""Read a fold folder: its test part, with `.train` and `.validation`, which are read when first used.
 
     Parameters
@@ -187,25 +208,16 @@ def load_fold(
     ...     fold.queries, fold.train.queries
     (1, 1)
     """
-    options = Loading(
-        features=bool(features), epsilon=float(epsilon), preset=preset, min_items=min_items, max_items=max_items
-    )
+    loading = Loading(**options)
     path = Path(folder)
     check_exists(path)
-    test = options.read(find_part(path, "test"), "test")
+    test = loading.read(find_part(path, "test"), "test")
     fields: dict[str, Any] = {field.name: getattr(test, field.name) for field in dataclasses.fields(Dataset)}
-    return Fold(**fields, folder=path, files=find_parts(path), loading=options)
+    return Fold(**fields, folder=path, files=find_parts(path), loading=loading)
 
 
-def load_letor(
-    path: str | os.PathLike[str],
-    *,
-    features: bool = False,
-    epsilon: float = EPSILON,
-    preset: str | None = None,
-    min_items: int | None = None,
-    max_items: int | None = None,
-) -> Dataset:
+@explicit_options(Loading, LetorOptions)
+def load_letor(path: str | os.PathLike[str], **options: Unpack[LetorOptions]) -> Dataset:
     r"""Read a LETOR file, or a fold folder as a `Fold`, which is its test part and has `.train` and `.validation`.
 
     Rows are `GRADE qid:ID FEATURE:VALUE ... # comment`, plain or gzipped, with the rows of a query adjacent. Rows may
@@ -253,16 +265,10 @@ def load_letor(
     >>> data.query_ids, data.sizes.tolist(), data.X.shape
     (['7', '8'], [2, 1], (3, 3))
     """
-    options = Loading(
-        features=bool(features), epsilon=float(epsilon), preset=preset, min_items=min_items, max_items=max_items
-    )
+    loading = Loading(**options)
     path = Path(path)
     check_exists(path)
-    if path.is_dir():
-        return load_fold(
-            path, features=features, epsilon=epsilon, preset=preset, min_items=min_items, max_items=max_items
-        )
-    return options.read(path, "test")
+    return load_fold(path, **options) if path.is_dir() else loading.read(path, "test")
 
 
 def concatenate(parts: Sequence[Dataset], name: str) -> Dataset:
@@ -310,3 +316,90 @@ def joined_labels(parts: Sequence[Dataset]) -> Any:
         codes, names = part.providers, part.provider_names
         labels += [""] * part.items if codes is None else [names[code] for code in codes]
     return labels
+
+
+# --- data by path or name ---------------------------------------------------------------------------------------------
+
+
+@explicit_options(Loading, LoadingOptions)
+def open_data(source: str | os.PathLike[str], **options: Unpack[LoadingOptions]) -> Dataset:
+    """Open data by path or name.
+
+    Parameters
+    ----------
+    source
+        A path, if there is a file or folder: a fold folder, a LETOR file, or a table (CSV, TSV, Parquet or JSON lines)
+        with the columns query, item, grade or relevance, score and provider, of which only query and one of grade and
+        relevance are required. Their names are matched ignoring case, and common ones such as qid, docid and label are
+        understood. Otherwise one of `PROFILES` or `CATALOGUE`.
+    split
+        Which part of a fold: `train`, `validation` or `test`.
+    features, epsilon, preset, min_items, max_items
+        As in `load_letor`; a profile always has its features, a table never. A profile or table has a test part only.
+    separator, columns
+        Of a table: what separates the columns of a CSV file, guessed from its first line if left out; and columns by
+        role, such as `{"item": "sku_code"}`, where they do not have their usual names.
+    seed
+        Seed of a profile.
+
+    Returns
+    -------
+    Dataset
+        For the test part of a fold, a `Fold`, which has the other parts too.
+
+    Raises
+    ------
+    DataError
+        If nothing has this name, if a file cannot be read or is malformed, if the split, preset or seed does not apply,
+        or if no query is left.
+    SettingError
+        If epsilon is not a number from 0 to 1.
+
+    Examples
+    --------
+    >>> sorted(set(open_data("mq2008-like", min_items=15).sizes.tolist()))
+    [15, 16]
+    """
+    name, loading = os.fspath(source), Loading(**options)
+    split, protocol = loading.split, find_protocol(loading.preset)
+    bounded = protocol.with_bounds(loading.min_items, loading.max_items)
+    if split not in PARTS:
+        raise DataError(unknown("split", split, PARTS))
+    if protocol.name and split != "test":
+        raise DataError(f"preset {loading.preset} evaluates on the test part, but split {split!r} was asked for")
+    path = Path(name)
+    if not path_exists(path) and name in PROFILES:
+        check_test_only(protocol, split, name, "a built-in profile")
+        data = synthetic(name, loading.seed)
+        return adopt(data if loading.epsilon == EPSILON else data.with_relevance(loading.epsilon), bounded)
+    if not path_exists(path):
+        if name.lower() not in CATALOGUE:
+            names = unknown("profile or catalogue name", name, [*PROFILES, *CATALOGUE])
+            raise DataError(f"no such file or folder: {name}; {names}")
+        path = locate(name)
+    if not path.is_dir() and kind_of(path):
+        from .frames import load_table  # imports Polars, which other data do not need
+
+        check_test_only(protocol, split, str(path), "a table")
+        return adopt(load_table(path, loading.epsilon, columns=loading.columns, separator=loading.separator), bounded)
+    if split == "test":
+        return load_letor(path, **{each: getattr(loading, each) for each in LetorOptions.__annotations__})
+    if not path.is_dir():
+        raise DataError(f"{path} is a single file and has no {split} part")
+    return loading.read(find_part(path, split), split)
+
+
+def check_test_only(protocol: Protocol, split: str, name: str, kind: str) -> None:
+    """Refuse a protocol or split that needs the files of a fold."""
+    if protocol.drop_last:
+        raise DataError(f"preset {protocol.name} reads a LETOR fold or file, but {name!r} is {kind}")
+    if split != "test":
+        raise DataError(f"{name} is {kind} and has no {split} part")
+
+
+def adopt(data: Dataset, protocol: Protocol) -> Dataset:
+    """Return data under a protocol: its queries within the bounds, carrying the protocol."""
+    data = data._derived(protocol=protocol)
+    if not protocol.min_items and protocol.max_items is None:
+        return data
+    return data.select(min_items=protocol.min_items, max_items=protocol.max_items)

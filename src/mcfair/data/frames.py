@@ -1,181 +1,341 @@
-"""Tables as datasets: data frames of pandas, Polars and Arrow, and CSV, Parquet and JSON-lines files.
+"""Tables: the one reader of CSV, TSV, Parquet, JSON lines and data frames, their columns by role, and what they hold.
 
-A column of a table has a role: query, item, grade, relevance, score or provider.
+A column of a table has a role, such as query or item. Every command finds it by the same names, or by `--column`. Files
+are looked through before they are parsed, so that no file takes more time or memory than its size suggests.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 
-from ..arrays import FloatArray
-from ..errors import DataError, unknown
-from .dataset import Dataset
-from .files import short_name
-from .grades import EPSILON, HIGHEST_GRADE
+from ..arrays import CountArray, FloatArray
+from ..errors import DataError, SettingError, unknown, warn_user
+from ..parts import shortened
+from .dataset import EPSILON, HIGHEST_GRADE, Dataset
+from .letor import KINDS, kind_of, pieces, short_name
 
-__all__ = ["build_dataset", "load_table", "read_table"]
+__all__ = [
+    "ROLES",
+    "build_dataset",
+    "data_from_trec",
+    "find_columns",
+    "load_table",
+    "qrels_table",
+    "read_candidates",
+    "read_trec",
+    "run_table",
+    "scan_table",
+    "write_table",
+    "write_trec",
+]
 
-NAMES = {
-    "query": ("query", "qid", "query_id", "queryid"),
-    "item": ("item", "item_id", "itemid", "doc", "docid", "doc_id", "document", "document_id", "docno", "product_id"),
+ROLES: dict[str, tuple[str, ...]] = {
+    "query": (
+        *("query", "query_id", "qid", "queryid", "q_id", "query_text", "user_query", "search_term", "search_query"),
+        "keyword",
+    ),
+    "item": (
+        *("item", "item_id", "itemid", "doc", "doc_id", "docid", "docno", "document", "document_id"),
+        *("product_id", "object_id", "sku"),
+    ),
     "grade": ("grade", "label", "rel", "y"),
     "relevance": ("relevance",),
-    "score": ("score", "prediction", "prior"),
+    "score": ("score", "prediction"),
+    "prior": ("prior",),
     "provider": tuple(name + end for name in ("provider", "group", "seller", "brand", "vendor") for end in ("", "_id")),
+    "rank": ("rank", "position", "pos", "ordinal"),
+    "clicked": ("clicked", "click", "is_click", "is_clicked", "clicks"),
+    "impression": ("impression", "impression_id", "list_id", "request_id"),
+    "session": ("session", "session_id"),
+    "time": ("time", "timestamp", "datetime", "date"),
+    "propensity": ("propensity", "propensity_score", "pscore"),
 }
-"""The names that the column of each role may have in a file, the preferred one first; case is ignored."""
+"""The names that the column of each role may have, the preferred one first; case is ignored."""
+
+CANDIDATES = ("query", "item", "grade", "relevance", "score", "prior", "provider")
+"""Roles of the columns of tables of candidates; the others are those of logs."""
 
 REPEATED = re.compile(r"_duplicated_\d+$")  # how Polars renames the later columns of the same name
 
-READERS: dict[str, tuple[str, Callable[[Path], pl.DataFrame]]] = {
-    # Text stays text until its role is known: an id 007 is not the number 7, and errors can name the row.
-    ".csv": ("CSV", lambda path: pl.read_csv(path, infer_schema=False, glob=False)),
-    ".tsv": ("TSV", lambda path: pl.read_csv(path, infer_schema=False, glob=False, separator="\t")),
-    ".parquet": ("Parquet", lambda path: pl.read_parquet(path, glob=False, hive_partitioning=False)),
-    ".jsonl": ("JSON-lines", lambda path: pl.read_ndjson(path, infer_schema_length=None)),
-}
-"""The kind of a file by how its name ends, and the function that reads it."""
+UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError)
+"""What Polars raises for a file that is damaged or of another kind."""
 
 
-def load_table(path: Path, epsilon: float = EPSILON) -> Dataset:
-    """Read a CSV, TSV, Parquet or JSON-lines file whose columns have the usual names.
+# --- files ------------------------------------------------------------------------------------------------------------
 
-    Raises
-    ------
-    DataError
-        If the file cannot be read, a column is missing or ambiguous, or a value is wrong; or if epsilon, which applies
-        to grades, is given for a table of relevance.
-    """
-    table = read_table(path)
-    columns = find_columns(table.columns, str(path))
-    file = path.with_name(path.name.removesuffix(".gz"))
-    data = build_dataset(table, columns, short_name(file.with_suffix("")), str(path))
-    if epsilon == EPSILON:
-        return data
-    if "relevance" in columns:
-        raise DataError(f"{path}: epsilon = {epsilon} applies to grades, but the table has a column of relevance")
-    return data.with_relevance(epsilon)
+SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
+"""Words for separators, which are the ones that are guessed."""
+
+PIECE = 2**22
+LONGEST_LINE = 2**24  # a longer line is no row of a table, and to hold it could fill the memory
+MOST_UNPACKED, MOST_RATIO = 2**32, 200  # bytes, and how many times the size of the packed file
+MOST_COLUMNS = 10_000
+DEEPEST = 32  # brackets in brackets: Polars takes time that doubles with each
 
 
-def read_table(path: Path) -> pl.DataFrame:
-    """Read a CSV, TSV, Parquet or JSON-lines file, possibly compressed by gzip; text in it stays text.
+def scan_table(path: Path, separator: str | None = None) -> pl.LazyFrame:
+    """Return a CSV, TSV, Parquet or JSON-lines file as a table that is read later; text stays text.
+
+    Parameters
+    ----------
+    path
+        The file, possibly compressed by gzip.
+    separator
+        What separates the columns of a CSV or TSV file: a character, or comma, semicolon, tab or pipe. By default it is
+        guessed from the first line, with a warning if it is not the usual one.
 
     Raises
     ------
     DataError
-        If its name ends otherwise, or it cannot be read.
+        If the name ends otherwise, or the file cannot be read, is damaged, or would take too much memory.
+    SettingError
+        If the separator is no single character.
     """
-    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
-    if suffix not in READERS:
-        raise DataError(f"{path}: expected a file that ends in {', '.join(READERS)}")
-    kind, read = READERS[suffix]
+    kind = kind_of(path)
+    if not kind:
+        raise DataError(f"{path}: expected a file that ends in {', '.join(KINDS)}")
     try:
-        return read(path)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise DataError(f"{path}: not a {kind} file, or damaged or cut short: {first_line(error)}") from None
+        if kind == "Parquet":
+            check_head(path)
+            table = pl.scan_parquet(path, glob=False, hive_partitioning=False)
+        elif kind == "JSON lines":
+            check_json_lines(path)
+            table = pl.scan_ndjson(path, infer_schema_length=None)
+        else:
+            mark = separator_of(path, check_lines(path), "\t" if kind == "TSV" else ",", separator)
+            # Text stays text until its role is known: an id 007 is not the number 7, and errors can name the row.
+            table = pl.scan_csv(path, infer_schema=False, glob=False, separator=mark)
+        table.collect_schema()
+    except UNREADABLE as error:
+        raise unreadable(path, kind, error) from None
+    return table
 
 
-def find_columns(columns: list[str], name: str) -> dict[str, str]:
-    """Find the column of each role by its name; the preferred name of a role wins over its other names."""
-    by_lower: dict[str, list[str]] = {}
-    for column in columns:
-        by_lower.setdefault(REPEATED.sub("", column.strip().lower()), []).append(column)
+def unreadable(path: Path, kind: str, error: BaseException) -> DataError:
+    """Describe a file that cannot be read."""
+    if isinstance(error, OSError) and error.strerror:
+        return DataError(f"cannot read {path}: {error.strerror}")
+    return DataError(f"{path}: not a {kind} file, or damaged or cut short: {first_line(error)}")
+
+
+def check_head(path: Path) -> bytes:
+    """Return the first bytes of a file; DataError if it is none, or empty."""
+    head = next(pieces(path, PIECE), b"")
+    if not head:
+        raise DataError(f"{path}: the file is empty")
+    return head
+
+
+def checked_pieces(path: Path) -> Iterable[bytes]:
+    """Yield a text file in pieces of whole lines; DataError if a line or the unpacked whole is too long."""
+    size, unpacked, rest = path.stat().st_size if path.exists() else 0, 0, b""
+    for piece in pieces(path, PIECE):
+        unpacked += len(piece)
+        if unpacked > max(MOST_UNPACKED, size) and unpacked > MOST_RATIO * size:
+            raise DataError(
+                f"{path}: its {size:,} bytes unpack to more than {unpacked:,}; unpack it first if that is meant"
+            )
+        cut = piece.rfind(b"\n") + 1
+        if cut:
+            yield rest + piece[:cut]
+            rest = piece[cut:]
+        else:
+            rest += piece
+        if len(rest) > LONGEST_LINE:
+            raise DataError(f"{path}: a line has more than {LONGEST_LINE:,} bytes, too many for a row of a table")
+    if rest:
+        yield rest
+
+
+def check_lines(path: Path) -> str:
+    """Look through a text file; return its first line."""
+    first = ""
+    for piece in checked_pieces(path):
+        if not first:
+            first = piece.lstrip(b"\xef\xbb\xbf\r\n").split(b"\n", 1)[0].decode(errors="replace").strip("\r")
+    if not first:
+        raise DataError(f"{path}: the file is empty")
+    return first
+
+
+def separator_of(path: Path, header: str, usual: str, given: str | None) -> str:
+    """Return the separator of the columns: the one that is given, or that the first line suggests."""
+    if given is not None:
+        mark = SEPARATORS.get(given.lower(), given)
+        if len(mark) != 1 or not mark.isascii() or mark in '"\r\n':
+            words = ", ".join(list(SEPARATORS)[:3])
+            raise SettingError(f"separator = {shortened(given)} is not allowed: expected one character, or {words}")
+    else:
+        bare = re.sub(r'"[^"]*"', "", header)
+        mark = max((usual, *SEPARATORS.values()), key=bare.count)  # the first of equals: the usual one
+        if mark != usual:
+            warn_user(f"{path}: read with the separator {mark!r}, guessed from its first line; see --separator")
+    if header.count(mark) >= MOST_COLUMNS:
+        raise DataError(f"{path}: has {header.count(mark) + 1:,} columns, expected at most {MOST_COLUMNS:,}")
+    return mark
+
+
+def check_json_lines(path: Path) -> None:
+    """Look through a file of JSON lines: every line is an object, not too deep, and all have not too many names."""
+    decoder, names, number = msgspec.json.Decoder(dict[str, msgspec.Raw]), set[str](), 0
+    for piece in checked_pieces(path):
+        for line in piece.removesuffix(b"\n").split(b"\n"):
+            number += 1
+            if not line or line.isspace():
+                continue
+            try:
+                fields = decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                reason = "too deep" if isinstance(error, RecursionError) else first_line(error)
+                raise DataError(
+                    f"{path}, line {number}: not a JSON object, or damaged or cut short: {reason}"
+                ) from None
+            if not names.issuperset(fields):
+                names.update(fields)
+                if len(names) > MOST_COLUMNS:
+                    raise DataError(f"{path}, line {number}: the lines have more than {MOST_COLUMNS:,} names")
+            if line.count(b"[") + line.count(b"{") > DEEPEST and any(map(too_deep, fields.values())):
+                raise DataError(f"{path}, line {number}: a value has more than {DEEPEST} levels")
+    if not number:
+        raise DataError(f"{path}: the file is empty")
+
+
+def too_deep(raw: msgspec.Raw) -> bool:
+    """Return whether a value has lists and objects in each other beyond what tables have."""
+    level = [msgspec.json.decode(raw)]
+    for _ in range(DEEPEST + 1):
+        level = [inner for each in level if isinstance(each, list | dict) for inner in values_of(each)]
+    return bool(level)
+
+
+def values_of(value: list[Any] | dict[str, Any]) -> Iterable[Any]:
+    """Return what a list or an object holds; an empty one counts as a level."""
+    return (value.values() if isinstance(value, dict) else value) or (None,)
+
+
+# --- columns by role --------------------------------------------------------------------------------------------------
+
+
+def find_columns(
+    available: Iterable[str],
+    given: Mapping[str, str],
+    name: str,
+    roles: Iterable[str] = tuple(ROLES),
+    required: Iterable[str] = (),
+) -> dict[str, str]:
+    """Find the column of each role, by the mapping that was given or by its name.
+
+    Parameters
+    ----------
+    available
+        Names of the columns of the table.
+    given
+        Columns by role, as the user named them.
+    name
+        What error messages call the table.
+    roles, required
+        Roles that are looked for, and those that must be found.
+
+    Returns
+    -------
+    dict
+        Columns by role.
+
+    Raises
+    ------
+    DataError
+        If a column does not exist, a required one is missing, or several may be meant.
+    SettingError
+        If a role is unknown.
+
+    Examples
+    --------
+    >>> find_columns(["q_text", "docno", "position", "Click"], {"query": "q_text"}, "log.csv")
+    {'query': 'q_text', 'item': 'docno', 'rank': 'position', 'clicked': 'Click'}
+    """
+    names, roles = list(available), list(roles)
+    if "group" in given and "group" not in roles:
+        given = {"provider" if role == "group" else role: column for role, column in given.items()}
+    for role, column in given.items():
+        if role not in roles:
+            raise SettingError(unknown("role of a column", role, roles))
+        if column not in names:
+            raise DataError(f"{name}: {unknown('column', column, names[:40])}")
+    taken, by_lower = set(given.values()), dict[str, list[str]]()
+    for each in names:
+        if each not in taken:
+            by_lower.setdefault(REPEATED.sub("", each.strip().lower()), []).append(each)
     found: dict[str, str] = {}
-    for role, names in NAMES.items():
-        matches = by_lower.get(names[0]) or [column for each in names for column in by_lower.get(each, ())]
-        if len(matches) > 1:
-            raise DataError(f"{name}: columns {listed(matches)} may all be the {role}; rename all but one of them")
-        if matches:
+    for role in roles:
+        usual = ROLES[role]
+        matches = by_lower.get(usual[0]) or [column for each in usual for column in by_lower.get(each, ())]
+        if role in given:
+            found[role] = given[role]
+        elif len(matches) > 1:
+            raise DataError(
+                f"{name}: columns {listed(matches)} may all be the {role}; choose one with --column {role}=COLUMN"
+            )
+        elif matches:
             found[role] = matches[0]
-    if "query" not in found:
-        raise no_column("query", columns, name)
-    if "grade" not in found and "relevance" not in found and by_lower.get("prior"):
-        found["relevance"] = by_lower["prior"][0]  # what is believed of the items stands in for what is true
-    if "grade" not in found and "relevance" not in found:
-        raise DataError(
-            f"{name}: no column grade (or {', '.join(NAMES['grade'][1:])}) or relevance; got {listed(columns)}"
-        )
+    for role in required:
+        if role not in found:
+            raise DataError(f"{name}: {missing(role, names)}")
     return found
 
 
-def no_column(role: str, columns: list[str], name: str) -> DataError:
-    """Return the error for a table without a column of a role, with a hint if it looks like another separator."""
-    other = next((mark for mark in ";\t|" if len(columns) == 1 and mark in columns[0]), None)
-    hint = "" if other is None else f"; is the separator {other!r}? CSV files have commas, TSV files tabs"
-    return DataError(f"{name}: no column {role} (or {', '.join(NAMES[role][1:])}); got {listed(columns)}{hint}")
+def missing(role: str, names: list[str]) -> str:
+    """Describe a missing column: how it may be named, what there is, and which one was probably meant."""
+    by_lower = {each.strip().lower(): each for each in names[:1000]}
+    close = [match for usual in ROLES[role] for match in get_close_matches(usual, by_lower, n=1)]
+    hint = f"did you mean {by_lower[close[0]]!r}? " if close else ""
+    return (
+        f"no column for the {role} (such as {', '.join(ROLES[role][:3])}); {hint}name it with --column {role}=COLUMN; "
+        f"got {listed(names)}"
+    )
 
 
-def build_dataset(df: Any, columns: dict[str, str], name: str, source: str = "") -> Dataset:
-    """Build a dataset from a table; `columns` maps roles to columns, `source` is what errors call the table."""
-    title, name = name, source or name
-    if ("grade" in columns) == ("relevance" in columns):
-        got = "both" if "grade" in columns else "neither"
-        raise DataError(f"{name}: expected a column of either grades or relevance, got {got}")
-    table = columns_of(df, columns, name)
-    if table.is_empty():
-        raise DataError(f"{name}: the table holds no rows")
-
-    queries = texts(table["query"], columns["query"], name)
-    rows = pl.DataFrame({"query": queries}).with_row_index("row")
-    first = rows.select(pl.col("row").first().over("query")).to_series().to_numpy()
-    order = np.argsort(first, kind="stable")  # queries by their first rows, and the rows of a query in order
-    starts = np.flatnonzero(np.diff(first[order], prepend=-1))
-    fields: dict[str, Any] = {
-        "offsets": np.append(starts, order.size),
-        "query_ids": queries.gather(order[starts]).to_list(),
-    }
-    if "item" in columns:
-        items = texts(table["item"], columns["item"], name)
-        check_distinct(queries, items, columns["item"], name)
-        fields["item_ids"] = items.gather(order).to_list()
-    if "grade" in columns:
-        grades = numbers(table["grade"], columns["grade"], name, 0, HIGHEST_GRADE, whole=True)
-        fields["y"] = grades[order]
-    else:
-        R = numbers(table["relevance"], columns["relevance"], name, 0, 1)[order]
-        fields |= {"R": R, "y": R > 0, "y_max": 1}
-    if "score" in columns:
-        fields["scores"] = numbers(table["score"], columns["score"], name)[order]
-    if "provider" in columns:
-        providers = texts(table["provider"], columns["provider"], name, optional=True)
-        fields["providers"] = providers.gather(order).to_list()
-    return Dataset(**fields, name=title)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Tables of any library
-
-
-def columns_of(df: Any, columns: dict[str, str], name: str) -> pl.DataFrame:
-    """Return the columns of any table as a Polars table with the roles as names."""
-    pandas = hasattr(df, "isna") and hasattr(df, "iloc") and hasattr(df, "columns")
-    if not pandas:
-        df = as_frame(df, name)
-    available = [str(column) for column in df.columns]
+def columns_of(df: Any, columns: Mapping[str, str], name: str) -> pl.DataFrame:
+    """Return columns of any table as a Polars table with the roles as names; nothing else of a file is read."""
+    available = column_names(df)
     for column in columns.values():
         if column not in available:
-            raise DataError(f"{name}: {unknown('column', column, available)}")
+            raise DataError(f"{name}: {unknown('column', column, available[:40])}")
         if available.count(column) > 1:
             raise DataError(f"{name}: several columns have the name {column!r}")
+    if isinstance(df, pl.LazyFrame):
+        try:
+            return df.select(**{role: pl.col(column) for role, column in columns.items()}).collect()
+        except UNREADABLE as error:
+            raise unreadable(Path(name), kind_of(Path(name)) or "readable", error) from None
     places = {role: available.index(column) for role, column in columns.items()}
-    if not pandas:
+    if isinstance(df, pl.DataFrame):
         return pl.DataFrame({role: df.to_series(place) for role, place in places.items()})
     return pl.DataFrame({role: from_pandas(df.iloc[:, place], columns[role], name) for role, place in places.items()})
 
 
-def as_frame(table: Any, name: str) -> Any:
-    """Return a pandas table as it is, and any other as a Polars table."""
+def column_names(df: Any) -> list[str]:
+    """Return the names of the columns of a table that `as_frame` returned."""
+    return df.collect_schema().names() if isinstance(df, pl.LazyFrame) else [str(column) for column in df.columns]
+
+
+def as_frame(table: Any, name: str, separator: str | None = None) -> Any:
+    """Return a table of pandas or Polars as it is, a file as a lazy one, and any other table as one of Polars."""
+    if isinstance(table, str | Path):
+        return scan_table(Path(table), separator)
     if hasattr(table, "iloc") and hasattr(table, "columns"):  # a column of pandas has no columns
         return table
-    return table.collect() if isinstance(table, pl.LazyFrame) else from_arrow(table, name)
+    return table if isinstance(table, pl.LazyFrame) else from_arrow(table, name)
 
 
 def from_arrow(df: Any, name: str) -> pl.DataFrame:
@@ -193,22 +353,41 @@ def from_arrow(df: Any, name: str) -> pl.DataFrame:
 
 
 def from_pandas(column: Any, title: str, name: str) -> pl.Series:
-    """Convert a column of pandas, with null for every value that pandas regards as missing, without pyarrow."""
+    """Convert a column of pandas, with null for every value that pandas regards as missing."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
+        values = pl.Series(column.to_numpy())
+        return values.fill_nan(None) if values.dtype.is_float() else values
+    try:
+        import pyarrow  # type: ignore[import-untyped]
+
+        return pl.Series(pl.from_arrow(pyarrow.array(column, from_pandas=True)))
+    except ImportError:
+        pass  # without pyarrow, which pandas does not need, value by value
+    except (TypeError, ValueError, NotImplementedError):
+        pass  # values of several types, which are described below
     missing = column.isna().tolist()
-    values = [None if null else value for value, null in zip(column.tolist(), missing, strict=True)]
-    kinds = {type(value) for value in values} - {type(None)}
+    listed = [None if null else value for value, null in zip(column.tolist(), missing, strict=True)]
+    kinds = {type(value) for value in listed} - {type(None)}
     if len(kinds) > 1 and not kinds <= {str, int, float, bool}:
         mixed = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise DataError(f"{name}: column {title!r} holds values of several types: {mixed}")
-    return pl.Series(values, strict=False)
+    try:
+        return pl.Series(listed, strict=False)
+    except UnicodeEncodeError as error:
+        raise DataError(f"{name}: column {title!r} holds text that is no Unicode: {error.object!a}") from None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Columns
+# --- values of a column ----------------------------------------------------------------------------------------------
+
+LONGEST_ID = 10_000
+CONTROLS = r"[\x00-\x1f\x7f-\x9f]"
 
 
 def texts(column: pl.Series, title: str, name: str, *, optional: bool = False) -> pl.Series:
-    """Return ids or labels as text; null or empty is allowed only if they are optional."""
+    """Return ids or labels as text; null or empty is allowed only if they are optional.
+
+    Ids with control characters are kept, with a warning: they are often an accident, and look like others.
+    """
     kind = column.dtype
     if kind.is_float():
         column = column.fill_nan(None)
@@ -218,8 +397,15 @@ def texts(column: pl.Series, title: str, name: str, *, optional: bool = False) -
         raise DataError(f"{name}: column {title!r} has type {kind}, expected text or whole numbers")
     text = column.cast(pl.String)
     if not optional:
-        missing = text.is_null() | (text == "")
-        refuse(missing.fill_null(True), "the value is missing", title, name)
+        nothing = text.is_null() | (text == "")
+        refuse(nothing.fill_null(True), "the value is missing", title, name)
+    if not kind.is_numeric():
+        long = (text.str.len_bytes() > LONGEST_ID).fill_null(False)
+        refuse(long, f"got {{}}, expected at most {LONGEST_ID:,} bytes", title, name, text)
+        odd = text.filter(text.str.contains(CONTROLS).fill_null(False)).unique(maintain_order=True)
+        if odd.len():
+            ids = "1 id has" if odd.len() == 1 else f"{odd.len():,} ids have"
+            warn_user(f"{name}: column {title!r}: {ids} control characters, such as {shortened(odd[0])}")
     return text
 
 
@@ -256,7 +442,7 @@ def refuse(wrong: pl.Series, problem: str, title: str, name: str, values: pl.Ser
     """Raise DataError for the first row at which `wrong` holds; rows are counted from 1."""
     if wrong.any():
         row = int(wrong.arg_max() or 0)
-        value = "" if values is None else repr(values[row])
+        value = "" if values is None else shortened(values[row])
         raise DataError(f"{name}: column {title!r}, row {row + 1} of {wrong.len():,}: {problem.format(value)}")
 
 
@@ -268,3 +454,315 @@ def first_line(error: BaseException) -> str:
 def listed(columns: list[str]) -> str:
     """Return the names of columns for a message; there may be many."""
     return ", ".join(map(repr, columns[:20])) + (", …" if len(columns) > 20 else "")
+
+
+# --- datasets --------------------------------------------------------------------------------------------------------
+
+
+def load_table(
+    path: Path,
+    epsilon: float = EPSILON,
+    *,
+    columns: Mapping[str, str] | None = None,
+    separator: str | None = None,
+) -> Dataset:
+    """Read a CSV, TSV, Parquet or JSON-lines file whose columns have the usual names, or the given ones.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, a column is missing or ambiguous, or a value is wrong; or if epsilon, which applies
+        to grades, is given for a table of relevance.
+    """
+    table = scan_table(path, separator)
+    names = column_names(table)
+    found = find_columns(names, columns or {}, str(path), CANDIDATES, required=("query",))
+    if prior := found.pop("prior", None):
+        if "grade" not in found and "relevance" not in found:
+            found["relevance"] = prior  # what is believed of the items stands in for what is true
+        else:
+            found.setdefault("score", prior)
+    if "grade" not in found and "relevance" not in found:
+        raise DataError(f"{path}: {missing('grade', names)}; or a column of relevance")
+    file = path.with_name(path.name.removesuffix(".gz"))
+    data = build_dataset(table, found, short_name(file.with_suffix("")), str(path))
+    if epsilon == EPSILON:
+        return data
+    if "relevance" in found:
+        raise DataError(f"{path}: epsilon = {epsilon} applies to grades, but the table has a column of relevance")
+    return data.with_relevance(epsilon)
+
+
+def build_dataset(df: Any, columns: dict[str, str], name: str, source: str = "") -> Dataset:
+    """Build a dataset from a table; `columns` maps roles to columns, `source` is what errors call the table."""
+    title, name = name, source or name
+    if ("grade" in columns) == ("relevance" in columns):
+        got = "both" if "grade" in columns else "neither"
+        raise DataError(f"{name}: expected a column of either grades or relevance, got {got}")
+    table = columns_of(as_frame(df, name), columns, name)
+    if table.is_empty():
+        raise DataError(f"{name}: the table holds no rows")
+
+    queries = texts(table["query"], columns["query"], name)
+    rows = pl.DataFrame({"query": queries}).with_row_index("row")
+    first = rows.select(pl.col("row").first().over("query")).to_series().to_numpy()
+    order = np.argsort(first, kind="stable")  # queries by their first rows, and the rows of a query in order
+    starts = np.flatnonzero(np.diff(first[order], prepend=-1))
+    fields: dict[str, Any] = {
+        "offsets": np.append(starts, order.size),
+        "query_ids": queries.gather(order[starts]).to_list(),
+    }
+    if "item" in columns:
+        items = texts(table["item"], columns["item"], name)
+        check_distinct(queries, items, columns["item"], name)
+        fields["item_ids"] = items.gather(order).to_list()
+    if "grade" in columns:
+        grades = numbers(table["grade"], columns["grade"], name, 0, HIGHEST_GRADE, whole=True)
+        fields["y"] = grades[order]
+    else:
+        R = numbers(table["relevance"], columns["relevance"], name, 0, 1)[order]
+        fields |= {"R": R, "y": R > 0, "y_max": 1}
+    if "score" in columns:
+        fields["scores"] = numbers(table["score"], columns["score"], name)[order]
+    if "provider" in columns:
+        providers = texts(table["provider"], columns["provider"], name, optional=True)
+        fields["providers"] = providers.gather(order).to_list()
+    return Dataset(**fields, name=title)
+
+
+# --- candidates: tables of items to rank -----------------------------------------------------------------------------
+
+
+def read_candidates(
+    table: Any, name: str = "the table", *, columns: Mapping[str, str] | None = None, separator: str | None = None
+) -> pl.DataFrame:
+    """Return the candidates of a table: columns query and item, and where they exist relevance and provider.
+
+    Scores outside of 0 to 1 are scaled within each query, see `as_relevance`.
+
+    Parameters
+    ----------
+    table
+        A pandas, Polars or Arrow table, or the path of a file, with columns query, item and optionally score (or
+        relevance, prior or grade) and provider, or other usual names of these roles.
+    name
+        What errors call the table.
+    columns, separator
+        Columns by role where they have other names; what separates the columns of a CSV file.
+
+    Raises
+    ------
+    DataError
+        If a column is missing or a value is wrong.
+
+    Examples
+    --------
+    >>> table = pl.DataFrame({"qid": ["a", "a", "a"], "docno": ["x", "y", "z"], "score": [7.5, 5.0, 2.5]})
+    >>> read_candidates(table).rows()
+    [('a', 'x', 1.0), ('a', 'y', 0.5), ('a', 'z', 0.0)]
+    """
+    frame = as_frame(table, name, separator)
+    found = find_columns(column_names(frame), columns or {}, name, CANDIDATES, required=("query", "item"))
+    value = next((role for role in ("score", "relevance", "prior", "grade") if role in found), None)
+    kept = {role: found[role] for role in ("query", "item", "provider", value) if role in found}
+    read = columns_of(frame, kept, name)  # type: ignore[arg-type]
+    if read.is_empty():
+        raise DataError(f"{name}: the table holds no rows")
+    parts = {
+        role: texts(read[role], found[role], name, optional=role == "provider")
+        for role in ("query", "item", "provider")
+        if role in found
+    }
+    check_distinct(parts["query"], parts["item"], found["item"], name)
+    if value is None:
+        return pl.DataFrame(parts)
+    scaled = as_relevance(parts["query"], pl.Series(numbers(read[value], found[value], name)))
+    return pl.DataFrame({"query": parts["query"], "item": parts["item"], "relevance": scaled} | parts)
+
+
+def as_relevance(queries: pl.Series, scores: pl.Series) -> pl.Series:
+    """Return scores as relevance from 0 to 1.
+
+    Scores that all lie there are returned as they are. Others are scaled within each query, so that its lowest score
+    becomes 0 and its highest 1; where all are equal they become 0.5.
+
+    Examples
+    --------
+    >>> as_relevance(pl.Series(["a", "a", "b"]), pl.Series([12.0, 2.0, 7.0])).to_list()
+    [1.0, 0.0, 0.5]
+    """
+    if scores.is_between(0, 1).all():
+        return scores
+    low, high = pl.col("score").min().over("query"), pl.col("score").max().over("query")
+    scaled = pl.when(high > low).then((pl.col("score") - low) / (high - low)).otherwise(0.5)
+    halves = scores / 2  # the difference of any two is finite
+    return pl.DataFrame({"query": queries, "score": halves}).select(scaled).to_series()
+
+
+# --- TREC: judgements (qrels) and rankings (runs), as tables and as text files ----------------------------------------
+
+QRELS = ("query_id", "iteration", "doc_id", "relevance")
+RUN = ("query_id", "Q0", "doc_id", "rank", "score", "tag")
+"""The columns of the two kinds of files."""
+
+
+def qrels_table(data: Dataset) -> pl.DataFrame:
+    """Return the grades of all items as a table of judgements: query_id, doc_id, relevance."""
+    ids = [str(i) for n in data.sizes.tolist() for i in range(n)] if data.item_ids is None else data.item_ids
+    names = np.repeat([data.query_id(q) for q in range(data.queries)], data.sizes)
+    return pl.DataFrame(
+        {
+            "query_id": pl.Series(names.tolist(), dtype=pl.String),
+            "doc_id": pl.Series(list(ids), dtype=pl.String),
+            "relevance": data.y,
+        }
+    )
+
+
+def write_table(table: pl.DataFrame, path: Path) -> None:
+    """Write a table as a .csv or .parquet file, whole or not at all.
+
+    Raises
+    ------
+    DataError
+        If it cannot be written; a file that was there is then as it was.
+    """
+    write = table.write_csv if path.suffix.lower() == ".csv" else table.write_parquet
+    write_whole(path, write)
+
+
+def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
+    """Write a file by a function of a path: to a draft beside it, which then takes its place."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    try:
+        write(draft)
+        draft.replace(path)
+    except (OSError, pl.exceptions.PolarsError) as error:  # a full disk is an error of Polars
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise DataError(f"cannot write {path}: {reason}") from None
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def write_trec(table: pl.DataFrame, path: str | Path, tag: str = "mcfair") -> Path:
+    """Write judgements (with a column relevance) or a run (with columns rank and score) as a text file of TREC.
+
+    Parameters
+    ----------
+    table
+        From `Dataset.to_qrels` or `Trace.to_run`.
+    path
+        The file; it is overwritten.
+    tag
+        Name of the run, its last column.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    DataError
+        If an id holds white space, which separates the columns of the file, or the file cannot be written.
+    """
+    for column in ("query_id", "doc_id"):
+        spaced = table[column].str.contains(r"\s|^$")
+        if spaced.any():
+            value = table[column][int(spaced.arg_max() or 0)]
+            raise DataError(
+                f"{column} {value!r} cannot be written to a TREC file: ids must not be empty or have spaces"
+            )
+    if "relevance" in table.columns:
+        table = table.select("query_id", pl.lit("0").alias("iteration"), "doc_id", "relevance")
+    else:
+        table = table.select("query_id", pl.lit("Q0"), "doc_id", "rank", "score", pl.lit(tag).alias("tag"))
+    write_whole(
+        Path(path), lambda draft: table.write_csv(draft, include_header=False, separator=" ", quote_style="never")
+    )
+    return Path(path)
+
+
+def read_trec(source: Any, columns: tuple[str, ...]) -> pl.DataFrame:
+    """Read a file of TREC, or take a table of any library whose columns have the usual names.
+
+    Parameters
+    ----------
+    source
+        Path of the text file, or a pandas, Polars or Arrow table.
+    columns
+        The columns of the file, `QRELS` or `RUN`.
+    """
+    value = columns[-1] if columns == QRELS else "score"
+    if not isinstance(source, str | Path):
+        return columns_by_name(source, value)
+    try:
+        lines = b"".join(checked_pieces(Path(source))).decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise DataError(f"cannot read {source}: {error}") from None
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        fields = line.split()
+        if len(fields) != len(columns):
+            wanted = " ".join(columns)
+            raise DataError(f"{source}, line {number}: got {len(fields)} columns, expected {len(columns)}: {wanted}")
+        rows.append((fields[0], fields[2], fields[columns.index(value)]))
+    table = pl.DataFrame(rows, schema=["query_id", "doc_id", value], orient="row")
+    try:
+        return table.with_columns(pl.col(value).cast(pl.Float64))
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"{source}: column {value} does not hold numbers: {first_line(error)}") from None
+
+
+def columns_by_name(table: Any, value: str) -> pl.DataFrame:
+    """Return query_id, doc_id and the column of values of a table of any library; ids are text."""
+    name = type(table).__name__
+    frame = as_frame(table, name)
+    role = "grade" if value == "relevance" else "score"
+    names = column_names(frame)
+    given = {role: "relevance"} if role == "grade" and "relevance" in names else {}
+    found = find_columns(names, given, name, ("query", "item", role), required=("query", "item", role))
+    read = columns_of(frame, found, name)
+    ids = {new: texts(read[old], found[old], name) for old, new in (("query", "query_id"), ("item", "doc_id"))}
+    return pl.DataFrame(ids | {value: numbers(read[role], found[role], name)})
+
+
+def data_from_trec(qrels: Any, run: Any, name: str) -> Dataset:
+    """Build a dataset from judgements, and from a run if its documents are the candidates; see `Dataset.from_trec`."""
+    judged = read_trec(qrels, QRELS)
+    columns = {"query": "query_id", "item": "doc_id", "grade": "relevance"}
+    if run is None:
+        return build_dataset(judged.with_columns(pl.col("relevance").clip(0)), columns, name)
+    ranked = read_trec(run, RUN)
+    grades = judged.with_columns(pl.col("relevance").clip(0)).unique(maintain_order=True)
+    check_distinct(grades["query_id"], grades["doc_id"], "doc_id", f"{name}, judgements")
+    table = ranked.join(grades, on=["query_id", "doc_id"], how="left", maintain_order="left")
+    if table.is_empty() or not judged["query_id"].is_in(ranked["query_id"].implode()).any():
+        raise DataError(f"{name}: no query of the judgements occurs in the run")
+    kept = table.filter(pl.col("query_id").is_in(judged["query_id"].implode()))
+    data = build_dataset(kept.with_columns(pl.col("relevance").fill_null(0)), columns | {"score": "score"}, name)
+    highest = int(np.max(grades["relevance"].to_numpy()))  # also of documents that the run lacks: R is that of any run
+    return dataclasses.replace(data, y_max=max(highest, data.y_max), R=None, fingerprint="")  # type: ignore[arg-type]
+
+
+def run_table(data: Dataset, lists: CountArray, arrivals: CountArray, visit: int) -> pl.DataFrame:
+    """Return the list of one visit to each query as a table: query_id, doc_id, rank and a score that falls with it."""
+    sessions = pl.DataFrame({"session": np.arange(arrivals.size), "query": arrivals.astype(np.int64)})
+    chosen = sessions.group_by("query", maintain_order=True).agg(pl.col("session").get(visit, null_on_oob=True))
+    chosen = chosen.drop_nulls().sort("query")
+    queries, shown = chosen["query"].to_numpy(), lists[chosen["session"].to_numpy()]
+    row, rank = np.nonzero(shown >= 0)
+    places = shown[row, rank]
+    ids = data.item_ids
+    names = places.astype(str) if ids is None else [ids[i] for i in (data.offsets[queries[row]] + places).tolist()]
+    return pl.DataFrame(
+        {
+            "query_id": pl.Series([data.query_id(q) for q in queries[row].tolist()], dtype=pl.String),
+            "doc_id": pl.Series(list(map(str, names)), dtype=pl.String),
+            "rank": rank + 1,
+            "score": (lists.shape[1] - rank).astype(np.float64),
+        }
+    )

@@ -1,7 +1,7 @@
-"""The LETOR reader: files are read in blocks of whole lines, which a compiled kernel parses, checking every token.
+"""LETOR files: the reader, its compiled parser, and the names that the files of a fold may have.
 
-One thread reads, decompresses and hashes, others parse. So memory stays near the size of what is kept, whatever the
-size of the file.
+A file is read in blocks of whole lines, which a compiled kernel parses, checking every token. One thread reads,
+decompresses and hashes, others parse. So memory stays near the size of what is kept, whatever the size of the file.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import os
 import re
+import stat
 import zlib
 from collections import deque
 from collections.abc import Generator, Iterator
@@ -21,12 +22,321 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .._jit import kernel
 from ..arrays import IntArray
 from ..errors import DataError
-from .grades import GradeArray
-from .letor_parser import BAD_VALUE, NO_QID, REASONS, parse
+from .dataset import HIGHEST_GRADE, GradeArray
+from .protocols import PARTS
 
-__all__ = ["LetorFile", "content_sum", "read_letor_file"]
+__all__ = [
+    "KINDS",
+    "LetorFile",
+    "check_exists",
+    "content_sum",
+    "file_names",
+    "find_child",
+    "find_part",
+    "find_parts",
+    "kind_of",
+    "path_exists",
+    "pieces",
+    "read_letor_file",
+    "short_name",
+]
+
+# --- files of a fold --------------------------------------------------------------------------------------------------
+
+STEMS = {"train": ("train",), "validation": ("vali", "valid", "validation"), "test": ("test",)}
+
+
+KINDS = {".csv": "CSV", ".tsv": "TSV", ".parquet": "Parquet", ".jsonl": "JSON lines", ".ndjson": "JSON lines"}
+"""The kind of a table by how the name of its file ends; .gz may follow. Other files are LETOR files."""
+
+
+def kind_of(path: Path) -> str:
+    """Return the kind of table that the name of a file stands for, "" if none."""
+    return KINDS.get(Path(path.name.lower().removesuffix(".gz")).suffix, "")
+
+
+def file_names(part: str) -> list[str]:
+    """List the names that the file of a part may have."""
+    return [stem + suffix for stem in STEMS[part] for suffix in (".txt", ".txt.gz")]
+
+
+def find_part(folder: Path, part: str) -> Path:
+    """Return the file of a part of a fold; raise DataError, which suggests a subfolder, if there is none."""
+    file = find_child(folder, *file_names(part))
+    if file is None:
+        folds = [each for each in children(folder) if find_child(each, *file_names(part))]
+        hint = f"; did you mean {folds[0]}?" if folds else ""
+        raise DataError(f"no {part} part ({' or '.join(file_names(part))}) in {folder}{hint}")
+    return file
+
+
+def find_parts(folder: Path) -> dict[str, Path]:
+    """Find the files of all parts of a fold that there are."""
+    found = {part: find_child(folder, *file_names(part)) for part in PARTS}
+    return {part: file for part, file in found.items() if file is not None}
+
+
+def find_child(folder: Path, *names: str) -> Path | None:
+    """Find the first of some names in a folder, case ignored."""
+    entries = {each.name.lower(): each for each in children(folder)}
+    return next((entries[name.lower()] for name in names if name.lower() in entries), None)
+
+
+def children(folder: Path) -> list[Path]:
+    """List the content of a folder; nothing if it cannot be read or is no folder."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def path_exists(path: Path) -> bool:
+    """Return whether a path leads to a file or folder; raise DataError if that cannot be found out."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from None
+    return True
+
+
+def check_exists(path: Path) -> None:
+    """Raise DataError if a path leads to nothing."""
+    if not path_exists(path):
+        raise DataError(f"no such file or folder: {path}")
+
+
+def short_name(path: Path) -> str:
+    """Return the last two parts of the path of a folder, and of a file its folder and its stem: MQ2008/Fold1/test."""
+    path = path.resolve()
+    if path.is_dir():
+        return "/".join(path.relative_to(path.anchor).parts[-2:])
+    return f"{short_name(path.parent)}/{path.name.removesuffix('.gz').removesuffix('.txt')}"
+
+
+# --- the parser: kernels over a block of bytes, which ends with a line feed that stops every loop ---------------------
+
+ByteArray = npt.NDArray[np.uint8]
+
+LF, SPACE, HASH, PLUS, MINUS, POINT, COLON, EQUALS, ZERO, NINE, SMALL_E, BIG_E = b"\n #+-.:=09eE"
+QID, DOCID = np.frombuffer(b"qid:", np.uint8), np.frombuffer(b"docid", np.uint8)
+POWERS = np.array([float(f"1e{k}") for k in range(23)])  # the powers of ten that a float64 holds exactly
+LAST_POWER = np.int64(22)
+FULL = 10**17  # a mantissa below it has room for another digit
+FAR = np.int64(2**40)  # indices and exponents beyond it are all the same
+HUGE = float(np.finfo(np.float32).max)
+FINE, BAD_GRADE, NEGATIVE_GRADE, NO_QID, BAD_INDEX, INDEX_ORDER, BAD_VALUE, SOME_QID = range(8)
+REASONS = (
+    "",
+    f"grade {{}} is not a whole number from 0 to {HIGHEST_GRADE}",
+    "grade {} is negative",
+    "no qid:ID after the grade",
+    "{} does not begin with a feature's number, counted from 1",
+    "{} comes after a feature with the same or a higher number",
+    "{} has no number as its value",
+    "{} in a file whose first row has no qid",
+)
+
+
+@kernel
+def is_digit(byte: int) -> bool:
+    """Return whether a byte is one of 0 to 9."""
+    return ZERO <= byte <= NINE
+
+
+@kernel
+def is_space(byte: int) -> bool:
+    """Return whether a byte is white space; a line feed is."""
+    return byte == SPACE or 9 <= byte <= 13
+
+
+@kernel
+def is_end(byte: int) -> bool:
+    """Return whether a byte ends a token."""
+    return byte == HASH or is_space(byte)
+
+
+@kernel
+def begins(text: ByteArray, i: int, word: ByteArray) -> bool:
+    """Return whether a word begins at i."""
+    for j in range(word.shape[0]):  # noqa: SIM110  # Numba compiles no generators in `all`
+        if text[i + j] != word[j]:
+            return False
+    return True
+
+
+@kernel
+def scaled(mantissa: np.int64, scale: np.int64) -> float:
+    """Return mantissa · 10**scale, correctly rounded when it has at most 15 digits and |scale| is at most 22."""
+    x = float(mantissa)
+    while scale > 0 and x != 0.0 and not np.isinf(x):
+        step = min(scale, LAST_POWER)
+        x *= POWERS[step]
+        scale -= step
+    while scale < 0 and x != 0.0:
+        step = min(-scale, LAST_POWER)
+        x /= POWERS[step]
+        scale += step
+    return x
+
+
+# One function: passing an array to another kernel for every token would double the time.
+@kernel
+def parse(
+    text: ByteArray,
+    has_qid: bool,
+    y: GradeArray,
+    first_row: IntArray,
+    first_line: IntArray,
+    qid: IntArray,
+    docid: IntArray,
+    X: npt.NDArray[np.float32],
+) -> tuple[int, int, int, np.int64, int, int, int]:
+    """Parse and check a block of whole lines, whose rows have a `qid:ID` after the grade if `has_qid`.
+
+    Fills y with the grade of each row; for each run of rows with one qid its first row, first line and where the qid
+    begins and ends; for each row where its docid begins and ends; and X, unless that has no rows. Returns the number of
+    rows, runs and lines, the highest feature index, the number of the error, and where the wrong token and its line
+    begin.
+
+    It is long because numbers are read in the middle of it all: passing an array to another kernel counts references
+    with two atomic operations, which for every token would double the time.
+    """
+    rows = runs = lines = i = 0
+    width = np.int64(0)
+    while i < text.shape[0]:
+        begin = i
+        tokens = 0
+        last = np.int64(0)
+        while True:
+            while is_space(text[i]) and text[i] != LF:
+                i += 1
+            if text[i] == LF or text[i] == HASH:
+                break
+            at = i
+            tokens += 1
+
+            if tokens == 2 and has_qid:
+                while not is_end(text[i]):
+                    i += 1
+                a = at + QID.shape[0]
+                if a >= i or not begins(text, at, QID):
+                    return rows, runs, lines, width, NO_QID, at, begin
+                b = qid[runs - 1, 0]
+                if runs == 0 or i - a != qid[runs - 1, 1] - b or not begins(text, b, text[a:i]):
+                    first_row[runs] = rows
+                    first_line[runs] = lines
+                    qid[runs, 0] = a
+                    qid[runs, 1] = i
+                    runs += 1
+                continue
+
+            index = np.int64(0)
+            if tokens > 1:
+                while is_digit(text[i]):
+                    index = min(10 * index + (text[i] - ZERO), FAR)
+                    i += 1
+                if index == 0 or text[i] != COLON:
+                    wrong = SOME_QID if tokens == 2 and begins(text, at, QID) else BAD_INDEX
+                    return rows, runs, lines, width, wrong, at, begin
+                if index <= last:
+                    return rows, runs, lines, width, INDEX_ORDER, at, begin
+                last = index
+                i += 1
+
+            # A number is mantissa * 10**scale; the mantissa has up to 18 digits, and more of them only move the scale.
+            negative = text[i] == MINUS
+            if negative or text[i] == PLUS:
+                i += 1
+            mantissa = np.int64(0)
+            scale = np.int64(0)
+            first = i
+            while is_digit(text[i]):
+                if mantissa < FULL:
+                    mantissa = 10 * mantissa + (text[i] - ZERO)
+                else:
+                    scale += 1
+                i += 1
+            good = i > first
+            if text[i] == POINT:
+                i += 1
+                first = i
+                while is_digit(text[i]):
+                    if mantissa < FULL:
+                        mantissa = 10 * mantissa + (text[i] - ZERO)
+                        scale -= 1
+                    i += 1
+                good = good or i > first
+            if good and (text[i] == SMALL_E or text[i] == BIG_E):
+                i += 1
+                down = text[i] == MINUS
+                if down or text[i] == PLUS:
+                    i += 1
+                exponent = np.int64(0)
+                first = i
+                while is_digit(text[i]):
+                    exponent = min(10 * exponent + (text[i] - ZERO), FAR)
+                    i += 1
+                good = i > first
+                scale += -exponent if down else exponent
+            good = good and is_end(text[i])
+
+            if tokens == 1:
+                grade = scaled(mantissa, scale)
+                if good and negative and grade > 0.0:
+                    return rows, runs, lines, width, NEGATIVE_GRADE, at, begin
+                if not good or grade > HIGHEST_GRADE or grade != np.floor(grade):
+                    return rows, runs, lines, width, BAD_GRADE, at, begin
+                y[rows] = np.int16(grade)
+            else:
+                if not good:
+                    return rows, runs, lines, width, BAD_VALUE, at, begin
+                if X.shape[0] > 0 or scale > 280:  # no value below that is infinite, and only X needs it
+                    value = scaled(mantissa, scale)
+                    if np.isinf(value):
+                        return rows, runs, lines, width, BAD_VALUE, at, begin
+                    if X.shape[0] > 0:
+                        value = min(value, HUGE)
+                        X[rows, index - 1] = -value if negative else value
+
+        if tokens == 1 and has_qid:
+            return rows, runs, lines, width, NO_QID, i, begin
+        if tokens > 0:
+            width = max(width, last)
+            docid[rows, 0] = 0
+            docid[rows, 1] = 0
+            if text[i] == HASH:
+                i += 1
+                while text[i] != LF and docid[rows, 1] == 0:
+                    a = i
+                    if is_end(text[i - 1]) and begins(text, i, DOCID):
+                        a += DOCID.shape[0]
+                        while is_space(text[a]) and text[a] != LF:
+                            a += 1
+                    if text[a] == EQUALS and a > i:
+                        a += 1
+                        while is_space(text[a]) and text[a] != LF:
+                            a += 1
+                        i = a
+                        while not is_space(text[i]):
+                            i += 1
+                        docid[rows, 0] = a
+                        docid[rows, 1] = i
+                    else:
+                        i += 1
+            rows += 1
+        while text[i] != LF:
+            i += 1
+        i += 1
+        lines += 1
+    return rows, runs, lines, width, FINE, 0, 0
+
+
+# --- the reader -------------------------------------------------------------------------------------------------------
 
 BLOCK = 2**22
 LONGEST_LINE = 2**24  # a "line" longer than this is no text, and searching for its end could fill the memory
@@ -235,6 +545,10 @@ def parse_block(text: bytes, has_qid: bool, features: bool) -> ParsedBlock:
 def pieces(path: Path, size: int) -> Iterator[bytes]:
     """Yield the unpacked bytes of a file, so many at a time; raise DataError if it cannot be read."""
     try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # it may never end, or nobody may ever write to it
+            what = "named pipe" if stat.S_ISFIFO(mode) else "device"
+            raise DataError(f"{path}: expected a file, got a {what}")
         with path.open("rb") as raw:
             packed = raw.peek(2)[:2] == b"\x1f\x8b"
             stream = gzip.GzipFile(fileobj=raw) if packed else raw

@@ -10,7 +10,6 @@ import numpy as np
 from .._jit import INTERPRET, AnyKernel, Signature, kernel
 from ..arrays import CountArray, FloatArray, read_only
 from ..errors import PartError
-from ..parsing import as_part, parse_part
 from ..parts import Kind, Part, parameter_types
 
 __all__ = [
@@ -294,31 +293,4 @@ def relevance_intervals(R: FloatArray, uncertainty: FloatArray) -> tuple[FloatAr
     return np.clip(R - width, 0.0, 1.0), np.minimum(R + width, 1.0)
 
 
-def parse_estimator(text: str) -> Estimator:
-    """Parse an estimator from its text.
-
-    Parameters
-    ----------
-    text
-        A name, or a name with parameters, as the repr of an estimator writes it.
-
-    Returns
-    -------
-    Estimator
-
-    Raises
-    ------
-    PartError
-        If the text names no registered estimator or an invalid parameter.
-
-    Examples
-    --------
-    >>> parse_estimator("IPS(prior_strength=5)")
-    IPS(prior_mean=0.0, prior_strength=5.0)
-    """
-    return parse_part(Estimator, text)
-
-
-def as_estimator(value: Estimator | str) -> Estimator:
-    """Return an estimator given as itself or as its text."""
-    return as_part(Estimator, value)
+parse_estimator = Estimator.parse

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..data.catalogue import CATALOGUE, locate
-from ..data.files import path_exists
+from ..data.letor import path_exists
 from ..errors import DataError, MCFairError, SettingError, choices, field_names, hint_at, unknown
 from ..policies.base import Policy, parse_policies
 from ..simulation.setting import Setting, make_setting

@@ -16,8 +16,8 @@ from ..data.dataset import Dataset
 from ..errors import MCFairWarning
 from ..metrics.base import parse_metric
 from ..policies.base import Policy
+from ..simulation.run import evaluation_pool
 from ..simulation.setting import Setting
-from ..simulation.simulate import evaluation_pool
 from ..simulation.trace import Trace
 from .archive import Archive
 from .experiment import Experiment

@@ -14,11 +14,11 @@ import msgspec
 import numpy as np
 
 from ..data.dataset import Dataset
-from ..data.sources import open_data
+from ..data.folds import open_data
 from ..errors import DataError, MCFairWarning
 from ..policies.base import Policy
+from ..simulation.run import simulate
 from ..simulation.setting import Setting
-from ..simulation.simulate import simulate
 from ..simulation.trace import Trace
 from .experiment import Experiment
 from .identity import UnidentifiedCodeError, identify

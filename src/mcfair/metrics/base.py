@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from ..arrays import FloatArray, read_only
-from ..parsing import as_part, parse_part
 from ..parts import Kind, Part, parameter_types
 
 __all__ = ["LIST_VALUE", "QUERY_VALUE", "Effectiveness", "Metric", "parse_metric"]
@@ -127,29 +126,7 @@ class Metric(Part, kind=Kind(name="metric", plural="metrics", methods=("value",)
         return float(value)
 
 
-def parse_metric(text: str) -> Metric:
-    """Parse a metric from its text.
-
-    Parameters
-    ----------
-    text
-        A name such as "gini", with a cutoff such as "ndcg@5", or with parameters.
-
-    Returns
-    -------
-    Metric
-
-    Raises
-    ------
-    PartError
-        If the text names no registered metric or an invalid parameter.
-
-    Examples
-    --------
-    >>> parse_metric("ndcg@3")
-    ndcg@3
-    """
-    return parse_part(Metric, text)
+parse_metric = Metric.parse
 
 
 def metric_label(text: str) -> str:
@@ -161,8 +138,3 @@ def metric_label(text: str) -> str:
     ('cNDCG@5', 'group unfairness')
     """
     return parse_metric(text).label
-
-
-def as_metric(value: Metric | str) -> Metric:
-    """Return a metric given as itself or as its text."""
-    return as_part(Metric, value)

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..arrays import FloatArray
-from ..auditing.item_measures import expected_exposure
-from ..data.grades import relevance
+from ..auditing.measures import expected_exposure
+from ..data.dataset import relevance
 from ..errors import DataError
 from ..metrics.exposure import query_unfairness
 from ..users.examination import examination

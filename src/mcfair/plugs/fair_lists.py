@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from ..arrays import check_memory
 from ..data.dataset import Dataset
-from ..data.frames import build_dataset
+from ..data.frames import build_dataset, read_candidates
 from ..data.protocols import NO_PROTOCOL
 from ..errors import DataError, SettingError
 from ..policies.base import Policy
-from ..simulation.simulate import simulate
-from .candidates import VALUES, read_candidates
+from ..simulation.run import simulate
 
 __all__ = ["POLICY", "fair_lists"]
 
 POLICY = "MCFair(alpha=100, guard=0.9, scale=mean)"
 """As fair as lists can be that keep 90 % of the best DCG."""
 
-MOST_PLACES = 100_000_000
-"""Maximum number of places of all lists, which are held in memory."""
+BYTES = 110
+"""Memory that a place of a list takes while the table is made: its indices, and the texts of the query and the item."""
 
 
 def fair_lists(
@@ -32,7 +34,8 @@ def fair_lists(
     k: int = 10,
     sessions: int = 100,
     seed: int = 0,
-    name: str = "the table",
+    columns: Mapping[str, str] | None = None,
+    separator: str | None = None,
 ) -> pl.DataFrame:
     """Rank the items of every query for a number of sessions, so that exposure follows relevance over them.
 
@@ -42,8 +45,9 @@ def fair_lists(
     Parameters
     ----------
     table
-        A pandas, Polars or Arrow table with columns query, item, score (or relevance, prior, grade) and optionally
-        provider. Scores outside of 0 to 1 are scaled within each query: its lowest becomes 0, its highest 1.
+        A pandas, Polars or Arrow table, or the path of a CSV, TSV, Parquet or JSON-lines file, with columns query,
+        item, score (or relevance, prior, grade) and optionally provider. Scores outside of 0 to 1 are scaled within
+        each query: its lowest becomes 0, its highest 1.
     policy
         A policy or its text; by default every list keeps 90 % of the best DCG.
     k
@@ -52,8 +56,10 @@ def fair_lists(
         Number of lists of each query.
     seed
         Seed of randomised policies.
-    name
-        The name of the table in errors.
+    columns
+        Columns by role, such as `{"item": "sku_code"}`, where they do not have their usual names.
+    separator
+        What separates the columns of a CSV file; guessed from its first line if left out.
 
     Returns
     -------
@@ -76,20 +82,16 @@ def fair_lists(
     for count, value in (("k", k), ("sessions", sessions)):
         if value < 1:
             raise SettingError(f"{count} = {value} is not allowed: expected at least 1")
-    read = read_candidates(table, name)
+    name = str(table) if isinstance(table, str | Path) else "the table"
+    read = read_candidates(table, name, columns=columns, separator=separator)
     if "relevance" not in read.columns:  # equal scores would hide a misspelt name
-        others = ", ".join(each for each in VALUES if each != "score")
-        raise DataError(f"{name}: no column score (or {others}), by which items are ranked")
-    columns = {role: role for role in read.columns}
-    data = build_dataset(read, columns, "scores")
+        others = "prediction, relevance, prior, grade, label or rel"
+        raise DataError(f"{name}: no column score (or {others}), by which items are ranked; see --column")
+    data = build_dataset(read, {role: role for role in read.columns}, "scores")
     names, items = data.query_ids or (), data.item_ids or ()
     several = np.flatnonzero(data.sizes > 1)
     places = sessions * data.queries * min(k, int(data.sizes.max()))
-    if places > MOST_PLACES:
-        raise SettingError(
-            f"sessions = {sessions} is not allowed: the lists of {data.queries:,} queries would have {places:,} "
-            f"places, expected at most {MOST_PLACES:,}"
-        )
+    check_memory(BYTES * places, f"sessions = {sessions:,}: the lists of {data.queries:,} queries")
     lists = np.zeros((sessions, data.queries, min(k, int(data.sizes.max()))), np.int64)  # one item is a list
     lists[:, :, 1:] = -1
     if several.size:
@@ -103,10 +105,10 @@ def fair_lists(
     item = data.offsets[query] + lists[session, query, rank]
     return pl.DataFrame(
         {
-            "query": pl.Series([names[q] for q in query.tolist()], dtype=pl.String),
+            "query": pl.Series(names, dtype=pl.String).gather(query),
             "session": session + 1,
             "rank": rank + 1,
-            "item": pl.Series([items[i] for i in item.tolist()], dtype=pl.String),
+            "item": pl.Series(items, dtype=pl.String).gather(item),
         }
     )
 

@@ -53,7 +53,7 @@ class Fair(pyterrier.Transformer):  # type: ignore[misc]  # it has no types
         # Two topics may have the same text, and different sets of topics the same ids.
         text = kept["query"] if "query" in kept.columns else kept["qid"]
         sent = [column for column in ("docno", "score", "provider", "group") if column in kept.columns]
-        asked = kept[sent].assign(query=text.astype(str) + "\n" + kept["qid"].astype(str))
+        asked = kept[sent].assign(query=text.astype(str) + " #" + kept["qid"].astype(str))
         lists = self.reranker.rank(asked)
         place = lists["rank"].reindex(kept.index).fillna(float("inf"))
         kept = kept.assign(impression=lists["impression"].reindex(kept.index))

@@ -8,10 +8,9 @@ from typing import Any, Self
 
 import polars as pl
 
-from ..data.frames import as_frame, columns_of
+from ..data.frames import as_frame, columns_of, read_candidates
 from ..errors import DataError, SettingError, unknown
 from ..service.ranker import Ranker
-from .candidates import read_candidates
 
 __all__ = ["FairReranker"]
 

@@ -12,7 +12,6 @@ from ..arrays import FloatArray, IntArray
 from ..data.dataset import Dataset
 from ..errors import PolicyError
 from ..estimators import IPS, Estimator
-from ..parsing import as_part, parse_part, parse_parts
 from ..parts import Kind, NonNegative, Part, Share, shortened
 from ..random import Draws
 from ..state import Query, State
@@ -274,56 +273,5 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
         out[:] = pi
 
 
-def parse_policy(text: str) -> Policy:
-    """Parse a policy from its text, as its repr writes it; a bare name means every default, words need no quotes.
-
-    Parameters
-    ----------
-    text
-        Such as "MCFair" or "MCFair(alpha=10, scale=mean)".
-
-    Returns
-    -------
-    Policy
-
-    Raises
-    ------
-    PolicyError
-        If the text names no registered policy or an invalid parameter.
-
-    Examples
-    --------
-    >>> parse_policy("MCFair(alpha=10, ties=least-exposed)")
-    MCFair(alpha=10.0, beta='auto', scale='max', mc_floor=0.1, ties='least-exposed', explore='mc')
-    """
-    return parse_part(Policy, text)
-
-
-def parse_policies(text: str) -> list[Policy]:
-    """Parse a family of policies: a list of values is one policy for each value, the last parameter changing fastest.
-
-    Parameters
-    ----------
-    text
-        Such as "MCFair(alpha=[0, 1, 10], beta=100)".
-
-    Returns
-    -------
-    list of Policy
-
-    Raises
-    ------
-    PolicyError
-        If the text names no registered policy or an invalid parameter.
-
-    Examples
-    --------
-    >>> [policy.label for policy in parse_policies("FairK(beta=[0, 5], scale=[max, mean])")]
-    ['FairK', "FairK(scale='mean')", 'FairK(beta=5.0)', "FairK(beta=5.0, scale='mean')"]
-    """
-    return parse_parts(Policy, text)
-
-
-def as_policy(value: Policy | str) -> Policy:
-    """Return a policy given as itself or as its text."""
-    return as_part(Policy, value)
+parse_policy = Policy.parse
+parse_policies = Policy.parse_all

@@ -9,14 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from ..data.dataset import Dataset
-from ..data.sources import open_data
+from ..data.folds import open_data
 from ..experiments.execute import run_experiments
 from ..experiments.experiment import Experiment, Series
 from ..experiments.results import Results
-from ..metrics.base import as_metric
+from ..metrics.base import Metric
 from ..policies.base import Policy
-from ..simulation.setting import Setting, SettingOptions, make_setting
-from ..simulation.signatures import explicit_options
+from ..simulation.setting import Setting, SettingOptions, explicit_options, make_setting
 from .figures import tradeoff_figure, tradeoff_panel
 from .views import View, views
 
@@ -157,7 +156,7 @@ def tradeoff(
     >>> figure = found.plot()
     """
     conditions = make_setting(setting, options)
-    chosen = as_metric(metric if metric is not None else f"cndcg@{conditions.k}")
+    chosen = Metric.of(metric if metric is not None else f"cndcg@{conditions.k}")
     conditions = dataclasses.replace(conditions, metrics=(*conditions.metrics, chosen))
     series = as_series(policies)
     experiment = Experiment(

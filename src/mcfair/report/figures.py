@@ -335,9 +335,9 @@ def cutoffs_figure(found: Sequence[View], *, narrow: bool = False) -> Figure:
     -------
     matplotlib.figure.Figure
     """
-    from matplotlib.figure import Figure
-
     with matplotlib_defaults():
+        from matplotlib.figure import Figure
+
         lines = max(len(view.points) for view in found)
         height = max(4.4, 0.3 * lines + 1.2)
         shape = (len(found), 1) if narrow else (1, len(found))
@@ -497,12 +497,12 @@ def tradeoff_figure(panels: Sequence[Sequence[Panel]], *, narrow: bool = False) 
     matplotlib.figure.Figure
         Its legend lies below the panels. `mcfair.report.figures.render` writes it to files.
     """
-    from matplotlib.figure import Figure
-
     flat = [panel for row in panels for panel in row]
     shape = (len(flat), 1) if narrow else (len(panels), len(panels[0]))
     width, height = (NARROW_WIDTH, 3.4) if narrow else (7.2, 4.8) if shape[1] == 1 else (5.4, 3.9)
     with matplotlib_defaults():
+        from matplotlib.figure import Figure
+
         chosen = choose_styles([curve for panel in flat for curve in panel.curves])
         figure = Figure(figsize=(width * shape[1], height * shape[0]), layout="constrained")
         figure.get_layout_engine().set(h_pad=0.1 if narrow else 0.05)  # type: ignore[union-attr, call-arg]

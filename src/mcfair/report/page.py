@@ -16,7 +16,7 @@ from .figures import Picture, draw
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Block", "Document", "Section", "create_folders", "render_template", "write_document"]
+__all__ = ["Block", "Document", "Section", "create_folders", "paragraph", "render_template", "write_document"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,11 @@ class Block:
     table: Table | None = None
     picture: Picture | None = None
     blocks: tuple[Block, ...] = ()
+
+
+def paragraph(text: str) -> Block:
+    """Return a paragraph."""
+    return Block(kind="paragraph", text=text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +71,10 @@ class Document:
         named = dataclasses.replace(table, name=self.unique_name(table.name))
         self.tables.append(named)
         return Block(kind="table", table=named)
+
+    def add_details(self, summary: str, *tables: Table) -> Block:
+        """Register tables that are shown on demand, and return the block of all of them."""
+        return Block(kind="details", text=summary, blocks=tuple(map(self.add_table, tables)))
 
     def add_picture(self, picture: Picture, caption: str) -> Block:
         """Register a figure for the files beside the page, and return its block."""

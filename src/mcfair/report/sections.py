@@ -26,9 +26,9 @@ from ..tables import (
     format_signed,
     format_spread,
 )
-from .claims import LEVEL, POWER, ComparedPoint, Comparison, QueryTest, baseline, compare_curves, significance
+from .claims import LEVEL, POWER, ComparedPoint, Comparison, Outcome, QueryTest, baseline, compare_curves, significance
 from .figures import Panel, closer_panels, cutoffs_alt, cutoffs_figure, tradeoff_alt, tradeoff_figure, tradeoff_panels
-from .page import Block, Document, Section, create_folders, render_template, write_document
+from .page import Block, Document, Section, create_folders, paragraph, render_template, write_document
 from .views import Curve, Point, View, cndcg_limit, views
 
 __all__ = ["Report", "write_report"]
@@ -57,7 +57,7 @@ class Report(Document):
     def add_section(self, experiment: Experiment, blocks: Iterable[Block]) -> None:
         """Append a section with the title of an experiment, what it is about, and some blocks."""
         about = " ".join(experiment.about.split())
-        first = [Block(kind="paragraph", text=about)] if about else []
+        first = [paragraph(about)] if about else []
         content = (*first, *blocks)
         anchor = self.unique_name("experiment", experiment.name)
         self.sections.append(Section(anchor, experiment.title or experiment.name, content))
@@ -150,7 +150,7 @@ def experiment_blocks(report: Report, experiment: Experiment) -> Iterator[Block]
     for data in experiment.data:
         found = list(views(report.results, experiment, data))
         if not found:
-            yield Block(kind="paragraph", text=f"There are no runs on {data}.")
+            yield paragraph(f"There are no runs on {data}.")
             continue
         if several:
             yield Block(kind="heading", text=data)
@@ -182,12 +182,12 @@ def show_table(report: Report, found: Sequence[View], name: str, title: str) -> 
         yield report.add_table(main_table(view, tests["unfairness"], stem, caption))
         more = details_table(view, f"{stem} details", f"{title}: parameters and further figures")
         summary = "Parameters, intervals and further cutoffs"
-        yield Block(kind="details", text=summary, blocks=(report.add_table(more),))
+        yield report.add_details(summary, more)
         wanted = view.experiment.compare_with
         tables = significance_tables(view, tests, f"{stem} tests", f"Differences from {wanted} over queries")
         if tables:
             summary = f"Tests against {wanted}: size, interval and p-value of every difference"
-            yield Block(kind="details", text=summary, blocks=tuple(map(report.add_table, tables)))
+            yield report.add_details(summary, *tables)
         report.findings.extend(table_findings(view, title))
         for curve in view.curves:
             if curve.series.note and (curve.label, curve.series.note) not in report.notes:
@@ -196,26 +196,21 @@ def show_table(report: Report, found: Sequence[View], name: str, title: str) -> 
 
 def table_findings(view: View, title: str) -> Iterator[str]:
     """Return which policies have the lowest unfairness, and how many agree with the paper."""
-    pairs = [(curve, point) for curve in view.curves for point in curve.points]
-    head = title.split(":")[0]
+    pairs, head = view.pairs, title.split(":")[0]
     if len(pairs) > 1:
-        best = sorted(pairs, key=lambda pair: pair[1].mean("unfairness"))[:2]
-        (first, second), (lowest, next_lowest) = zip(
-            *((row_name(curve, point), point.mean("unfairness")) for curve, point in best), strict=True
-        )
+        best = sorted((point.mean("unfairness"), i, row_name(*pairs[i])) for i, (_, point) in enumerate(pairs))
+        (lowest, _, first), (next_lowest, _, second) = best[:2]
         above = f", {format_excess(lowest / view.floor)} % above the floor" if view.floor > 0 else ""
         yield (
             f"{head} ({view.data}, {view.setting.mode}): {first} has the lowest mean unfairness, "
             f"{format_number(lowest)}{above}; {second} is next with {format_number(next_lowest)}."
         )
-    compared = [
-        (row_name(curve, point), off[1]) for curve, point in pairs if (off := deviation(view, curve, point)) is not None
-    ]
-    if compared:
-        far = [f"{label} ({format_signed(off)})" for label, off in compared if abs(off) > 1]
+    offs = [(row_name(*pair), off[1]) for pair in pairs if (off := deviation(view, *pair)) is not None]
+    if offs:
+        far = [f"{label} ({format_signed(off)})" for label, off in offs if abs(off) > 1]
         rest = f"; not {', '.join(far)}, for the reasons in the notes of the table" if far else ""
         yield (
-            f"{head}: {len(compared) - len(far)} of {len(compared)} methods are within one of the paper's standard "
+            f"{head}: {len(offs) - len(far)} of {len(offs)} methods are within one of the paper's standard "
             f"deviations of its unfairness{rest}."
         )
 
@@ -230,7 +225,7 @@ def show_cutoffs(report: Report, found: Sequence[View], name: str, title: str) -
     for view in found:
         stem = f"{name} {setting_suffix(view, found)} values"
         table = cutoffs_table(view, stem, f"{title} ({view.data}, {view.setting.mode})")
-        yield Block(kind="details", text=f"The numbers, {view.setting.mode}", blocks=(report.add_table(table),))
+        yield report.add_details(f"The numbers, {view.setting.mode}", table)
 
 
 # --- effectiveness against unfairness --------------------------------------------------------------------------------
@@ -248,7 +243,7 @@ def show_tradeoff(report: Report, found: Sequence[View], name: str, title: str) 
         stem = f"{name} {setting_suffix(view, found)} points"
         table = points_table(view, stem, f"{title} ({view.data}, {view.setting.mode})")
         summary = f"All {len(table.rows)} points, {view.setting.mode}"
-        yield Block(kind="details", text=summary, blocks=(report.add_table(table),))
+        yield report.add_details(summary, table)
 
 
 def add_tradeoff(report: Report, grid: list[list[Panel]], name: str, title: str, caption: str) -> Block:
@@ -286,42 +281,33 @@ def show_comparison(report: Report, found: Sequence[View], name: str, title: str
     seeds = max(view.seeds for view in found)
     total = Comparison.merge("all", (one for _, _, one in compared))
     if seeds == 1:
-        yield Block(
-            kind="paragraph",
-            text=(
-                f"{total.compared} points of other methods lie within the range of {base}'s curve. There is one seed, "
-                "so nothing can be tested: the differences in the figure may be due to chance."
-            ),
+        yield paragraph(
+            f"{total.compared} points of other methods lie within the range of {base}'s curve. There is one seed, "
+            "so nothing can be tested: the differences in the figure may be due to chance."
         )
         return
-    yield Block(
-        kind="paragraph",
-        text=(
-            f"Each point of another method is compared with {base}'s curve at the same unfairness, seed by seed, "
-            "within the range of unfairness that the curve covers. A difference in cNDCG is significant if its "
-            f"{100 * LEVEL:g} % interval over the {seeds} seeds (Student's t) excludes 0. The curve is interpolated "
-            "linearly between its points, which may underestimate it where they are far apart."
-        ),
+    yield paragraph(
+        f"Each point of another method is compared with {base}'s curve at the same unfairness, seed by seed, "
+        "within the range of unfairness that the curve covers. A difference in cNDCG is significant if its "
+        f"{100 * LEVEL:g} % interval over the {seeds} seeds (Student's t) excludes 0. The curve is interpolated "
+        "linearly between its points, which may underestimate it where they are far apart."
     )
     if not total.compared:
-        yield Block(kind="paragraph", text="No point of another method lies within that range: nothing was compared.")
+        yield paragraph("No point of another method lies within that range: nothing was compared.")
         return
-    sums = []
-    for panel, _, _ in panels:
-        parts = [one for where, _, one in compared if where == panel]
-        if parts:
-            sums.append((panel, Comparison.merge("all", parts)))
+    by_panel = {panel: [one for where, _, one in compared if where == panel] for panel, _, _ in panels}
+    sums = [(panel, Comparison.merge("all", parts)) for panel, parts in by_panel.items() if parts]
     caption = f"{base}'s curve against all other methods"
     table = comparison_table(sums, base, f"{name} comparison", caption, notes=(comparison_note(total, base),))
     yield report.add_table(table)
     by_method = [(panel, one) for panel, _, one in compared]
     if len({one.label for _, one in by_method}) > 1:
         table = comparison_table(by_method, base, f"{name} comparison by method", f"{base}'s curve against each method")
-        yield Block(kind="details", text="The same counts, method by method", blocks=(report.add_table(table),))
+        yield report.add_details("The same counts, method by method", table)
     lower = [(panel, k, each) for panel, k, one in compared for each in one.points if each.outcome == "below"]
     if lower:
         table = lower_table(lower, f"{name} lower", f"Points at which {base}'s curve is significantly lower")
-        yield Block(kind="details", text=f"{table.caption} ({len(lower)})", blocks=(report.add_table(table),))
+        yield report.add_details(f"{table.caption} ({len(lower)})", table)
     largest = max(view.best_cndcg for view in found)
     report.findings.append(comparison_finding(title.split(":")[0], base, total, seeds, len(sums), largest))
 
@@ -457,7 +443,6 @@ def terms(results: Results) -> dict[str, Any]:
     others += [metric for each in settings for metric in each.metrics]
     return {
         "modes": {setting.mode for setting in settings},
-        "ranks": sorted({setting.k for setting in settings}),
         "gammas": [(f"{gamma:g}", limit and f"{limit:,.6g}") for gamma in gammas for limit in (cndcg_limit(gamma),)],
         "methods": [(each.__name__, described(each)) for each in sorted(classes, key=lambda each: each.__name__)],
         "others": list(dict.fromkeys((part.label, described(type(part)), direction(part)) for part in others)),
@@ -597,18 +582,17 @@ def main_table(view: View, tests: Tests, name: str, caption: str) -> Table:
             cells |= {metric_label(each): format_spread(view.limits.group_floor) for each in among_groups}
         classes[0] = "limit"
         rows.append(in_columns(columns, cells))
-    for curve in view.curves:
-        for point in curve.points:
-            cells = policy_cells(view, curve, point)
-            if text := remark(view, curve, point):
-                remarks += [] if text in remarks else [text]
-                cells["method"] += f" [{letter(remarks.index(text))}]"
-            if tested := tests.get(point):
-                cells[column] += tested.mark
-                tooltips[len(rows), columns.index(column)] = describe_test(tested, view.experiment.compare_with)
-            if point is base:
-                classes[len(rows)] = "base"
-            rows.append(in_columns(columns, cells))
+    for curve, point in view.pairs:
+        cells = policy_cells(view, curve, point)
+        if text := remark(view, curve, point):
+            remarks += [] if text in remarks else [text]
+            cells["method"] += f" [{letter(remarks.index(text))}]"
+        if tested := tests.get(point):
+            cells[column] += tested.mark
+            tooltips[len(rows), columns.index(column)] = describe_test(tested, view.experiment.compare_with)
+        if point is base:
+            classes[len(rows)] = "base"
+        rows.append(in_columns(columns, cells))
     lead = [floor_note(view)] if view.limits else []
     if has_paper(view) and not view.as_published:
         lead.append("The paper's figures are for another data set or longer runs; deviations are not shown.")
@@ -643,11 +627,10 @@ def details_table(view: View, name: str, caption: str) -> Table:
     if any(curve.series.paper and curve.series.paper.seconds is not None for curve in view.curves):
         columns.append(PAPER_SECONDS)
     rows = []
-    for curve in view.curves:
-        for point in curve.points:
-            bounds = confidence(point.values("unfairness"), LEVEL)
-            more = {interval: format_interval(*bounds), metric_label(ndcg): format_number(point.mean(ndcg))}
-            rows.append(in_columns(columns, policy_cells(view, curve, point) | more))
+    for curve, point in view.pairs:
+        bounds = confidence(point.values("unfairness"), LEVEL)
+        more = {interval: format_interval(*bounds), metric_label(ndcg): format_number(point.mean(ndcg))}
+        rows.append(in_columns(columns, policy_cells(view, curve, point) | more))
     note = seeds_note(view) + (" The interval is Student's, of the mean over seeds." if view.seeds > 1 else "")
     return Table(name=name, caption=caption, columns=tuple(columns), rows=tuple(rows), text_columns=2, notes=(note,))
 
@@ -682,8 +665,7 @@ def significance_tables(view: View, tests_by_metric: dict[str, Tests], name: str
                 format_p_value(one.p_adjusted),
                 NOTHING if one.significant or not one.detectable > 0 else format_number(one.detectable, 3),
             )
-            for curve in view.curves
-            for point in curve.points
+            for curve, point in view.pairs
             if (one := tests.get(point))
         )
         columns = (
@@ -716,8 +698,7 @@ def cutoffs_table(view: View, name: str, caption: str) -> Table:
     ranks = range(1, view.setting.k + 1)
     rows = tuple(
         (row_name(curve, point), *(format_spread(point.values(f"cndcg@{k}")) for k in ranks))
-        for curve in view.curves
-        for point in curve.points
+        for curve, point in view.pairs
     )
     columns = ("method", *(with_spread(view, f"cNDCG@{k}") for k in ranks))
     return Table(name=name, caption=caption, columns=columns, rows=rows, notes=(seeds_note(view),))
@@ -729,11 +710,10 @@ def points_table(view: View, name: str, caption: str) -> Table:
     metrics += [each for each in view.extra_metrics if each not in metrics]
     floor = view.floor
     rows = []
-    for curve in view.curves:
-        for point in curve.points:
-            first, *others = (format_spread(point.values(each)) for each in metrics)
-            above = [format_excess(point.mean("unfairness") / floor)] if floor > 0 else []
-            rows.append((curve.label, point.text, first, *above, *others))
+    for curve, point in view.pairs:
+        first, *others = (format_spread(point.values(each)) for each in metrics)
+        above = [format_excess(point.mean("unfairness") / floor)] if floor > 0 else []
+        rows.append((curve.label, point.text, first, *above, *others))
     first, *others = (with_spread(view, metric_label(each)) for each in metrics)
     columns = ("method", "policy", first, *([ABOVE_FLOOR] if floor > 0 else []), *others)
     notes = [seeds_note(view)]
@@ -750,27 +730,22 @@ def comparison_table(
 ) -> Table:
     """Build the table of how many points lie significantly below or above the baseline's curve, by panel."""
     by_method = len({one.label for _, one in found}) > 1
-    identical = any(one.count("identical") for _, one in found)
-    columns = [
-        *(["method"] if by_method else []),
-        "panel",
-        "points compared",
-        f"{base} higher",
-        f"{base} lower",
-        "not significant",
-        *(["same in every seed"] if identical else []),
-        "detectable difference",
-        "fairer than the curve",
-        "less fair than the curve",
-    ]
+    outcomes: dict[str, Outcome] = {f"{base} higher": "above", f"{base} lower": "below", "not significant": "undecided"}
+    if any(one.count("identical") for _, one in found):
+        outcomes["same in every seed"] = "identical"
+    columns = (*(["method"] if by_method else []), "panel", "points compared", *outcomes, "detectable difference")
     rows = []
     for panel, one in found:
-        counts = [one.compared, one.count("above"), one.count("below"), one.count("undecided")]
-        counts += [one.count("identical")] if identical else []
-        cells = (*map(str, counts), format_number(one.detectable, 3), f"{one.fairer}", f"{one.less_fair}")
-        rows.append(((one.label, panel) if by_method else (panel,)) + cells)
+        names = (one.label, panel) if by_method else (panel,)
+        counts = (one.compared, *map(one.count, outcomes.values()))
+        rows.append((*names, *map(str, counts), format_number(one.detectable, 3), f"{one.fairer}", f"{one.less_fair}"))
     return Table(
-        name=name, caption=caption, columns=tuple(columns), rows=tuple(rows), text_columns=1 + by_method, notes=notes
+        name=name,
+        caption=caption,
+        columns=(*columns, "fairer than the curve", "less fair than the curve"),
+        rows=tuple(rows),
+        text_columns=1 + by_method,
+        notes=notes,
     )
 
 

@@ -109,9 +109,14 @@ class View:
         return found
 
     @property
+    def pairs(self) -> list[tuple[Curve, Point]]:
+        """All points of all curves, each with its curve."""
+        return [(curve, point) for curve in self.curves for point in curve.points]
+
+    @property
     def points(self) -> list[Point]:
         """All points of all curves."""
-        return [point for curve in self.curves for point in curve.points]
+        return [point for _, point in self.pairs]
 
     @property
     def seeds(self) -> int:

@@ -19,7 +19,7 @@ from ..errors import SettingError
 from ..estimators.base import Estimator
 from ..metrics.exposure import unfairness
 from ..random import ARRIVALS, CLICKS, DATA, draws, uniform, uniforms
-from ..simulation.moments import fit_moments
+from ..simulation.run import fit_moments
 from ..users.base import ClickModel
 from .core.engine import Engine
 from .core.rules import Rules, change_rules, examination_probabilities

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..arrays import FloatArray
-from ..data.profiles import synthetic
+from ..data.catalogue import synthetic
 from ..random import ARRIVALS, CLICKS, draws, uniform
 from ..users import ClickModel, PositionBased
 from ..users.examination import examination

@@ -7,23 +7,26 @@ state stays in the processor's cache; only the time stamps of its sessions tie i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._jit import kernel
 from ..arrays import BoolArray, CountArray, FloatArray, IntArray
+from ..estimators.base import BATCH_SIGNATURE, ESTIMATE_SIGNATURE
 from ..estimators.ips import ips_estimate
 from ..policies.fairness import GroupTerm
 from ..policies.guard import Guard
 from ..policies.mcfair import gradient_score
 from ..policies.ordering import OK, TopKScratch
-from ..policies.selection import list_by_rank, list_by_score
+from ..policies.selection import RANK_SIGNATURE, SCORE_SIGNATURE, list_by_rank, list_by_score
 from ..random import CLICKS, POLICY, TIES, Draws
 from ..state import Query, fill_view, observe_clicks, observe_list
+from ..users.base import CLICK_SIGNATURE
 from ..users.position_based import position_based_clicks
 
 __all__ = [
+    "NO_ANSWER",
     "Accumulators",
     "Counts",
     "Log",
@@ -32,6 +35,7 @@ __all__ = [
     "Scratch",
     "Snapshots",
     "Stream",
+    "compiled_play",
     "group_sessions",
     "play",
 ]
@@ -318,3 +322,22 @@ def play(
             counts.visits[q] = visits
             counts.played[q] = at - stream.starts[q]
     return OK, -1
+
+
+NO_ANSWER = (-1, -1)
+"""The argument of a call of the loop that begins at the beginning."""
+
+SIGNATURES = CLICK_SIGNATURE, ESTIMATE_SIGNATURE, BATCH_SIGNATURE, SCORE_SIGNATURE, RANK_SIGNATURE
+
+COMPILED: dict[tuple[bool, ...], Callable[..., tuple[int, int]]] = {}
+"""The compiled loops, by which functions are given; the types of the other arguments are the same in every run."""
+
+
+def compiled_play(functions: tuple[Any, ...], examples: tuple[Any, ...]) -> Callable[..., tuple[int, int]]:
+    """Return the loop for any functions, as it takes them: all arguments up to the guard; None what is not given."""
+    kind = tuple(each is not None for each in functions)
+    if kind not in COMPILED:
+        examples_given = *SIGNATURES, True, True, *functions[-2:]
+        types = [each if given else None for each, given in zip(examples_given, kind, strict=True)]
+        _, COMPILED[kind] = play.compile(*types, *examples, (0, 0), (0, 0), NO_ANSWER)
+    return COMPILED[kind]

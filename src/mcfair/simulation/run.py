@@ -10,22 +10,25 @@ import dataclasses
 import math
 import platform
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
 from .._jit import INTERPRET, compile_kernel, compile_seconds
-from ..arrays import BoolArray, CountArray, FloatArray, IntArray
+from ..arrays import BoolArray, CountArray, FloatArray, IntArray, check_memory
 from ..data.dataset import Dataset
-from ..errors import PartError, PolicyError
+from ..errors import DataError, MCFairWarning, PartError, PolicyError, SettingError, checked
+from ..estimators import Estimator
 from ..estimators.base import BATCH, ESTIMATE, FIGURES
 from ..estimators.ips import ips_estimate
 from ..metrics.base import Effectiveness
 from ..metrics.effectiveness import ideal_dcg
+from ..parts import shortened
 from ..policies.base import Policy
 from ..policies.fairness import group_term_of
 from ..policies.mcfair import gradient_score
@@ -36,14 +39,25 @@ from ..state import Query, State
 from ..users.arrivals import arrivals
 from ..users.base import CLICK
 from ..users.position_based import position_based_clicks
-from .compiled import NO_ANSWER, compiled_play
-from .loop import Accumulators, Counts, Log, QueryTable, RunConfig, Scratch, Snapshots, Stream, group_sessions, play
+from .loop import (
+    NO_ANSWER,
+    Accumulators,
+    Counts,
+    Log,
+    QueryTable,
+    RunConfig,
+    Scratch,
+    Snapshots,
+    Stream,
+    compiled_play,
+    group_sessions,
+    play,
+)
 from .measure import ExposureRun, ListRun, Sums, measure, users_exposure
-from .moments import RunPhase, phases
-from .setting import Setting
+from .setting import Count, Setting, SettingOptions, explicit_options, make_setting
 from .trace import Trace
 
-__all__ = ["Run"]
+__all__ = ["Run", "evaluation_pool", "fit_moments", "phases", "simulate"]
 
 BLOCKS = 64
 """Number of blocks that queries are cut into; part of the result, because it fixes the order of sums."""
@@ -93,6 +107,7 @@ class Run:
             state = dataclasses.replace(state, estimator=None)
         self.state = state
         self.sessions = data.protocol.sessions(setting.steps)
+        check_size(data, self.sessions, state.p.size, ends.size, len(setting.metrics), record)
         ranks, p = state.p.size, state.p
         self.bounds = np.linspace(0, data.queries, min(BLOCKS, data.queries) + 1).astype(np.int64)
         blocks, marks = self.bounds.size - 1, ends.size
@@ -174,11 +189,6 @@ class Run:
             first_mark=first,
         )
 
-    def _phases(self) -> list[RunPhase]:
-        estimator = self.estimator if self.config.online and self.estimator.pooled else None
-        before, fitted = self.state.sessions, self.state.estimator is estimator
-        return list(phases(self.sessions, self.policy, estimator, self.data.queries, before, fitted))
-
     def _fit(self) -> None:
         """Fit the estimator to what all queries have observed; a view then has new estimates of all its items."""
         state = self.state
@@ -203,7 +213,9 @@ class Run:
         begun = time.perf_counter()
         with compile_seconds() as compiling:  # of the kernels that the policy and the estimator call by themselves
             memory = None
-            for phase in self._phases():
+            estimator = self.estimator if self.config.online and self.estimator.pooled else None
+            before, fitted = self.state.sessions, self.state.estimator is estimator
+            for phase in list(phases(self.sessions, self.policy, estimator, self.data.queries, before, fitted)):
                 if phase.fit:
                     self._fit()
                 if phase.prepare >= 0:
@@ -381,6 +393,16 @@ class Run:
         )
 
 
+def check_size(data: Dataset, sessions: int, ranks: int, marks: int, metrics: int, record: bool) -> None:
+    """Raise SettingError if a run would need more memory than there is: an estimate of its largest arrays."""
+    stream = sessions * (12 + (5 * ranks if record else 0))
+    sums = marks * (BLOCKS * (16 * ranks + 24 * (metrics + 2)) + 8 * (4 * ranks + metrics))
+    calls = max(min(BLOCKS, sessions // 500_000), 1)  # snapshots are made for one call at a time
+    snapshots = marks * 8 * (data.items // calls + data.queries)
+    what = f"a run of {sessions:,} sessions with {marks:,} checkpoints on {data.items:,} items"
+    check_memory(stream + sums + snapshots + 100 * data.items, what)
+
+
 @cache
 def versions() -> dict[str, str]:
     """Return the versions that the result may depend on."""
@@ -396,3 +418,174 @@ def discounts(gamma: float, length: int) -> FloatArray:
     powers = np.full(length + 1, gamma)
     powers[0] = 1.0
     return np.multiply.accumulate(powers)
+
+
+# --- the moments at which a run stops to learn from all queries at once: a policy prepares, an estimator is fitted ----
+
+
+class RunPhase(NamedTuple):
+    """The sessions between two moments, and what is done before the first of them.
+
+    `prepare` is the number of the call of the policy's `prepare` that is due, or -1; `fit` whether a fit is.
+    """
+
+    span: tuple[int, int]
+    prepare: int
+    fit: bool
+
+
+def fit_moments(queries: int, growth: float) -> Iterator[int]:
+    """Yield the numbers of sessions at which a pooled estimator is fitted, from the first session ever on.
+
+    They depend on nothing but the number of queries, so that a run that is continued has the same moments.
+
+    Examples
+    --------
+    >>> moments = fit_moments(queries=100, growth=0.3)
+    >>> [next(moments) for _ in range(6)]
+    [100, 200, 300, 400, 520, 676]
+    """
+    moment = queries
+    while True:
+        yield moment
+        moment = max(moment + queries, math.ceil(moment * (1.0 + growth)))
+
+
+def phases(
+    sessions: int, policy: Policy, estimator: Estimator | None, queries: int, before: int, fitted: bool
+) -> Iterator[RunPhase]:
+    """Yield the phases of a run.
+
+    Parameters
+    ----------
+    sessions
+        Sessions of the run.
+    policy
+        The policy, which prepares at evenly spaced moments, or also at every fit.
+    estimator
+        The pooled estimator, None if there is none.
+    queries, before
+        Number of queries, and of sessions before the run.
+    fitted
+        Whether the state already has a fit of the estimator. If not, it is fitted at once if it is overdue.
+    """
+    due: set[int] = set()
+    if estimator is not None:
+        for moment in fit_moments(queries, estimator.growth):
+            if moment >= before + sessions:
+                break
+            if moment >= before:
+                due.add(moment - before)
+            elif not fitted:
+                due.add(0)
+    starts = {sessions * i // policy.fits for i in range(policy.fits)} | (due if policy.prepares_at_fits else set())
+    prepares = {start: i for i, start in enumerate(sorted(starts))}
+    for span in pairwise(sorted({*prepares, *due, sessions})):
+        yield RunPhase(span, prepares.get(span[0], -1), span[0] in due)
+
+
+# --- simulate ---------------------------------------------------------------------------------------------------------
+
+
+@explicit_options(SettingOptions)
+def simulate(
+    data: Dataset,
+    policy: Policy | str,
+    setting: Setting | str = "post-processing",
+    *,
+    seed: int = 0,
+    checkpoints: int | Sequence[int] = 20,
+    threads: int = 1,
+    state: State | None = None,
+    record: bool = False,
+    progress: Callable[[int], None] | None = None,
+    **options: Unpack[SettingOptions],
+) -> Trace:
+    """Simulate a policy with simulated users.
+
+    The data carries its protocol: data loaded with a preset is simulated by the rules of that preset.
+
+    Parameters
+    ----------
+    data
+        The queries; of a fold, its test part.
+    policy
+        A policy or its text, such as "MCFair(alpha=10)".
+    setting
+        A `Setting`, or its mode: "post-processing" or "online".
+    seed
+        Everything random is a function of it.
+    checkpoints
+        How many, evenly spaced; or the numbers of sessions after which figures are recorded, ascending. The end of the
+        run is always one.
+    threads
+        Threads to use; they change no bit of the result.
+    state
+        Where to continue from, such as the `state` of an earlier trace; sessions and draws continue where it stopped.
+        Figures cover the sessions of this run.
+    record
+        Whether to keep every list and click.
+    progress
+        Called now and then with the number of sessions played since the last call.
+    **options
+        Fields of `Setting`: steps, k, examination, gamma, clicks, estimator, metrics.
+
+    Returns
+    -------
+    Trace
+
+    Raises
+    ------
+    SettingError
+        If an option is unknown or a value is not allowed.
+    PolicyError
+        If the policy fails or returns something that is not a ranking.
+
+    Examples
+    --------
+    >>> data = Dataset(offsets=[0, 3], y=[2, 1, 0])
+    >>> simulate(data, "TopK", steps=100).ndcg[1]
+    1.0
+    """
+    chosen = Policy.of(policy)
+    conditions = make_setting(setting, options)
+    seed = checked("seed", int, seed, SettingError)
+    if not 0 <= seed < 2**64:
+        raise SettingError(f"seed = {seed} is not allowed: expected a whole number from 0 to 2**64 - 1")
+    threads = checked("threads", Count, threads, SettingError)
+    pool, judged = evaluation_pool(data)
+    p = conditions.p(int(pool.sizes.max()))
+    if not isinstance(state, State | None):
+        raise SettingError(f"state = {shortened(state)} is not allowed: expected a State, such as that of a trace")
+    now = State.empty(pool, p) if state is None else state.copy(pool, p)
+    ends = checkpoint_ends(checkpoints, pool.protocol.sessions(conditions.steps))
+    run = Run(pool, judged, chosen, conditions, seed=seed, state=now, ends=ends, record=record)
+    seconds = run.play(threads, progress)
+    return run.trace(seconds, threads)
+
+
+def evaluation_pool(data: Dataset) -> tuple[Dataset, BoolArray]:
+    """Return the queries that sessions are drawn from, of at least two items each, and which of them are judged."""
+    if not isinstance(data, Dataset):
+        raise DataError(f"expected a Dataset, got {shortened(data)}; mf.open_data opens files and named data")
+    pool, judged = data.pool()
+    short = int(np.count_nonzero(pool.sizes < 2))
+    if short:
+        message = f"{pool.name}: left out {short} of {pool.queries} queries, which have fewer than two items"
+        warnings.warn(message, MCFairWarning, stacklevel=3)
+        judged = judged[pool.sizes >= 2]
+        pool = pool.select(min_items=2)
+    return pool, judged
+
+
+def checkpoint_ends(checkpoints: int | Sequence[int], sessions: int) -> IntArray:
+    """Return the numbers of sessions after which figures are recorded, ascending, the last after all of them."""
+    if isinstance(checkpoints, int | np.integer):
+        if checkpoints < 1:
+            raise SettingError(f"checkpoints = {checkpoints} is not allowed: expected at least 1")
+        count = min(checkpoints, sessions)
+        return np.array([sessions * (i + 1) // count for i in range(count)])
+    ends = np.array(checkpoints, dtype=np.int64)
+    if ends.ndim != 1 or np.any(np.diff(ends) <= 0) or (ends.size and not 1 <= ends[0] <= ends[-1] <= sessions):
+        raise SettingError(f"checkpoints {list(checkpoints)} are not ascending sessions from 1 to {sessions}")
+    return ends if ends.size and ends[-1] == sessions else np.append(ends, sessions)

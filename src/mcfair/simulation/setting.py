@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from typing import Annotated, Any, Literal, TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar
 
 import msgspec
-import numpy as np
 
 from ..arrays import FloatArray
 from ..errors import SettingError, checked, renamed_fields, renamed_keys, unknown
 from ..estimators import Estimator
-from ..estimators.base import as_estimator
 from ..metrics import CNDCG, NDCG, Metric, RelativeUnfairness, Unfairness
-from ..metrics.base import as_metric
-from ..parts import NonNegative, Share
+from ..options import explicit_options as declared_options
+from ..options import option
+from ..parts import Share
 from ..policies.base import Mode, Policy
 from ..users import ClickModel, PositionBased
-from ..users.base import as_click_model
-from ..users.examination import examination
-from .signatures import RENAMED
+from ..users.examination import Examination, examination, parse_examination
 
-__all__ = ["Examination", "Setting", "SettingOptions", "make_setting"]
+__all__ = ["Examination", "Setting", "SettingOptions", "explicit_options", "make_setting"]
 
 Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31, description="a whole number of at least 1 and below 2**31")]
-
-Examination = float | tuple[float, ...]
-"""A severity of the position bias, or the probability that each rank is examined."""
 
 PAPER_USERS = PositionBased()
 
@@ -36,12 +30,19 @@ RANKS = 5
 """Ranks of a list if neither k nor the examination determines them."""
 
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+RENAMED = {"k_s": "k"}
+"""Old names of options of a setting."""
+
+
 class SettingOptions(TypedDict, total=False):
     """The fields of `Setting` except its mode, as keyword arguments of `simulate` and others; all are optional."""
 
     steps: int | None
     k: int | None
-    examination: float | Sequence[float]
+    examination: float | Sequence[float] | str
     gamma: float
     clicks: ClickModel | str
     estimator: Estimator | str
@@ -62,8 +63,8 @@ class Setting:
     k
         Ranks that are shown; by default 5, or as many as `examination` lists.
     examination
-        What exposure assumes of users: the probability that each rank is examined, or a severity s for
-        `p_j = (1/log2(j + 1))^s`; 1 is the paper's.
+        What exposure assumes of users: a severity s for `p_j = (1/log2(j + 1))^s`, of which 1 (log2) is the paper's;
+        rbp(0.8), 1/rank or equal; or the probability that each rank is examined.
     gamma
         Discount of the cumulative NDCG.
     clicks
@@ -87,21 +88,29 @@ class Setting:
     100000
     """
 
-    mode: Mode = "post-processing"
-    steps: Count = None  # type: ignore[assignment]  # depends on the mode
-    k: Count = None  # type: ignore[assignment]  # depends on the examination
-    examination: Examination = 1.0
-    gamma: Share = 0.995
-    clicks: ClickModel = PAPER_USERS
-    estimator: Estimator | Literal["auto"] = "auto"
-    metrics: tuple[Metric, ...] = ()
+    mode: Mode = option(
+        "post-processing", "post-processing (relevance is given) or online (it is learnt from clicks).", word="setting"
+    )
+    steps: Count = option(None, "Steps  [default: 10,000 post-processing, 100,000 online]", int)
+    k: Count = option(None, "Ranks that are shown  [default: as many as --examination has, or 5]", int)
+    examination: Examination = option(
+        1.0, "What exposure assumes: a severity of position bias, log2, rbp(0.8), or probabilities: 1,0.6,0.4."
+    )
+    gamma: Share = option(0.995, "Discount of cNDCG.", float)
+    clicks: ClickModel = option(PAPER_USERS, "How users click, such as 'Cascade(stop=0.7)'; see mcfair clicks.")
+    estimator: Estimator | Literal["auto"] = option(
+        "auto",
+        "How relevance is estimated, such as 'IPS(prior_strength=5)'; auto is the policy's own, IPS for most; see "
+        "mcfair estimators.",
+    )
+    metrics: tuple[Metric, ...] = option(
+        (), "A further metric, such as gini; see mcfair metrics; repeat for several.", list[str], "metric", "METRIC"
+    )
 
     def __post_init__(self) -> None:
-        def put(name: str, value: Any) -> None:
-            object.__setattr__(self, name, value)
-
+        put = partial(object.__setattr__, self)
         put("mode", checked("mode", Mode, self.mode, SettingError))
-        put("examination", checked_examination(self.examination))
+        put("examination", parse_examination(self.examination))
         ranks = len(self.examination) if isinstance(self.examination, tuple) else None
         put("steps", self.steps if self.steps is not None else 100_000 if self.mode == "online" else 10_000)
         put("k", self.k if self.k is not None else ranks or RANKS)
@@ -109,10 +118,10 @@ class Setting:
             put(name, checked(name, hint, getattr(self, name), SettingError))
         if ranks is not None and self.k > ranks:
             raise SettingError(f"k = {self.k} is not allowed: examination lists {ranks} ranks")
-        put("clicks", as_click_model(self.clicks))
-        put("estimator", "auto" if self.estimator == "auto" else as_estimator(self.estimator))
+        put("clicks", ClickModel.of(self.clicks))
+        put("estimator", "auto" if self.estimator == "auto" else Estimator.of(self.estimator))
         metrics = self.metrics.split(",") if isinstance(self.metrics, str) else self.metrics
-        put("metrics", tuple(dict.fromkeys(as_metric(each) for each in metrics)))
+        put("metrics", tuple(dict.fromkeys(Metric.of(each) for each in metrics)))
 
     def estimator_for(self, policy: Policy) -> Estimator:
         """Return the estimator that a policy is run with."""
@@ -125,8 +134,6 @@ class Setting:
     def p(self, ranks: int) -> FloatArray:
         """Return the examination probabilities that exposure assumes, for at most so many ranks."""
         k = min(self.k, ranks)
-        if isinstance(self.examination, tuple):
-            return np.array(self.examination[:k])
         return examination(k, self.examination)
 
     def measured(self, ranks: int) -> tuple[Metric, ...]:
@@ -147,37 +154,6 @@ class Setting:
         return values | parts | {"examination": examined, "metrics": [repr(each) for each in self.metrics]}
 
 
-def checked_examination(value: Any) -> Examination:
-    """Validate a severity or a sequence of probabilities."""
-    if isinstance(value, str):
-        value = parse_examination(value)
-    if not isinstance(value, Sequence | np.ndarray):
-        return float(checked("examination", NonNegative, value, SettingError))
-    p = tuple(float(checked("examination", Share, each, SettingError)) for each in value)
-    if not p or p[0] == 0.0 or any(a < b for a, b in pairwise(p)):
-        raise SettingError(
-            f"examination = {list(p)} is not allowed: expected probabilities that never rise, the first above 0"
-        )
-    return p
-
-
-def parse_examination(text: str) -> float | tuple[float, ...]:
-    """Parse a severity such as "1.5", or probabilities such as "1,0.6,0.4".
-
-    Examples
-    --------
-    >>> parse_examination("1,0.6,0.4")
-    (1.0, 0.6, 0.4)
-    """
-    try:
-        numbers = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise SettingError(
-            f"examination = {text!r} is not allowed: expected a severity such as 1, or probabilities such as 1,0.6,0.4"
-        ) from None
-    return numbers if "," in text else numbers[0]
-
-
 def make_setting(setting: Setting | str | Mapping[str, Any], options: Mapping[str, Any]) -> Setting:
     """Return one Setting from a setting, a mode or a table of fields, changed by options."""
     fields = [field.name for field in dataclasses.fields(Setting)]
@@ -189,3 +165,8 @@ def make_setting(setting: Setting | str | Mapping[str, Any], options: Mapping[st
     if isinstance(setting, Setting):
         return dataclasses.replace(setting, **options)
     return Setting(**{**table, **options})
+
+
+def explicit_options(options: type) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
+    """Decorate a function whose last parameter is `**options` of `SettingOptions`; see `options.explicit_options`."""
+    return declared_options(Setting, options, RENAMED)

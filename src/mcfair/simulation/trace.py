@@ -265,7 +265,7 @@ class Trace:
         """
         if self.lists is None or self.arrivals is None:
             raise TraceError("lists were not recorded: simulate with record=True")
-        from .trec_run import run_table
+        from ..data.frames import run_table
 
         return run_table(self.data, self.lists, self.arrivals, visit)
 

@@ -7,7 +7,6 @@ import numpy as np
 from .._jit import Signature
 from ..arrays import BoolArray, FloatArray, IntArray, read_only
 from ..errors import PartError
-from ..parsing import as_part, parse_part
 from ..parts import Kind, Part
 from ..random import CLICKS, Draws, draws
 
@@ -120,31 +119,4 @@ class ClickModel(Part, kind=Kind(name="click model", plural="clicks", methods=("
         hits[:] = clicked
 
 
-def parse_click_model(text: str) -> ClickModel:
-    """Parse a click model from its text.
-
-    Parameters
-    ----------
-    text
-        A name, or a name with parameters, as the repr of a click model writes it.
-
-    Returns
-    -------
-    ClickModel
-
-    Raises
-    ------
-    PartError
-        If the text names no registered click model or an invalid parameter.
-
-    Examples
-    --------
-    >>> parse_click_model("Cascade(stop=0.5)")
-    Cascade(stop=0.5)
-    """
-    return parse_part(ClickModel, text)
-
-
-def as_click_model(value: ClickModel | str) -> ClickModel:
-    """Return a click model given as itself or as its text."""
-    return as_part(ClickModel, value)
+parse_click_model = ClickModel.parse

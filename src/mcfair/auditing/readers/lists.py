@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from functools import reduce
+from typing import Any
 
 import polars as pl
 
 from ...data.frames import listed
 from ...errors import DataError
-from ..click_log import ClickLog
-from ..columns import ROLES
+from ..log import ClickLog, find_columns, missing
 
 __all__ = ["read_lists"]
 
+OF_ITEMS = ("group", "relevance", "grade", "propensity")
+"""Roles of other columns that may hold lists as long as that of the items."""
 
-def read_lists(table: pl.LazyFrame, columns: Mapping[str, str], name: str, files: tuple[Path, ...] = ()) -> ClickLog:
+
+def read_lists(table: pl.LazyFrame, columns: Mapping[str, str], name: str) -> ClickLog:
     """Read one impression per row: `query`, `items` and `clicks`.
 
     Clicks are either marks, one for each item, or the ids of the items that were clicked. Other columns that hold lists
@@ -27,98 +30,59 @@ def read_lists(table: pl.LazyFrame, columns: Mapping[str, str], name: str, files
         If a column is missing or has another type.
     """
     schema = table.collect_schema()
-    names = {"query": role_column("query", schema, columns, name)}
-    items = columns.get("item", "items")
-    clicks = columns.get("clicked", "clicks")
-    for column, kind in ((items, schema.get(items)), (clicks, schema.get(clicks))):
-        if not isinstance(kind, pl.List):
+    own = {"items": columns.get("item", "items"), "clicks": columns.get("clicked", "clicks")}
+    for column in own.values():
+        if not isinstance(schema.get(column), pl.List) and not (column == "clicks" and column not in schema):
             raise DataError(f"{name}: expected a column {column!r} of lists, got {listed(schema.names())}")
-    for role in ("impression", "session", "time"):
-        if role in columns or role in schema:
-            names[role] = columns.get(role, role)
-    table = table.with_row_index("row number")
-    given = {role: pl.col(column) for role, column in names.items()}
-    given.setdefault("impression", pl.col("row number"))
-    parallel = {
-        role: column
-        for role in ("group", "relevance", "grade", "propensity")
-        if isinstance(schema.get(column := columns.get(role, role)), pl.List)
+    names = [each for each in schema.names() if each not in own.values()]
+    given = {role: each for role, each in columns.items() if role not in ("item", "clicked")}
+    found = find_columns(names, given, name, required=("query",))
+    roles: dict[str, pl.Expr] = {
+        role: pl.col(found[role]) for role in ("query", "impression", "session", "time") if role in found
     }
-    missing = pl.col(items).is_null()
-    rows = table.filter(~missing, pl.col(items).list.len() > 0).with_columns(**{clicks: pl.col(clicks).fill_null([])})
-    marks = are_marks(rows, items, clicks, schema)
-    lengths = [pl.col(clicks).list.len() == pl.col(items).list.len()] if marks else []
-    lengths += [pl.col(column).list.len() == pl.col(items).list.len() for column in parallel.values()]
-    quality = survey_lists(table, rows, items, clicks, marks, lengths, name)
-    rows = rows.filter(*lengths) if lengths else rows
-    marked = pl.col(clicks) if marks else None
-    exploded = rows.select(
-        **given,
-        item=pl.col(items),
-        rank=pl.int_ranges(1, pl.col(items).list.len() + 1, dtype=pl.Int32),
-        **({"clicked": marked} if marked is not None else {}),
-        **{role: pl.col(column) for role, column in parallel.items()},
-        **({} if marks else {"hits": pl.col(clicks)}),
-    ).explode("item", "rank", *(["clicked"] if marks else []), *parallel)
-    if not marks:
-        kind = schema[items].inner  # type: ignore[attr-defined]  # a list has one
-        hits = pl.col("hits").cast(pl.List(kind))
-        exploded = exploded.with_columns(clicked=hits.list.contains(pl.col("item"))).drop("hits")
-    return ClickLog(name=name, format="lists", rows=exploded, quality=quality, files=files)
+    if "impression" not in roles:
+        roles["impression"] = pl.col("row number")
+    lists = {role: pl.col(found[role]) for role in OF_ITEMS if isinstance(schema.get(found.get(role, "")), pl.List)}
+    items, clicks = pl.col(own["items"]), pl.col(own["clicks"])
+    filled = (items.list.len() > 0).fill_null(False)
+    table = table.with_row_index("row number")
+    rows, counts = table.filter(filled), {}
+    if own["clicks"] in schema:
+        rows = rows.with_columns(clicks.fill_null([]))
+        if are_marks(rows, items, clicks, schema[own["clicks"]].inner):  # type: ignore[attr-defined]  # a list has one
+            lists["clicked"] = clicks
+        else:
+            counts["clicks on items that are not in the list"] = others(clicks, items).list.len().sum()
+            roles["hits"] = clicks.cast(pl.List(schema[own["items"]].inner))  # type: ignore[attr-defined]
+    fits = reduce(lambda a, b: a & b, [each.list.len() == items.list.len() for each in lists.values()], pl.lit(True))
+    if lists:
+        counts["impressions whose columns differ in length"] = (~fits).sum()
+    size, full = table.select(pl.len(), filled.sum()).collect(engine="streaming").row(0)
+    if not full:
+        raise DataError(f"{name}: none of {size:,} rows has a list of items")
+    quality: dict[str, Any] = {"impressions without a list": size - full}
+    if counts:
+        quality |= {key: int(value or 0) for key, value in rows.select(**counts).collect().to_dicts()[0].items()}
+    rank = pl.int_ranges(1, items.list.len() + 1, dtype=pl.Int32)
+    exploded = rows.filter(fits).select(**roles, item=items, rank=rank, **lists).explode("item", "rank", *lists)
+    if "hits" in roles:
+        exploded = exploded.with_columns(clicked=pl.col("hits").list.contains(pl.col("item"))).drop("hits")
+    lacking = "" if own["clicks"] in schema else missing("clicked", schema.names())
+    return ClickLog(name=name, format="lists", rows=exploded, quality=quality, lacking=lacking)
 
 
-def role_column(role: str, schema: pl.Schema, columns: Mapping[str, str], name: str) -> str:
-    """Return the column of a role that every list must have."""
-    for each in (columns.get(role), *ROLES[role]):
-        if each is not None and each in schema:
-            return each
-    raise DataError(
-        f"{name}: no column for the {role}; name it with --column {role}=COLUMN; got {listed(schema.names())}"
-    )
-
-
-def are_marks(rows: pl.LazyFrame, items: str, clicks: str, schema: pl.Schema) -> bool:
+def are_marks(rows: pl.LazyFrame, items: pl.Expr, clicks: pl.Expr, kind: pl.DataType) -> bool:
     """Return whether clicks are marks, one for each item, rather than ids of items."""
-    kind = schema[clicks].inner  # type: ignore[attr-defined]
-    if kind == pl.Boolean:
-        return True
-    if not kind.is_numeric():
-        return False
-    same = (pl.col(clicks).list.len() == pl.col(items).list.len()).all()
-    binary = pl.col(clicks).list.eval(pl.element().is_in([0, 1]).all()).list.first().fill_null(True).all()
+    if kind == pl.Boolean or not kind.is_numeric():
+        return kind == pl.Boolean
+    same = (clicks.list.len() == items.list.len()).all()
+    binary = clicks.list.eval(pl.element().is_in([0, 1]).all()).list.first().fill_null(True).all()
     foreign = (others(clicks, items).list.len() > 0).any()  # such as 0 among items a and b, in a list of another length
     found = rows.select(same.alias("same"), binary.alias("binary"), foreign.alias("foreign"))
     lengths, marks, strange = found.collect(engine="streaming").row(0)
     return bool(marks and (lengths or strange))
 
 
-def others(clicks: str, items: str) -> pl.Expr:
+def others(clicks: pl.Expr, items: pl.Expr) -> pl.Expr:
     """Return the clicks of each row that are no ids of its items."""
-    return pl.col(clicks).cast(pl.List(pl.String)).list.set_difference(pl.col(items).cast(pl.List(pl.String)))
-
-
-def survey_lists(
-    table: pl.LazyFrame,
-    rows: pl.LazyFrame,
-    items: str,
-    clicks: str,
-    marks: bool,
-    lengths: list[pl.Expr],
-    name: str,
-) -> dict[str, int]:
-    """Count impressions without a list, clicks on items that are not in it, and columns of another length."""
-    every = table.select(pl.len()).collect(engine="streaming").item()
-    kept = rows.select(pl.len()).collect(engine="streaming").item()
-    if not kept:
-        raise DataError(f"{name}: none of {every:,} rows has a list of items")
-    found = {"impressions without a list": every - kept}
-    if lengths:
-        good = pl.all_horizontal(*lengths)
-        found["impressions whose columns differ in length"] = int(
-            rows.select((~good).sum()).collect(engine="streaming").item()
-        )
-    if not marks:
-        found["clicks on items that are not in the list"] = int(
-            rows.select(others(clicks, items).list.len().sum()).collect(engine="streaming").item() or 0
-        )
-    return found
+    return clicks.cast(pl.List(pl.String)).list.set_difference(items.cast(pl.List(pl.String)))

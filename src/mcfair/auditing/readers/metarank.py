@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,17 @@ import msgspec
 import polars as pl
 
 from ...errors import DataError
-from ..click_log import ClickLog
-from ..columns import ROLES
+from ..log import ROLES, ClickLog
 
 __all__ = ["is_metarank", "read_metarank"]
 
 EVENTS = ("ranking", "interaction", "item", "user")
 
+LONGEST = 1 << 26
+"""Bytes of the longest line."""
+
 BATCH = 200_000
-"""Rows of Python objects that are held before they become a table."""
+"""Events that are held before they become a table."""
 
 
 class NamedValue(msgspec.Struct):
@@ -52,12 +55,29 @@ class MetarankEvent(msgspec.Struct):
         """Return the value of the first field with one of these names, as text."""
         return next((str(each.value) for each in self.fields if each.name in names and each.value is not None), None)
 
+    def row(self) -> dict[str, Any]:
+        """Return what matters of the event, as a row of a table."""
+        return {
+            "event": self.event,
+            "impression": self.id,
+            "query": self.named(("query",)) or "all",
+            "time": None if self.timestamp is None else str(self.timestamp),
+            "items": [each.id for each in self.items],
+            "of": self.ranking,
+            "item": self.item,
+            "type": self.type,
+            "group": self.named(ROLES["group"]),
+        }
+
+
+SCHEMA = dict.fromkeys(("event", "impression", "query", "time", "of", "item", "type", "group"), pl.String)
+
 
 def is_metarank(line: bytes) -> bool:
     """Return whether a line is an event of Metarank."""
     try:
         return msgspec.json.decode(line, type=MetarankEvent).event in EVENTS
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return False
 
 
@@ -72,39 +92,30 @@ def read_metarank(path: Path) -> ClickLog:
     DataError
         If a line is not an event, or there is no ranking.
     """
-    shown: list[tuple[str | None, str, str | int | None, str, int]] = []
-    clicks: list[tuple[str | None, str | None, str | None]] = []
-    groups: dict[str, str] = {}
-    tables, empty = [], 0
-    for event in events(path):
-        if event.event == "ranking":
-            query = event.named(("query",)) or "all"
-            empty += not event.items
-            shown += [(event.id, query, event.timestamp, each.id, rank) for rank, each in enumerate(event.items, 1)]
-            if len(shown) > BATCH:
-                tables.append(ranked(shown))
-                shown = []
-        elif event.event == "interaction":
-            clicks.append((event.ranking, event.item, event.type))
-        elif event.event == "item" and event.item is not None and (group := event.named(ROLES["group"])):
-            groups[event.item] = group
-    tables.append(ranked(shown))
-    rows = pl.concat(tables)
-    if rows.is_empty():
+    decoded, tables = events(path), []
+    while batch := [each.row() for each in islice(decoded, BATCH)]:
+        tables.append(pl.DataFrame(batch, schema=SCHEMA | {"items": pl.List(pl.String)}))
+    found = pl.concat(tables) if tables else pl.DataFrame(schema=SCHEMA | {"items": pl.List(pl.String)})
+    rankings = found.filter(event="ranking").select("impression", "query", "time", item="items")
+    filled = rankings.filter(pl.col("item").list.len() > 0)
+    if filled.is_empty():
         raise DataError(f"{path}: there is no ranking with items among the events")
-    hits = pl.DataFrame(clicks, schema={"impression": pl.String, "item": pl.String, "type": pl.String}, orient="row")
-    chosen = hits.filter(pl.col("type") == "click")
+    ranks = pl.int_ranges(1, pl.col("item").list.len() + 1, dtype=pl.Int32)
+    rows = filled.with_columns(rank=ranks).explode("item", "rank")
+    hits = found.filter(event="interaction").select("type", "item", impression="of")
+    chosen = hits.filter(type="click")
     note = 'interactions of the type "click" are clicks'
     if chosen.is_empty():
         chosen, note = hits, "interactions of all types are clicks, because none has the type click"
-    known = rows.select("impression", "item").unique()
-    lost = chosen.join(known, on=["impression", "item"], how="anti").height
-    marks = chosen.select("impression", "item").unique().with_columns(clicked=pl.lit(True))
-    rows = rows.join(marks, on=["impression", "item"], how="left").with_columns(pl.col("clicked").fill_null(False))
-    if groups:
-        labels = pl.DataFrame({"item": list(groups), "group": list(groups.values())})
-        rows = rows.join(labels, on="item", how="left")
-    quality = {"impressions without a list": empty, "clicks without a list": lost}
+    same = ["impression", "item"]
+    lost = chosen.join(rows, on=same, how="anti").height
+    marks = chosen.select(same).unique().with_columns(clicked=pl.lit(True))
+    rows = rows.join(marks, on=same, how="left", maintain_order="left").with_columns(pl.col("clicked").fill_null(False))
+    groups = found.filter(pl.col("event") == "item", pl.col("group").is_not_null())
+    if groups.height:
+        last = groups.select("item", "group").unique("item", keep="last")
+        rows = rows.join(last, on="item", how="left", maintain_order="left")
+    quality = {"impressions without a list": rankings.height - filled.height, "clicks without a list": lost}
     notes = (f"Rankings are lists, {note}.",)
     return ClickLog(name=str(path), format="metarank", rows=rows.lazy(), quality=quality, notes=notes, files=(path,))
 
@@ -113,24 +124,12 @@ def events(path: Path) -> Iterator[MetarankEvent]:
     """Yield the events of a file."""
     decode = msgspec.json.Decoder(MetarankEvent).decode
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
+        number = 0
+        while line := lines.readline(LONGEST):
+            number += 1
             if not line.strip():
                 continue
             try:
                 yield decode(line)
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, RecursionError) as error:
                 raise DataError(f"{path}, line {number}: not an event of Metarank: {error}") from None
-
-
-def ranked(rows: list[tuple[str | None, str, str | int | None, str, int]]) -> pl.DataFrame:
-    """Return shown items as a table."""
-    impression, query, time, item, rank = zip(*rows, strict=True) if rows else ((), (), (), (), ())
-    return pl.DataFrame(
-        {
-            "impression": pl.Series(impression, dtype=pl.String),
-            "query": pl.Series(query, dtype=pl.String),
-            "time": pl.Series([None if each is None else str(each) for each in time], dtype=pl.String),
-            "item": pl.Series(item, dtype=pl.String),
-            "rank": pl.Series(rank, dtype=pl.Int32),
-        }
-    )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import polars as pl
 
-from ..click_log import ClickLog
+from ..log import ClickLog
 
 __all__ = ["is_open_bandit", "read_open_bandit"]
 
@@ -19,13 +18,11 @@ def is_open_bandit(schema: pl.Schema) -> bool:
     return set(COLUMNS.values()) <= set(schema.names()) and "query" not in schema
 
 
-def read_open_bandit(
-    table: pl.LazyFrame, columns: Mapping[str, str], name: str, files: tuple[Path, ...] = ()
-) -> ClickLog:
+def read_open_bandit(table: pl.LazyFrame, columns: Mapping[str, str], name: str) -> ClickLog:
     """Read Open Bandit data as one query, every row an impression of its own."""
     names = table.collect_schema().names()
     chosen = COLUMNS | ({"time": "timestamp"} if "timestamp" in names else {}) | dict(columns)
     chosen.pop("query", None)
     rows = table.select(query=pl.lit("all"), **{role: pl.col(column) for role, column in chosen.items()})
     note = "Open Bandit data has no queries: all rows are one query, and each is an impression with one item."
-    return ClickLog(name=name, format="open-bandit", rows=rows, single=True, notes=(note,), files=files)
+    return ClickLog(name=name, format="open-bandit", rows=rows, single=True, notes=(note,))

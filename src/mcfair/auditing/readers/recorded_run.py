@@ -9,7 +9,7 @@ import polars as pl
 
 from ...errors import DataError
 from ...simulation.trace import Trace
-from ..click_log import ClickLog
+from ..log import ClickLog
 
 __all__ = ["read_recorded_run"]
 

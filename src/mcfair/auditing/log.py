@@ -1,0 +1,346 @@
+"""What a log is: rows of shown items in the common form, the columns that hold them, and what makes a row unusable."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+
+import polars as pl
+
+from ..data.frames import first_line, listed
+from ..errors import DataError, SettingError, unknown
+
+__all__ = [
+    "CLICK_FAULT",
+    "FAULTS",
+    "REQUIRED",
+    "ROLES",
+    "TOP_RANK",
+    "UNREADABLE",
+    "ClickLog",
+    "find_columns",
+    "missing",
+]
+
+UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError)
+"""What Polars raises for a file that is damaged or of another kind."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class ClickLog:
+    """A log in the common form: one row for each shown item.
+
+    Attributes
+    ----------
+    name, format
+        What messages call it, and the format that it was read as.
+    rows
+        Columns query, item and rank, and of clicked, impression, session, time, group, relevance, grade and propensity
+        those that the log has. Nothing is read before the rows are counted.
+    parts
+        The same rows as several tables, one for each file or for some millions of rows of one; empty if the log is not
+        a table in files.
+    single
+        Whether each row is an impression of its own.
+    candidates
+        Candidates of queries that need not have been shown: columns query, item and perhaps group and relevance.
+    quality
+        What the reader found, by name: clicks without a list, for example.
+    notes
+        Sentences on how the format was understood.
+    files
+        The files that were read.
+    lacking
+        What to say of a log without clicks, where they are needed; "" for a log with clicks.
+    """
+
+    name: str
+    format: str
+    rows: pl.LazyFrame
+    parts: tuple[pl.LazyFrame, ...] = ()
+    single: bool = False
+    candidates: pl.DataFrame | None = None
+    quality: dict[str, int] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+    lacking: str = ""
+
+
+# --- columns ---------------------------------------------------------------------------------------------------------
+
+ROLES = {
+    "query": ("query", "query_text", "user_query", "search_term", "keyword", "qid", "query_id", "queryid"),
+    "item": (
+        *("item", "item_id", "itemid", "doc", "docid", "doc_id", "docno", "document", "document_id", "product_id"),
+        *("object_id", "sku"),
+    ),
+    "rank": ("rank", "position", "pos", "ordinal"),
+    "clicked": ("clicked", "click", "is_click", "is_clicked", "clicks"),
+    "impression": ("impression", "impression_id", "list_id", "request_id"),
+    "session": ("session", "session_id"),
+    "time": ("time", "timestamp", "datetime", "date"),
+    "group": tuple(name + end for name in ("group", "provider", "seller", "brand", "vendor") for end in ("", "_id")),
+    "relevance": ("relevance",),
+    "grade": ("grade", "label", "rel"),
+    "propensity": ("propensity", "propensity_score", "pscore"),
+}
+"""The names that the column of each role may have, the preferred one first; case is ignored."""
+
+REQUIRED = ("query", "item", "rank", "clicked")
+"""Roles that an audit needs; clicks only where merit is not given."""
+
+
+def find_columns(
+    available: Iterable[str], given: Mapping[str, str], name: str, required: Iterable[str] = REQUIRED
+) -> dict[str, str]:
+    """Find the column of each role, by the mapping that was given or by its name.
+
+    Parameters
+    ----------
+    available
+        Names of the columns of the log.
+    given
+        Columns by role, as the user named them.
+    name
+        What error messages call the log.
+    required
+        Roles that must be found.
+
+    Returns
+    -------
+    dict
+        Columns by role.
+
+    Raises
+    ------
+    DataError
+        If a column does not exist, a required one is missing, or several may be meant.
+    SettingError
+        If a role is unknown.
+
+    Examples
+    --------
+    >>> find_columns(["q_text", "item_id", "position", "click"], {"query": "q_text"}, "log.csv")
+    {'query': 'q_text', 'item': 'item_id', 'rank': 'position', 'clicked': 'click'}
+    """
+    names, taken = list(available), set(given.values())
+    for role, column in given.items():
+        if role not in ROLES:
+            raise SettingError(unknown("role of a column", role, ROLES))
+        if column not in names:
+            raise DataError(f"{name}: {unknown('column', column, names[:40])}")
+    by_lower = {each: each.strip().lower() for each in names}
+    found: dict[str, str] = {}
+    for role, usual in ROLES.items():
+        matches = [each for each in names if by_lower[each] in usual and each not in taken]
+        matches = [each for each in matches if by_lower[each] == usual[0]] or matches
+        if role in given:
+            found[role] = given[role]
+        elif len(matches) > 1:
+            raise DataError(
+                f"{name}: columns {listed(matches)} may all be the {role}; choose one with --column {role}=COLUMN"
+            )
+        elif matches:
+            found[role] = matches[0]
+    for role in required:
+        if role not in found:
+            raise DataError(f"{name}: {missing(role, names)}")
+    return found
+
+
+def missing(role: str, names: list[str]) -> str:
+    """Describe a missing column: how it may be named, what there is, and which one was probably meant."""
+    by_lower = {each.strip().lower(): each for each in names}
+    close = [match for usual in ROLES[role] for match in get_close_matches(usual, by_lower, n=1)]
+    hint = f"did you mean {by_lower[close[0]]!r}? " if close else ""
+    return (
+        f"no column for the {role} (such as {', '.join(ROLES[role][:3])}); {hint}name it with --column {role}=COLUMN; "
+        f"got {listed(names)}"
+    )
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+TOP_RANK = 1000
+"""The lowest place in a list that is counted."""
+
+FAULTS = (
+    "query missing",
+    "item missing",
+    "rank missing",
+    "rank not a whole number of at least 1",
+    f"rank above {TOP_RANK}",
+    "clicked missing",
+    "clicked not 0 or 1",
+    "propensity not above 0 and at most 1",
+    "relevance not from 0 to 1",
+    "grade not a whole number of at least 0",
+    "impression missing",
+)
+"""Reasons to leave out a row, in the order in which they are looked for; the fault of a row is its place from 1."""
+
+CLICK_FAULT = FAULTS.index("clicked missing") + 1
+
+BOUNDS = {"propensity": (0.0, 1.0), "relevance": (0.0, 1.0), "grade": (0.0, 1000.0)}
+
+YES, NO = ("true", "t", "yes", "y"), ("false", "f", "no", "n")
+
+OFFSET = r"(:\d\d(?:\.\d+)?)\s*(?:Z|([+-])(\d\d):?(\d\d)?)$"
+"""The end of a time with a zone: Z, +02:00, -0530 or +02 after the minutes or seconds."""
+
+
+def typed_rows(log: ClickLog, first_rank: int | None, missing_click: str) -> pl.LazyFrame:
+    """Convert the columns of a log to their types and add `fault`: 0, or the number of a reason to leave the row out.
+
+    Parameters
+    ----------
+    log
+        The log.
+    first_rank
+        The number of the first rank, 0 or 1; None if it is to be 1 and a rank of 0 is no fault of the row.
+    missing_click
+        "exclude" if a row without a click is a fault, "0" if it means that the item was not clicked.
+
+    Returns
+    -------
+    polars.LazyFrame
+        fault; query, item: text; rank: from 1, and 0 for a rank of 0 if `first_rank` is None; clicked, null without
+        such a column; the optional columns, and `stamp`, the time as logged.
+
+    Raises
+    ------
+    DataError
+        If the log cannot be read, or a column has a type that no value of its role can have.
+    """
+    try:
+        schema = log.rows.collect_schema()
+    except UNREADABLE as error:
+        raise DataError(f"{log.name}: cannot be read: {first_line(error)}") from None
+    for role, kind in schema.items():
+        check_type(role, kind, log.name)
+    shift = 1 if first_rank == 0 else 0
+    rank = number("rank", schema["rank"])
+    columns = {role: text(role, schema[role]) for role in ("query", "item", "group") if role in schema}
+    columns |= {"rank": (rank + shift).cast(pl.Int32, strict=False), "clicked": pl.lit(None, pl.Boolean)}
+    columns |= {role: number(role, schema[role]) for role in BOUNDS if role in schema}
+    columns |= {role: pl.col(role) for role in ("impression", "session") if role in schema}
+    if "time" in schema:
+        columns |= {"time": moment(schema["time"]), "stamp": pl.col("time")}
+    faults = {
+        "query missing": columns["query"].is_null(),
+        "item missing": columns["item"].is_null(),
+        "rank missing": absent("rank", schema["rank"]),
+        FAULTS[3]: (rank.is_null() | (rank != rank.floor()) | (rank < (0 if first_rank is None else 1 - shift))),
+        FAULTS[4]: rank + shift > TOP_RANK,
+    }
+    if "clicked" in schema:
+        columns["clicked"] = clicked(schema["clicked"])
+        nothing = absent("clicked", schema["clicked"])
+        if missing_click == "0":
+            columns["clicked"] = pl.when(nothing).then(False).otherwise(columns["clicked"])
+        else:
+            faults["clicked missing"] = nothing
+        faults["clicked not 0 or 1"] = columns["clicked"].is_null()
+    for role, reason in zip(BOUNDS, FAULTS[7:10], strict=True):
+        if role in schema:
+            value = columns[role]
+            good = value.is_between(*BOUNDS[role], closed="right" if role == "propensity" else "both")
+            faults[reason] = ~(good & (value == value.floor()) if role == "grade" else good)
+    keys = [each for each in ("impression", "session") if each in schema][:1]
+    if keys and not log.single:  # or all rows without a name would become one list
+        faults["impression missing"] = absent(keys[0], schema[keys[0]])
+    fault = pl.lit(0, dtype=pl.UInt8)
+    for reason in reversed(faults):
+        fault = (
+            pl.when(faults[reason].fill_null(True)).then(pl.lit(FAULTS.index(reason) + 1, pl.UInt8)).otherwise(fault)
+        )
+    return log.rows.select(fault=fault, **columns)
+
+
+def check_type(role: str, kind: pl.DataType, name: str) -> None:
+    """Raise DataError for a column that cannot hold its role, such as a list as an item."""
+    if kind.is_nested() or kind == pl.Binary:
+        raise DataError(f"{name}: column for the {role} has type {kind}, expected one value in each row")
+    usual = kind.is_numeric() or kind in (pl.String, pl.Null)
+    if role in ("rank", *BOUNDS) and not usual:
+        raise DataError(f"{name}: column for the {role} has type {kind}, expected numbers")
+    if role == "clicked" and not (usual or kind == pl.Boolean):
+        raise DataError(f"{name}: column for clicked has type {kind}, expected 0 and 1, or true and false")
+
+
+def text(role: str, kind: pl.DataType) -> pl.Expr:
+    """Return ids as text, null where they are empty; whole numbers stored with a decimal point lose it."""
+    column = pl.col(role)
+    if kind == pl.String:
+        return pl.when(column != "").then(column)
+    if kind.is_float():
+        whole = (column == column.floor()) & column.is_finite()
+        exact = pl.when(whole).then(column).cast(pl.Int64, strict=False).cast(pl.String)
+        return pl.when(column.is_nan()).then(None).when(whole).then(exact).otherwise(column.cast(pl.String))
+    return column.cast(pl.String)
+
+
+def absent(role: str, kind: pl.DataType) -> pl.Expr:
+    """Return whether a value is missing."""
+    return pl.col(role).is_null() | (pl.col(role).str.strip_chars() == "" if kind == pl.String else pl.lit(False))
+
+
+def number(role: str, kind: pl.DataType) -> pl.Expr:
+    """Return a column as finite numbers, null where it holds none."""
+    column = pl.col(role)
+    if kind.is_integer():
+        return column.cast(pl.Float64)
+    value = (column.str.strip_chars() if kind == pl.String else column).cast(pl.Float64, strict=False)
+    return pl.when(value.is_finite()).then(value)
+
+
+def clicked(kind: pl.DataType) -> pl.Expr:
+    """Return clicks as truth values, null where the value is none; a number of clicks above 1 is one click."""
+    column = pl.col("clicked")
+    if kind == pl.Boolean:
+        return column
+    word = column.str.strip_chars().str.to_lowercase() if kind == pl.String else pl.lit("")
+    value = (word if kind == pl.String else column).cast(pl.Float64, strict=False)
+    yes, no = (value >= 1) | word.is_in(YES), (value == 0) | word.is_in(NO)
+    return pl.when(yes).then(True).when(no).then(False)
+
+
+def moment(kind: pl.DataType) -> pl.Expr:
+    """Return times as UTC; numbers are seconds since 1970, or smaller units if they are too large for that."""
+    column = pl.col("time")
+    if isinstance(kind, pl.Datetime) and kind.time_zone:
+        column = column.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+    if isinstance(kind, pl.Datetime) or kind == pl.Date:
+        return column.cast(pl.Datetime("us"))
+    if kind == pl.String:
+        return column.map_batches(distinct_moments, return_dtype=pl.Datetime("us"), is_elementwise=True)
+    return epoch(column.cast(pl.Float64)) if kind.is_numeric() else pl.lit(None, dtype=pl.Datetime("us"))
+
+
+def distinct_moments(values: pl.Series) -> pl.Series:
+    """Return texts as times; each text is parsed once, because the rows of an impression have the same."""
+    told = pl.DataFrame({"text": values.unique()}).select("text", moment=told_moment())
+    return values.to_frame("text").join(told, on="text", how="left", maintain_order="left")["moment"]
+
+
+def told_moment() -> pl.Expr:
+    """Return texts as times in UTC, or as numbers since 1970; null where they are neither."""
+    value = pl.col("text").str.strip_chars()
+    shifted = value.str.replace(r"^(\d{4}-\d\d-\d\d)T", "${1} ").str.replace(OFFSET, "${1}").str.strip_chars()
+    forms = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M")
+    shaped = pl.coalesce(shifted.str.to_datetime(form, time_unit="us", strict=False) for form in forms)
+    day = shifted.str.to_datetime("%Y-%m-%d", time_unit="us", strict=False)
+    sign = pl.when(value.str.extract(OFFSET, 2) == "-").then(-1).otherwise(1)
+    hours, minutes = (value.str.extract(OFFSET, group).cast(pl.Int64).fill_null(0) for group in (3, 4))
+    zone = pl.duration(minutes=sign * (60 * hours + minutes))
+    return pl.coalesce(shaped - zone, day, epoch(value.cast(pl.Float64, strict=False)))
+
+
+def epoch(value: pl.Expr) -> pl.Expr:
+    """Return numbers of seconds, milliseconds, microseconds or nanoseconds since 1970 as times, up to the year 5138."""
+    micros = value * 1e6
+    for most, scale in ((1e11, 1e3), (1e14, 1.0), (1e17, 1e-3)):
+        micros = pl.when(value > most).then(value * scale).otherwise(micros)
+    return pl.when(value.is_between(0, 1e20)).then(micros).cast(pl.Int64, strict=False).cast(pl.Datetime("us"))

@@ -1,5 +1,0 @@
-"""The former place of `mcfair.report.page`."""
-
-from .page import Block, Document, Section
-
-__all__ = ["Block", "Document", "Section"]

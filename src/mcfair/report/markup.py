@@ -1,5 +1,0 @@
-"""The former place of `mcfair.tables`."""
-
-from ..tables import Table, latex, markdown
-
-__all__ = ["Table", "latex", "markdown"]
