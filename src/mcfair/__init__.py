@@ -76,8 +76,7 @@ from .users import DBN, Cascade, ClickModel, PositionBased, TrustBias, parse_cli
 from .users.examination import examination
 
 if TYPE_CHECKING:
-    from .analysis.group_limits import group_floor
-    from .analysis.limits import Floor, Frontier, fairness_floor, frontier
+    from .analysis.limits import Floor, Frontier, fairness_floor, frontier, group_floor
     from .analysis.propensities import FittedExamination
     from .analysis.significance import fisher, holm
     from .analysis.tuning import Tuning, tune
@@ -111,7 +110,7 @@ LATER = {
     "audit": "auditing.audit",
     "fair_lists": "plugs.fair_lists",
     "fairness_floor": "analysis.limits",
-    "group_floor": "analysis.group_limits",
+    "group_floor": "analysis.limits",
     "fisher": "analysis.significance",
     "fit_examination": "auditing.assumptions",
     "frontier": "analysis.limits",

@@ -15,9 +15,8 @@ from .estimators import Estimator
 from .metrics import Metric
 from .parts import Part, registered
 from .policies.base import Policy
-from .policies.fairness import add_group_term, group_term, group_term_of
-from .policies.guard import dcg
-from .policies.selection import FALLBACK, choose, score_terms
+from .policies.selection import FALLBACK, choose, dcg, score_terms
+from .policies.terms import add_group_term, group_term, group_term_of
 from .random import CLICKS, POLICY, draws
 from .service.stores.contract import check_store
 from .simulation.run import simulate

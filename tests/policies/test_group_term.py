@@ -11,8 +11,8 @@ from query_view import view
 
 import mcfair as mf
 from mcfair.errors import PolicyError
-from mcfair.policies.fairness import group_term
 from mcfair.policies.selection import choose, score_terms
+from mcfair.policies.terms import group_term
 from mcfair.random import POLICY, draws
 from mcfair.testing import check_part, views
 

@@ -12,9 +12,7 @@ from query_view import view
 
 import mcfair as mf
 from mcfair.errors import PolicyError
-from mcfair.policies.guard import Guard, keep_share
-from mcfair.policies.ordering import TIE_RULES, top_k, top_k_scratch
-from mcfair.policies.selection import choose, score_terms
+from mcfair.policies.selection import TIE_RULES, Guard, choose, keep_share, score_terms, top_k, top_k_scratch
 from mcfair.random import POLICY, TIES, draws, uniform
 from mcfair.testing import views
 

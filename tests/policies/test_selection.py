@@ -8,8 +8,7 @@ from query_view import view
 
 import mcfair as mf
 from mcfair.errors import PolicyError
-from mcfair.policies.ordering import NOT_A_NUMBER, OK, top_k, top_k_scratch
-from mcfair.policies.selection import FALLBACK, choose, is_list
+from mcfair.policies.selection import FALLBACK, NOT_A_NUMBER, OK, choose, is_list, top_k, top_k_scratch
 from mcfair.random import POLICY, TIES, draws
 from mcfair.testing import views
 

@@ -24,7 +24,7 @@ from ..parts import parameter_types
 from ..policies.base import Policy
 from ..simulation.run import evaluation_pool, simulate
 from ..simulation.setting import Setting, SettingOptions, explicit_options, make_setting
-from .group_limits import lowest_possible
+from .limits import lowest_possible
 
 __all__ = ["Tuning", "tune"]
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from ..analysis.group_limits import group_floor
-from ..analysis.limits import fairness_floor, frontier
+from ..analysis.limits import fairness_floor, frontier, group_floor
 from ..data.dataset import Dataset
 from ..errors import MCFairWarning
 from ..metrics.base import parse_metric

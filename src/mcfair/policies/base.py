@@ -15,9 +15,8 @@ from ..estimators import IPS, Estimator
 from ..parts import Kind, NonNegative, Part, Share, shortened
 from ..random import Draws
 from ..state import Query, State
-from .fairness import group_term
-from .ordering import BY_INDEX, TIE_RULES
-from .selection import FALLBACK, choose, is_list, policy_call
+from .selection import BY_INDEX, FALLBACK, TIE_RULES, choose, is_list, policy_call
+from .terms import group_term
 
 __all__ = ["Mode", "Policy", "Solution", "parse_policies", "parse_policy"]
 
@@ -42,10 +41,10 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
     alpha_group
         Weight of fairness among the groups (providers) of a query's items, for any policy with a score: the gradient of
         Eq. 16 on summed exposure and relevance, scaled like the policy's own, see
-        `mcfair.policies.fairness.add_group_term`. 0 is off, as in the paper.
+        `mcfair.policies.terms.add_group_term`. 0 is off, as in the paper.
     guard
         The least share of the DCG that R allows which every list keeps, for any policy with a score; see
-        `mcfair.policies.guard.keep_share`. 0 is off, as in the paper.
+        `mcfair.policies.selection.keep_share`. 0 is off, as in the paper.
 
     Attributes
     ----------

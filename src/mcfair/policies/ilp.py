@@ -112,7 +112,7 @@ def undominated(R: FloatArray, deficit: FloatArray, k: int) -> IntArray:
     return items
 
 
-# --- bounds: an assignment of items to ranks with prices ---------------------------------------------------------------
+# --- bounds: an assignment of items to ranks with prices --------------------------------------------------------------
 
 
 @kernel(inline=False, allocates=True)

@@ -30,10 +30,9 @@ from ..metrics.base import Effectiveness
 from ..metrics.effectiveness import ideal_dcg
 from ..parts import shortened
 from ..policies.base import Policy
-from ..policies.fairness import group_term_of
 from ..policies.mcfair import gradient_score
-from ..policies.ordering import OK, top_k_scratch
-from ..policies.selection import FALLBACK, fault, guard_of, policy_call, policy_function
+from ..policies.selection import FALLBACK, OK, fault, guard_of, policy_call, policy_function, top_k_scratch
+from ..policies.terms import group_term_of
 from ..random import POLICY, PREPARE, draws
 from ..state import Query, State
 from ..users.arrivals import arrivals

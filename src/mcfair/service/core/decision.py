@@ -10,8 +10,7 @@ import numpy as np
 
 from ...arrays import FloatArray, IntArray
 from ...policies.base import Policy
-from ...policies.ordering import TopKScratch
-from ...policies.selection import Choice, choose, order_by, score_terms
+from ...policies.selection import Choice, TopKScratch, choose, order_by, score_terms
 from ...random import Draws
 from ...state import Query
 
