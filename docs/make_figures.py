@@ -21,7 +21,7 @@ from quoting import results
 
 import mcfair as mf
 from mcfair.estimators.base import relevance_intervals
-from mcfair.policies.posterior import tail_mean
+from mcfair.policies.terms import tail_mean
 from mcfair.report.figures import BLACK, BLUE, GREEN, GREY, PURPLE, VERMILLION, matplotlib_defaults
 
 FOLDER = Path(__file__).parent / "figures"

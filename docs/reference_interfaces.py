@@ -39,7 +39,16 @@ GROUPS: dict[str, tuple[str, str, list[str]]] = {
     "experiments": (
         "Experiments",
         "mcfair",
-        ["Experiment", "Series", "read_experiment", "shipped_experiment", "run_experiments", "Results", "write_report"],
+        [
+            "Experiment",
+            "Series",
+            "read_experiment",
+            "shipped_experiment",
+            "compare",
+            "run_experiments",
+            "Results",
+            "write_report",
+        ],
     ),
     "analysis": (
         "Analysis",

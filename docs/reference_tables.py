@@ -11,7 +11,7 @@ import msgspec
 from numpydoc.docscrape import NumpyDocString
 
 import mcfair as mf
-from mcfair.parts import common_parameters, described_hint, parameter_types, summary
+from mcfair.parts import described_hint, parameter_types, summary
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -55,7 +55,7 @@ def part_section(cls: type[mf.Part], base: type[mf.Part]) -> str:
     lines = [f"### {cls.name()}", "", sentence(summary(cls))]
     about = described(cls, *cls.__mro__[1:-1])
     default = cls()
-    names = [name for name in parameter_types(cls) if name not in common_parameters(cls)]
+    names = [name for name in parameter_types(cls) if name not in cls.common_parameters]
     rows = [
         (code(name), code(getattr(default, name)), described_hint(parameter_types(cls)[name]), about.get(name, ""))
         for name in names

@@ -12,7 +12,6 @@ import naive
 import naive_users
 import numpy as np
 
-from mcfair.policies import ilp
 from mcfair.random import uniform
 from mcfair.simulation import run
 
@@ -275,8 +274,6 @@ def placement(faulty, original):
 
 def ilp_rank(faulty):
     def rank(self, q, rng):
-        k, S = q.p.size, float(q.p.sum())
-        deficit = naive.ilp_deficits(q.R, q.E, int(q.visits), q.p)
-        return ilp.solve_by_highs(q.R, deficit, q.p / S, q.p[:k], 1.0 if faulty else self.alpha, self.ties)
+        return naive.ilp_by_solver(1.0 if faulty else self.alpha, q.R, q.E, int(q.visits), q.p)[1]
 
     return rank

@@ -174,8 +174,8 @@ def ilp(alpha, ties, R, E, visits, p):
     return min(lists)
 
 
-def ilp_optimum(alpha, R, E, visits, p):
-    """The least cost by a general solver: x[d, j] says whether item d stands at rank j."""
+def ilp_by_solver(alpha, R, E, visits, p):
+    """The least cost by a general solver, and a list of it: x[d, j] says whether item d stands at rank j."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     deficits, n, k = ilp_deficits(R, E, visits, p), len(R), len(p)
@@ -186,8 +186,9 @@ def ilp_optimum(alpha, R, E, visits, p):
         rules.append(LinearConstraint(np.outer(np.arange(n) == d, np.ones(k)).ravel().astype(float), 0, 1))
     for j in range(k):
         rules.append(LinearConstraint(np.outer(np.ones(n), np.arange(k) == j).ravel().astype(float), 1, 1))
-    answer = milp(cost.ravel(), integrality=np.ones(n * k), bounds=Bounds(0, 1), constraints=rules)
-    return answer.fun
+    exactly = {"mip_rel_gap": 0.0}
+    answer = milp(cost.ravel(), integrality=np.ones(n * k), bounds=Bounds(0, 1), constraints=rules, options=exactly)
+    return answer.fun, answer.x.reshape(n, k).argmax(axis=0)
 
 
 def lp_objective(R, e, alpha):

@@ -76,8 +76,7 @@ from .users import DBN, Cascade, ClickModel, PositionBased, TrustBias, parse_cli
 from .users.examination import examination
 
 if TYPE_CHECKING:
-    from .analysis.group_limits import group_floor
-    from .analysis.limits import Floor, Frontier, fairness_floor, frontier
+    from .analysis.limits import Floor, Frontier, fairness_floor, frontier, group_floor
     from .analysis.propensities import FittedExamination
     from .analysis.significance import fisher, holm
     from .auditing.assumptions import fit_examination
@@ -112,7 +111,7 @@ LATER = {
     "compare": "experiments.compare",
     "fair_lists": "plugs.fair_lists",
     "fairness_floor": "analysis.limits",
-    "group_floor": "analysis.group_limits",
+    "group_floor": "analysis.limits",
     "fisher": "analysis.significance",
     "fit_examination": "auditing.assumptions",
     "frontier": "analysis.limits",

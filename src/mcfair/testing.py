@@ -15,9 +15,8 @@ from .estimators import Estimator
 from .metrics import Metric
 from .parts import Part, registered
 from .policies.base import Policy
-from .policies.fairness import add_group_term, group_term, group_term_of
-from .policies.guard import dcg
-from .policies.selection import FALLBACK, choose, score_terms
+from .policies.selection import FALLBACK, choose, dcg, score_terms
+from .policies.terms import add_group_term, group_term, group_term_of
 from .random import CLICKS, POLICY, draws
 from .service.stores.contract import check_store
 from .simulation.run import simulate
@@ -149,7 +148,7 @@ def check_view(policy: Policy, q: Query, visit: int) -> None:
     """Check what a policy does with one view."""
     n, rng = q.R.size, draws(seed=1, purpose=POLICY, query=2, visit=visit)
     before: list[Any] = [np.copy(part) for part in q]
-    pi, scores, weight = choose(policy, q, rng)
+    pi, scores, weight, _ = choose(policy, q, rng)
     pi_again = policy.rank(q, rng)
     scores_again = None if scores is None else policy.score(q, rng)
     where = f"{policy!r} on a view of {n} items and {q.p.size} ranks"

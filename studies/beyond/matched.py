@@ -10,9 +10,8 @@ import numpy as np
 import polars as pl
 from boards import BoardBuilder
 
-import mcfair as mf
 from mcfair.analysis.frontiers import blend_at, effectiveness_at
-from mcfair.analysis.significance import confidence, detectable_difference, difference
+from mcfair.analysis.significance import confidence, paired_tests
 from mcfair.tables import NOTHING, Table, format_interval, format_number, format_p_value, format_signed
 
 LEVEL, POWER = 0.95, 0.8
@@ -33,11 +32,6 @@ class MatchedTest:
     level: float | None
     queries: np.ndarray
     datasets: np.ndarray
-
-    @property
-    def p(self) -> float:
-        """Fisher's randomisation test over queries."""
-        return mf.fisher(self.queries, np.zeros(self.queries.size), resamples=RESAMPLES)
 
 
 class Values:
@@ -122,26 +116,26 @@ def table_of_tests(builder: BoardBuilder, base: str, names: Collection[str] = ()
         return None
     tests = matched_tests(builder, base, names)
     done = [test for test in tests if test.queries.size > 1]
-    adjusted = dict(zip(map(id, done), mf.holm([test.p for test in done]).tolist(), strict=True)) if done else {}
+    pairs = [(test.queries, np.zeros(test.queries.size)) for test in done]
+    found = paired_tests(pairs, LEVEL, power=POWER, resamples=RESAMPLES, bootstraps=BOOTSTRAPS)
+    by_test = dict(zip(map(id, done), found, strict=True))
     k, total = builder.setting.k, len(builder.experiment.data)
     rows = []
     for test in tests:
         what = "least unfairness" if test.level is None else f"NDCG@{k} at {test.level:g}"
-        if id(test) not in adjusted:
+        if id(test) not in by_test:
             rows.append((test.name, what, *[NOTHING] * 6))
             continue
-        zeros = np.zeros(test.queries.size)
-        mean, low, high = difference(test.queries, zeros, LEVEL, resamples=BOOTSTRAPS)
-        size = detectable_difference(test.queries, 1 - (1 - LEVEL) / len(done), power=POWER)
-        p = adjusted[id(test)]
+        one = by_test[id(test)]
+        decided = one.p_adjusted < 1 - LEVEL or not math.isfinite(one.detectable)
         rows.append(
             (
                 test.name,
                 what,
-                format_signed(mean),
-                format_interval(low, high, 3),
-                format_p_value(p),
-                NOTHING if p < 1 - LEVEL or not math.isfinite(size) else format_number(size, 3),
+                format_signed(one.mean),
+                format_interval(one.low, one.high, 3),
+                format_p_value(one.p_adjusted),
+                NOTHING if decided else format_number(one.detectable, 3),
                 format_interval(*confidence(test.datasets, LEVEL), 3),
                 f"{test.datasets.size} of {total}",
             )

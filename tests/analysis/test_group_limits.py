@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mcfair as mf
-from mcfair.analysis.group_limits import fill_group_optima, group_floor, tangent_gap
-from mcfair.analysis.limits import fairness_floor
+from mcfair.analysis.limits import fairness_floor, fill_group_optima, group_floor, tangent_gap
 from mcfair.data.dataset import Dataset
 from mcfair.errors import DataError
-from mcfair.metrics.reachable_groups import project_groups
+from mcfair.metrics.reachable import project_groups
 
 relevances = st.one_of(st.sampled_from([0.0, 0.1, 0.4, 1.0]), st.integers(0, 1000).map(lambda i: i / 1000))
 

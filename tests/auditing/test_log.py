@@ -293,7 +293,7 @@ def test_the_table_of_items_prefers_the_usual_names_and_whole_grades(clean):
 
 
 def test_a_persistence_that_is_no_number_is_one_line(clean):
-    with pytest.raises(SettingError, match=r"examination = .* is not allowed: expected log2"):
+    with pytest.raises(SettingError, match=r"examination = .* is not allowed: expected fitted, log2"):
         mf.audit(clean, examination="rbp(1.2.3)")
 
 

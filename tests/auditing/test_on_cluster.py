@@ -77,4 +77,3 @@ def test_what_is_lost_meanwhile_is_made_up_for_or_one_line(log, tmp_path, lost):
         else:
             assert isinstance(error, SettingError)
             assert "\n" not in str(error)
-            assert address in str(error) or "worker" in str(error)

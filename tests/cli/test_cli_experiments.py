@@ -1,5 +1,7 @@
 """The commands that run experiments and write a report: run, reproduce, demo."""
 
+import sys
+
 import msgspec
 import pytest
 from command_line import refused, run
@@ -101,3 +103,11 @@ def test_a_folder_that_cannot_be_written_to(tmp_path):
 )
 def test_the_study_beyond_the_paper_has_moved(words, command):
     assert f"studies/beyond in the repository of mcfair: python studies/beyond/{command}" in refused(*words)
+
+
+def test_without_the_extra_nothing_is_run(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    (tmp_path / "mine.toml").write_text(MINE)
+    message = refused("run", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "out"))
+    assert 'this needs matplotlib, which is not installed: pip install "mcfair[report]"' in message
+    assert not (tmp_path / "out").exists()

@@ -186,3 +186,27 @@ def test_joined_parts_keep_the_catalogue_name_that_all_have():
     one, two = (Dataset(offsets=[0, 1], y=[0], catalogue=name) for name in ("a", "b"))
     assert concatenate([one, one], name="x").catalogue == "a"
     assert concatenate([one, two], name="x").catalogue == ""
+
+
+def test_what_a_policy_prepares_from_is_not_validated_again(monkeypatch):
+    """A policy that prepares often on large data spent its time on ids that had been looked at when they were read."""
+    data = Dataset(
+        offsets=[0, 2, 5], y=[0, 1, 0, 2, 1], query_ids=["a", "b"], item_ids=list("vwxyz"), X=np.zeros((5, 2))
+    )
+    monkeypatch.setattr(Dataset, "__post_init__", lambda self: pytest.fail("validated again"))
+    hidden = data.hiding_truth(data.R)
+    assert (hidden.scores.tolist(), hidden.R.tolist(), hidden.item_ids) == (data.R.tolist(), [0.0] * 5, list("vwxyz"))
+    assert not hidden.y.flags.writeable
+    assert data.without_features.X is None
+    assert data.take([1]).query_ids == ["b"]
+    assert hidden.fingerprint == data.fingerprint
+
+
+def test_a_query_cannot_be_taken_twice_if_it_has_a_name():
+    with pytest.raises(DataError, match="query ids must be distinct, got 'a' twice"):
+        Dataset(offsets=[0, 1, 2], y=[0, 1], query_ids=["a", "b"]).take([0, 0])
+
+
+def test_hidden_truth_needs_a_score_for_every_item():
+    with pytest.raises(DataError, match="scores has 1 entries, expected 2"):
+        Dataset(offsets=[0, 2], y=[0, 1]).hiding_truth([0.5])

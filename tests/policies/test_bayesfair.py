@@ -9,7 +9,7 @@ from same_runs import same
 
 import mcfair as mf
 from mcfair.policies.bayesfair import ideal_gain
-from mcfair.policies.posterior import tail_mean
+from mcfair.policies.terms import tail_mean
 from mcfair.random import POLICY, draws
 from mcfair.testing import views
 

@@ -8,7 +8,7 @@ from query_view import view
 from scipy import stats
 
 import mcfair as mf
-from mcfair.policies.gamma import gamma_quantile, gamma_tail
+from mcfair.policies.terms import gamma_quantile, gamma_tail
 from mcfair.random import POLICY, draws
 from mcfair.testing import check_part, views
 

@@ -11,8 +11,8 @@ from query_view import view
 
 import mcfair as mf
 from mcfair.errors import PolicyError
-from mcfair.policies.fairness import group_term
 from mcfair.policies.selection import choose, score_terms
+from mcfair.policies.terms import group_term
 from mcfair.random import POLICY, draws
 from mcfair.testing import check_part, views
 
@@ -100,7 +100,7 @@ def test_the_terms_add_up_to_the_score_behind_the_list(policy, guard):
     moved = 0
     for q in views():
         policy = dataclasses.replace(policy, guard=guard)
-        pi, scores, weight = choose(policy, q, DRAWS)
+        pi, scores, weight, _ = choose(policy, q, DRAWS)
         terms = score_terms(policy, q, weight)
         assert "group" in terms
         assert sum(list(terms.values())[1:], next(iter(terms.values()))).tolist() == scores.tolist()

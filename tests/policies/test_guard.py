@@ -12,9 +12,7 @@ from query_view import view
 
 import mcfair as mf
 from mcfair.errors import PolicyError
-from mcfair.policies.guard import Guard, keep_share
-from mcfair.policies.ordering import TIE_RULES, top_k, top_k_scratch
-from mcfair.policies.selection import choose, score_terms
+from mcfair.policies.selection import TIE_RULES, Guard, choose, keep_share, score_terms, top_k, top_k_scratch
 from mcfair.random import POLICY, TIES, draws, uniform
 from mcfair.testing import views
 
@@ -159,7 +157,7 @@ def test_every_policy_with_a_score_has_a_guard(policy):
         assert (off.pi.tolist(), off.scores.tolist(), off.weight) == (free.pi.tolist(), free.scores.tolist(), 0.0)
         for share in SHARES:
             own = dataclasses.replace(policy, guard=share)
-            pi, scores, weight = choose(own, q, rng)
+            pi, scores, weight, _ = choose(own, q, rng)
             value = naive.dcg(pi, q.R, q.p)
             assert value >= share * best_dcg(q.R[:], q.p[:k])
             assert value >= before

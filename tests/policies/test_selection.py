@@ -8,8 +8,7 @@ from query_view import view
 
 import mcfair as mf
 from mcfair.errors import PolicyError
-from mcfair.policies.ordering import NOT_A_NUMBER, OK, top_k, top_k_scratch
-from mcfair.policies.selection import FALLBACK, choose, is_list
+from mcfair.policies.selection import FALLBACK, NOT_A_NUMBER, OK, choose, is_list, top_k, top_k_scratch
 from mcfair.random import POLICY, TIES, draws
 from mcfair.testing import views
 
@@ -69,7 +68,7 @@ def test_choose_returns_the_highest_scores_and_breaks_ties_by_the_rule_and_the_d
     policy = mf.TopK(ties=ties)
     for visit, q in enumerate(views()):
         n = q.R.size
-        pi, scores, _ = choose(policy, q, draws(5, POLICY, 3, visit))
+        pi, scores, _, _ = choose(policy, q, draws(5, POLICY, 3, visit))
         keys = {
             "index": [0] * n,
             "random": [naive.uniform(5, TIES, 3, visit, d) for d in range(n)],

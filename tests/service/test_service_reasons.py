@@ -9,7 +9,7 @@ from naive_reasons import Facts, check_sentence
 from query_view import view
 
 import mcfair as mf
-from mcfair.policies.ordering import top_k_scratch
+from mcfair.policies.selection import top_k_scratch
 from mcfair.random import POLICY, draws
 from mcfair.service.core.decision import decide
 from mcfair.service.core.reasons import Reasons, ordinal

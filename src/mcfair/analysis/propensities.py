@@ -236,21 +236,17 @@ def fit_propensities(
 
 
 def nearest_falling(p: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the sequence nearest to p that never rises and begins with 1: pool adjacent ranks that do.
+    """Return the sequence nearest to p that never rises and begins with 1.
 
     Examples
     --------
     >>> nearest_falling(np.array([1.0, 0.4, 0.6, 0.3]), np.ones(4)).tolist()
     [1.0, 0.5, 0.5, 0.3]
     """
-    pools: list[tuple[float, float, int]] = []
-    for value, weight in zip(np.clip(p[1:], 0.0, 1.0).tolist(), weights[1:].tolist(), strict=True):
-        mean, total, size = value, max(weight, 1e-12), 1
-        while pools and pools[-1][0] < mean:
-            before, other, count = pools.pop()
-            mean, total, size = (mean * total + before * other) / (total + other), total + other, size + count
-        pools.append((mean, total, size))
-    return np.concatenate(([1.0], *(np.full(size, mean) for mean, _, size in pools)))
+    from scipy.optimize import isotonic_regression
+
+    falling = isotonic_regression(np.clip(p[1:], 0.0, 1.0), weights=np.maximum(weights[1:], 1e-12), increasing=False)
+    return np.concatenate(([1.0], falling.x))
 
 
 # --- click rates -----------------------------------------------------------------------------------------------------

@@ -258,7 +258,8 @@ class Timed:
             part = table.filter(period=period)
             item = pl.Series("item", item_at).gather(part["variant"])
             found.append(part.select(item, pl.col("rank", "n").cast(pl.Int64)))
-        return pl.concat(found)
+        cells = pl.concat(found).sort("item", "rank")  # sums of fractions depend on their order
+        return cells.group_by("item", "rank", maintain_order=True).agg(pl.col("n").sum())
 
 
 def arrays(table: pl.DataFrame, *names: str) -> list[IntArray]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 
 import polars as pl
 
-from ..data.frames import first_line, listed
-from ..errors import DataError, SettingError, unknown
+from ..data import frames
+from ..data.frames import UNREADABLE, first_line, missing
+from ..errors import DataError
 
 __all__ = [
     "CLICK_FAULT",
@@ -23,9 +23,6 @@ __all__ = [
     "find_columns",
     "missing",
 ]
-
-UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError)
-"""What Polars raises for a file that is damaged or of another kind."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -71,22 +68,13 @@ class ClickLog:
 # --- columns ---------------------------------------------------------------------------------------------------------
 
 ROLES = {
-    "query": ("query", "query_text", "user_query", "search_term", "keyword", "qid", "query_id", "queryid"),
-    "item": (
-        *("item", "item_id", "itemid", "doc", "docid", "doc_id", "docno", "document", "document_id", "product_id"),
-        *("object_id", "sku"),
-    ),
-    "rank": ("rank", "position", "pos", "ordinal"),
-    "clicked": ("clicked", "click", "is_click", "is_clicked", "clicks"),
-    "impression": ("impression", "impression_id", "list_id", "request_id"),
-    "session": ("session", "session_id"),
-    "time": ("time", "timestamp", "datetime", "date"),
-    "group": tuple(name + end for name in ("group", "provider", "seller", "brand", "vendor") for end in ("", "_id")),
-    "relevance": ("relevance",),
-    "grade": ("grade", "label", "rel"),
-    "propensity": ("propensity", "propensity_score", "pscore"),
+    "group" if role == "provider" else role: frames.ROLES[role]
+    for role in (
+        *("query", "item", "rank", "clicked", "impression", "session", "time", "provider"),
+        *("relevance", "grade", "propensity"),
+    )
 }
-"""The names that the column of each role may have, the preferred one first; case is ignored."""
+"""The roles of a log, with the names that their columns may have; a log calls providers groups."""
 
 REQUIRED = ("query", "item", "rank", "clicked")
 """Roles that an audit needs; clicks only where merit is not given."""
@@ -95,70 +83,13 @@ REQUIRED = ("query", "item", "rank", "clicked")
 def find_columns(
     available: Iterable[str], given: Mapping[str, str], name: str, required: Iterable[str] = REQUIRED
 ) -> dict[str, str]:
-    """Find the column of each role, by the mapping that was given or by its name.
-
-    Parameters
-    ----------
-    available
-        Names of the columns of the log.
-    given
-        Columns by role, as the user named them.
-    name
-        What error messages call the log.
-    required
-        Roles that must be found.
-
-    Returns
-    -------
-    dict
-        Columns by role.
-
-    Raises
-    ------
-    DataError
-        If a column does not exist, a required one is missing, or several may be meant.
-    SettingError
-        If a role is unknown.
-
-    Examples
-    --------
-    >>> find_columns(["q_text", "item_id", "position", "click"], {"query": "q_text"}, "log.csv")
-    {'query': 'q_text', 'item': 'item_id', 'rank': 'position', 'clicked': 'click'}
-    """
-    names, taken = list(available), set(given.values())
-    for role, column in given.items():
-        if role not in ROLES:
-            raise SettingError(unknown("role of a column", role, ROLES))
-        if column not in names:
-            raise DataError(f"{name}: {unknown('column', column, names[:40])}")
-    by_lower = {each: each.strip().lower() for each in names}
-    found: dict[str, str] = {}
-    for role, usual in ROLES.items():
-        matches = [each for each in names if by_lower[each] in usual and each not in taken]
-        matches = [each for each in matches if by_lower[each] == usual[0]] or matches
-        if role in given:
-            found[role] = given[role]
-        elif len(matches) > 1:
-            raise DataError(
-                f"{name}: columns {listed(matches)} may all be the {role}; choose one with --column {role}=COLUMN"
-            )
-        elif matches:
-            found[role] = matches[0]
-    for role in required:
-        if role not in found:
-            raise DataError(f"{name}: {missing(role, names)}")
-    return found
-
-
-def missing(role: str, names: list[str]) -> str:
-    """Describe a missing column: how it may be named, what there is, and which one was probably meant."""
-    by_lower = {each.strip().lower(): each for each in names}
-    close = [match for usual in ROLES[role] for match in get_close_matches(usual, by_lower, n=1)]
-    hint = f"did you mean {by_lower[close[0]]!r}? " if close else ""
-    return (
-        f"no column for the {role} (such as {', '.join(ROLES[role][:3])}); {hint}name it with --column {role}=COLUMN; "
-        f"got {listed(names)}"
-    )
+    """Find the column of each role of a log, as `mcfair.data.frames.find_columns` does."""
+    available, roles = list(available), ["provider" if role == "group" else role for role in ROLES]
+    named = [each for each in available if each.strip().lower() == "group"]
+    if len(named) == 1 and "group" not in given:  # the preferred name in a log
+        given = {**given, "group": named[0]}
+    found = frames.find_columns(available, given, name, roles, required)
+    return {"group" if role == "provider" else role: column for role, column in found.items()}
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import DataError, SettingError
+from ..tables import printable
 from .options import PluginOptions, with_option_groups
-from .render import encoded, printable, status
+from .render import encoded, status
 
 if TYPE_CHECKING:
     from ..auditing.assumptions import ReadingOptions

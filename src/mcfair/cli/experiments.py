@@ -117,10 +117,12 @@ def run_and_report(
     """Run experiments, write the report and print where it is; print the tables at the end if nobody watches them."""
     from ..experiments.compare import run_experiments
     from ..report import write_report
+    from ..report.page import check_libraries
 
     for library in ("jinja2", "matplotlib"):  # before the work
         needs_extra(library, "report")
     jobs = run.processes()
+    check_libraries()  # before the runs
     with stages() as report:
         results = run_experiments(
             experiments,

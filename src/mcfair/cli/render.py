@@ -1,4 +1,4 @@
-"""Output of commands: tables, progress bars, JSON. Data goes to stdout, progress and notes to stderr."""
+"""Output of commands: JSON and progress bars. Data goes to stdout, progress and notes to stderr."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-__all__ = ["about_this_machine", "encoded", "print_table", "printable", "processors", "progress", "stages", "status"]
+__all__ = ["about_this_machine", "encoded", "processors", "progress", "stages", "status"]
 
 
 def encoded(value: Any) -> str:
@@ -19,48 +16,6 @@ def encoded(value: Any) -> str:
     import msgspec
 
     return msgspec.json.format(msgspec.json.encode(value)).decode() + "\n"
-
-
-def print_table(table: Table) -> None:
-    """Print a table as wide as the terminal, and wide enough in a file; row by row if the terminal is too narrow.
-
-    Names in it come from logs and stores, so brackets and colons are no markup.
-    """
-    from rich.console import Console
-
-    console = Console(width=None if sys.stdout.isatty() else 160, markup=False, emoji=False)
-    if least_width(table) <= console.width:
-        console.print(table)
-        return
-    heads = [str(column.header) for column in table.columns]
-    if table.title is not None:
-        console.print(table.title, style="bold", highlight=False)
-    for name, *cells in zip(*(column.cells for column in table.columns), strict=True):
-        console.print(name, style="bold", highlight=False)
-        for head, cell in zip(heads[1:], cells, strict=True):
-            console.print(f"  {head:{max(map(len, heads))}}  {cell}", highlight=False)
-
-
-def least_width(table: Table) -> int:
-    """Return the width below which a table would lose figures: names may be folded, other columns may not."""
-    from rich.cells import cell_len
-
-    widths = []
-    for column in table.columns:
-        needed = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
-        widths.append(needed if column.no_wrap else min(needed, 8))
-    return sum(widths) + 3 * len(widths) + 1
-
-
-def printable(text: str) -> str:
-    r"""Return a name with its control characters written out: a terminal would execute them.
-
-    Examples
-    --------
-    >>> printable("red \x1b[31m")
-    'red \\x1b[31m'
-    """
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import typer
 
 from ..errors import NotFoundError
 from .options import PluginOptions, with_option_groups
-from .render import encoded, print_table, printable, stages
+from .render import encoded, stages
 from .serve import DEFAULT_STORE, STORE, parse_duration
 from .stores import readable
 
@@ -61,64 +61,57 @@ def what_if(
 
 def show_policies(found: PolicyComparisons) -> None:
     """Print a table: a row for each figure, a column for each policy."""
-    from rich.table import Table
+    from ..tables import Table
 
     part = f"{found.lists:,} lists" if found.lists == found.of else f"{found.lists:,} of about {found.of:,} lists"
     if not found.policies:
         print(f"{part}; none was ranked in shadow mode: name a policy with --policy")
         return
-    table = Table(title=f"{part}: what each policy would have shown", title_justify="left", title_style="bold")
-    table.add_column("")
-    for each in found.policies:
-        table.add_column(f"{each.policy} ({each.source})", justify="right", overflow="fold")
-    table.add_row("lists, queries", *(f"{each.lists:,}, {each.queries:,}" for each in found.policies))
+    rows = [("lists, queries", *(f"{each.lists:,}, {each.queries:,}" for each in found.policies))]
     for label, name in (
         ("lists that differ", "differing"),
         ("items in both lists", "overlap"),
         ("same item at a rank", "same_rank"),
     ):
-        table.add_row(label, *(share(getattr(each, name)) for each in found.policies))
+        rows.append((label, *(share(getattr(each, name)) for each in found.policies)))
     for label, name in (("NDCG by estimate", "ndcg"), ("unfairness added by a list", "unfairness")):
-        table.add_row(f"{label}, shown", *(number(getattr(each, f"{name}_shown")) for each in found.policies))
-        table.add_row(f"{label}, policy", *(number(getattr(each, name)) for each in found.policies))
-        table.add_row("difference", *(number(getattr(each, f"{name}_difference")) for each in found.policies))
+        rows.append((f"{label}, shown", *(number(getattr(each, f"{name}_shown")) for each in found.policies)))
+        rows.append((f"{label}, policy", *(number(getattr(each, name)) for each in found.policies)))
+        rows.append(("difference", *(number(getattr(each, f"{name}_difference")) for each in found.policies)))
     names = list(dict.fromkeys(group.group for each in found.policies for group in each.groups))
     for group in names[:MOST_GROUPS] if names != [None] else []:
         cells = [{part.group: part for part in each.groups}.get(group) for each in found.policies]
-        table.add_row(
-            f"exposure of {printable(group or 'items without a group')}: shown, policy",
-            *("-" if cell is None else f"{share(cell.shown)}, {share(cell.policy)}" for cell in cells),
-        )
-    print_table(table)
+        shares = ("-" if cell is None else f"{share(cell.shown)}, {share(cell.policy)}" for cell in cells)
+        rows.append((f"exposure of {group or 'items without a group'}: shown, policy", *shares))
+    heads = ("", *(f"{each.policy} ({each.source})" for each in found.policies))
+    Table(caption=f"{part}: what each policy would have shown", columns=heads, rows=tuple(rows)).print()
 
 
 def show_experiment(experiment: ExperimentReport, found: PolicyComparisons) -> None:
     """Print a table: a row for each figure, a column for each arm."""
-    from rich.table import Table
+    from ..tables import Table
 
     state = "running" if experiment.running else "ended"
     title = f"experiment {experiment.name}, {state}, since {experiment.since:%Y-%m-%d %H:%M} UTC"
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("")
-    for arm in experiment.arms:
-        table.add_column(arm.name, justify="right", overflow="fold")
-    table.add_row("policy", *(arm.policy for arm in experiment.arms))
-    table.add_row("share of sessions", *(f"{arm.share:.1%}" for arm in experiment.arms))
-    table.add_row("stopped", *(printable(arm.stopped or "-") for arm in experiment.arms))
-    table.add_row("lists, clicks", *(f"{arm.lists:,}, {arm.clicks:,}" for arm in experiment.arms))
+    rows = [
+        ("policy", *(arm.policy for arm in experiment.arms)),
+        ("share of sessions", *(f"{arm.share:.1%}" for arm in experiment.arms)),
+        ("stopped", *(arm.stopped or "-" for arm in experiment.arms)),
+        ("lists, clicks", *(f"{arm.lists:,}, {arm.clicks:,}" for arm in experiment.arms)),
+    ]
     for label, name in (
         ("clicks per list", "clicks_per_list"),
         ("NDCG by estimate", "ndcg"),
         ("unfairness added by a list", "unfairness"),
     ):
-        table.add_row(label, *(number(getattr(arm, name)) for arm in experiment.arms))
-        table.add_row("difference from the control", *(tested(arm.differences.get(name)) for arm in experiment.arms))
+        rows.append((label, *(number(getattr(arm, name)) for arm in experiment.arms)))
+        rows.append(("difference from the control", *(tested(arm.differences.get(name)) for arm in experiment.arms)))
     names = list(dict.fromkeys(group.group for each in found.arms.values() for group in each))
     for group in names[:MOST_GROUPS] if names != [None] else []:
         shares = [{part.group: part.exposure for part in found.arms.get(arm.name, [])} for arm in experiment.arms]
-        label = f"exposure of {printable(group or 'items without a group')}"
-        table.add_row(label, *(share(each[group]) if group in each else "-" for each in shares))
-    print_table(table)
+        label = f"exposure of {group or 'items without a group'}"
+        rows.append((label, *(share(each[group]) if group in each else "-" for each in shares)))
+    Table(caption=title, columns=("", *(arm.name for arm in experiment.arms)), rows=tuple(rows)).print()
 
 
 def share(value: MeasuredValue) -> str:

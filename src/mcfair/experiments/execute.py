@@ -314,7 +314,8 @@ class Cluster:
             client = Client(address, timeout=TIMEOUT, set_as_default=False)
             try:
                 cluster = cls(client, address)
-                cluster.check_workers()
+                with cluster.errors_in_one_line():  # the scheduler may be lost at any moment
+                    cluster.check_workers()
                 yield cluster
             finally:
                 with suppress(Exception):  # the scheduler may be gone

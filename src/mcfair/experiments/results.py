@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from ..analysis.group_limits import group_floor
-from ..analysis.limits import fairness_floor, frontier
+from ..analysis.limits import fairness_floor, frontier, group_floor
 from ..analysis.significance import PairedTest, paired_tests
 from ..arrays import FloatArray
 from ..data.dataset import Dataset

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Union, Unpack, get_args, get_origin
 import msgspec
 import numpy as np
 
-from ..analysis.group_limits import lowest_possible
+from ..analysis.limits import lowest_possible
 from ..data.dataset import Dataset
 from ..data.folds import open_data
 from ..errors import MCFairError, MCFairWarning, PolicyError, SettingError, checked, unknown

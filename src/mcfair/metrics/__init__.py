@@ -2,8 +2,7 @@
 
 from .base import Metric, parse_metric
 from .effectiveness import CNDCG, NDCG, LogNDCG
-from .exposure import Gini, RelativeUnfairness, TrueUnfairness, Unfairness
-from .groups import GroupUnfairness
+from .exposure import Gini, GroupUnfairness, RelativeUnfairness, TrueUnfairness, Unfairness
 
 __all__ = [
     "CNDCG",

@@ -1,4 +1,4 @@
-"""Fairness of exposure among items: unfairness (Eq. 8), the same relative to visits, and the Gini coefficient."""
+"""Fairness of exposure: unfairness (Eq. 8) among items and among providers, and measures of concentration."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from .base import Metric
 
 __all__ = [
     "Gini",
+    "GroupUnfairness",
     "RelativeUnfairness",
     "TrueUnfairness",
     "Unfairness",
     "dots",
     "query_unfairness",
+    "sum_groups",
     "unfairness",
     "unfairness_per_query",
 ]
@@ -247,3 +249,49 @@ class Gini(Metric):
     def label(self) -> str:
         """The usual spelling."""
         return "Gini"
+
+
+# --- among providers --------------------------------------------------------------------------------------------------
+
+
+@kernel
+def sum_groups(E: FloatArray, R: FloatArray, groups: IntArray, exposure: FloatArray, merit: FloatArray) -> int:
+    """Write the summed exposure and relevance of each group to the first m entries of two arrays; return m."""
+    n = groups.shape[0]
+    m = 0
+    for d in range(n):
+        m = max(m, groups[d] + 1)
+    for g in range(m):
+        exposure[g] = merit[g] = 0.0
+    for d in range(n):
+        exposure[groups[d]] += E[d]
+        merit[groups[d]] += R[d]
+    return m
+
+
+@kernel(allocates=True)
+def group_unfairness_value(E: FloatArray, R: FloatArray, groups: IntArray, visits: int, theta: FloatArray) -> float:
+    """Return Eq. 8 on the sums of exposure and relevance of each group; nan if there is only one group."""
+    exposure, merit = np.empty(E.shape[0]), np.empty(E.shape[0])
+    m = sum_groups(E, R, groups, exposure, merit)
+    return query_unfairness(exposure[:m], merit[:m]) if m > 1 else np.nan
+
+
+@register
+class GroupUnfairness(Metric):
+    """Unfairness (Eq. 8) among groups: between the summed exposure and the summed relevance of each group.
+
+    Queries whose items belong to one group are left out. Without groups in the data each item is a group, and this is
+    the unfairness of items.
+
+    Examples
+    --------
+    The first two items belong to one group. Both groups have the same exposure and the same relevance:
+
+    >>> E, R, groups = np.array([2.0, 0.0, 2.0]), np.array([1.0, 1.0, 2.0]), np.array([0, 0, 1])
+    >>> GroupUnfairness().value(E, R, groups, 2)
+    0.0
+    """
+
+    kernel = group_unfairness_value
+    floor_among = "groups"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -15,14 +15,20 @@ from ..estimators import IPS, Estimator
 from ..parts import Kind, NonNegative, Part, Share, shortened
 from ..random import Draws
 from ..state import Query, State
-from .fairness import group_term
-from .ordering import BY_INDEX, TIE_RULES
-from .selection import FALLBACK, choose, is_list, policy_call
+from .selection import BY_INDEX, FALLBACK, TIE_RULES, choose, is_list, policy_call
+from .terms import group_term
 
-__all__ = ["Mode", "Policy", "parse_policies", "parse_policy"]
+__all__ = ["Mode", "Policy", "Solution", "parse_policies", "parse_policy"]
 
 Mode = Literal["post-processing", "online"]
 """Whether relevance is given, or learnt from the clicks of the run."""
+
+
+class Solution(NamedTuple):
+    """A list that `Policy.solve` returns, and by how much the objective of the policy might be better at most."""
+
+    pi: IntArray
+    gap: float = 0.0
 
 
 class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score", "rank"), error=PolicyError)):
@@ -35,10 +41,10 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
     alpha_group
         Weight of fairness among the groups (providers) of a query's items, for any policy with a score: the gradient of
         Eq. 16 on summed exposure and relevance, scaled like the policy's own, see
-        `mcfair.policies.fairness.add_group_term`. 0 is off, as in the paper.
+        `mcfair.policies.terms.add_group_term`. 0 is off, as in the paper.
     guard
         The least share of the DCG that R allows which every list keeps, for any policy with a score; see
-        `mcfair.policies.guard.keep_share`. 0 is off, as in the paper.
+        `mcfair.policies.selection.keep_share`. 0 is off, as in the paper.
 
     Attributes
     ----------
@@ -143,7 +149,7 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
         """
         return choose(self, q.for_kernels(), rng).pi
 
-    def solve(self, q: Query, rng: Draws) -> IntArray:
+    def solve(self, q: Query, rng: Draws) -> IntArray | Solution:
         """Return the list for a session that the kernel leaves to Python; see `ranks`.
 
         Parameters
@@ -155,8 +161,8 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
 
         Returns
         -------
-        (min(k_s, n),) int array
-            As `rank` returns it.
+        (min(k_s, n),) int array, or Solution
+            As `rank` returns it; a `Solution` if another list may be better.
 
         Raises
         ------
@@ -249,11 +255,14 @@ class Policy(Part, kind=Kind(name="policy", plural="policies", methods=("score",
         if out[0] == FALLBACK:
             raise PolicyError(f"{self!r} returned a list whose entries are not distinct items")
 
-    def write_solution(self, q: Query, rng: Draws, out: IntArray) -> None:
-        """Write what `solve` returns for a session that the kernel left to Python."""
-        self.write_positions(self.attempt(self.solve, q.read_only(), rng), out)
+    def write_solution(self, q: Query, rng: Draws, out: IntArray) -> float:
+        """Write the list that `solve` returns for a session that the kernel left to Python; return its gap."""
+        solved = self.attempt(self.solve, q.read_only(), rng)
+        pi, gap = solved if isinstance(solved, Solution) else Solution(solved)
+        self.write_positions(pi, out)
         if not is_list(out, q.R.size):
             raise PolicyError(f"{self!r} returned a list whose entries are not distinct items")
+        return float(gap)
 
     def write_positions(self, positions: Any, out: IntArray) -> None:
         """Write a list of positions after checking its length and type."""

@@ -14,10 +14,9 @@ from ..metrics.exposure import dots
 from ..parts import NonNegative, register
 from ..random import Draws
 from ..state import Query
-from .fairness import Scale, gradient_weight
-from .mcfair import EXPLORATION, FAIRNESS, MC_FLOOR, RELEVANCE, SCALE, WeightedSum, marginal_certainty
-from .ordering import Ties
-from .posterior import tail_mean
+from .mcfair import EXPLORATION, FAIRNESS, MC_FLOOR, RELEVANCE, SCALE, WeightedSum
+from .selection import Ties
+from .terms import Scale, gradient_weight, marginal_certainty, tail_mean
 
 __all__ = ["BayesFair", "bayesfair_score", "ideal_gain", "write_score"]
 

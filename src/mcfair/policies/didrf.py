@@ -10,9 +10,9 @@ from ..metrics.exposure import dots
 from ..parts import NonNegative, register
 from ..random import Draws
 from ..state import Query
-from .fairness import MAX, gradient_weight
-from .mcfair import EXPLORATION, FAIRNESS, MC_FLOOR, RELEVANCE, WeightedSum, marginal_certainty
-from .ordering import Ties
+from .mcfair import EXPLORATION, FAIRNESS, MC_FLOOR, RELEVANCE, WeightedSum
+from .selection import Ties
+from .terms import MAX, gradient_weight, marginal_certainty
 
 __all__ = ["DIDRF"]
 

@@ -9,9 +9,9 @@ from ..arrays import FloatArray
 from ..parts import NonNegative, register
 from ..random import Draws
 from ..state import Query
-from .exploration import Explore, add_exploration
-from .mcfair import EXPLORATION, EXPLORE, FAIRNESS, MC_FLOOR, RELEVANCE, WeightedSum, add_certainty
-from .ordering import Ties
+from .mcfair import EXPLORATION, EXPLORE, FAIRNESS, MC_FLOOR, RELEVANCE, WeightedSum
+from .selection import Ties
+from .terms import Explore, add_certainty, add_exploration
 
 __all__ = ["FairCo"]
 
@@ -68,7 +68,7 @@ class FairCo(WeightedSum):
     ties
         Order of items of equal score.
     explore
-        Term of exploration: marginal certainty as published, or another one, see `mcfair.policies.exploration.Explore`.
+        Term of exploration: marginal certainty as published, or another one, see `mcfair.policies.terms.Explore`.
 
     Examples
     --------

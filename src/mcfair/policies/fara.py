@@ -15,7 +15,7 @@ from ..parts import NonNegative, Share, register
 from ..random import Draws, uniform
 from ..state import Query, State
 from .base import Mode, Policy
-from .guard import dcg
+from .selection import dcg
 
 __all__ = ["FARA"]
 

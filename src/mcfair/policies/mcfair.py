@@ -18,31 +18,10 @@ from ..parts import NonNegative, register
 from ..random import Draws, uniform
 from ..state import Query
 from .base import Mode, Policy
-from .exploration import Explore, add_exploration
-from .fairness import Scale, gradient_weight, group_term
-from .ordering import Ties
-from .selection import EXAMPLE_DRAWS, policy_call
+from .selection import EXAMPLE_DRAWS, Ties, policy_call
+from .terms import Explore, Scale, add_certainty, add_exploration, gradient_weight, group_term
 
 __all__ = ["ExploreK", "FairK", "MCFair", "RandomK", "TopK"]
-
-# --- terms -----------------------------------------------------------------------------------------------------------
-
-
-@kernel
-def marginal_certainty(E: float, prior_strength: float, mc_floor: float) -> float:
-    """Return the marginal certainty of one item (Eq. 29), `1/(E + s)²`, at most 1/mc_floor; inf if that is 1/0."""
-    weight = E + prior_strength
-    square = max(weight * weight, mc_floor)
-    return 1.0 / square if square > 0.0 else np.inf
-
-
-@kernel
-def add_certainty(E: FloatArray, prior_strength: float, beta: float, mc_floor: float, out: FloatArray) -> None:
-    """Add β MC to scores; nothing for β = 0, so that 0·inf never reaches a score."""
-    if beta != 0.0:
-        for d in range(out.shape[0]):
-            out[d] += beta * marginal_certainty(E[d], prior_strength, mc_floor)
-
 
 # --- the family ------------------------------------------------------------------------------------------------------
 
@@ -156,7 +135,7 @@ class TopK(WeightedSum):
     ties
         Order of items of equal score.
     explore
-        Term of exploration: marginal certainty as published, or another one, see `mcfair.policies.exploration.Explore`.
+        Term of exploration: marginal certainty as published, or another one, see `mcfair.policies.terms.Explore`.
 
     Examples
     --------
@@ -193,7 +172,7 @@ class FairK(WeightedSum):
     ties
         Order of items of equal score.
     explore
-        Term of exploration: marginal certainty as published, or another one, see `mcfair.policies.exploration.Explore`.
+        Term of exploration: marginal certainty as published, or another one, see `mcfair.policies.terms.Explore`.
 
     Examples
     --------
@@ -264,7 +243,7 @@ class MCFair(WeightedSum):
     ties
         Order of items of equal score.
     explore
-        Term of exploration: marginal certainty as published, or another one, see `mcfair.policies.exploration.Explore`.
+        Term of exploration: marginal certainty as published, or another one, see `mcfair.policies.terms.Explore`.
 
     Examples
     --------

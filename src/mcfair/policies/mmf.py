@@ -10,7 +10,7 @@ from ..parts import NonNegative, Share, register
 from ..random import Draws, uniform
 from ..state import Query
 from .base import Policy
-from .mcfair import add_certainty
+from .terms import add_certainty
 
 __all__ = ["MMF"]
 

@@ -12,7 +12,7 @@ from ..parts import NonNegative, register
 from ..random import Draws
 from ..state import Query
 from .base import Policy
-from .ordering import Ties
+from .selection import Ties
 
 __all__ = ["PBMUCB"]
 

@@ -17,9 +17,8 @@ from ..parts import NonNegative, Share, register
 from ..random import Draws, uniform, uniforms
 from ..state import Query, State
 from .base import Policy
-from .fairness import RAW, gradient_weight
-from .mcfair import add_certainty
-from .ordering import BY_INDEX, sort_by_insertion
+from .selection import BY_INDEX, sort_by_insertion
+from .terms import RAW, add_certainty, gradient_weight
 
 __all__ = ["PLFair"]
 

@@ -13,8 +13,7 @@ from ..parts import NonNegative, register
 from ..random import Draws
 from ..state import Query
 from .base import Mode, Policy
-from .fairness import Scale, gradient_weight
-from .mcfair import add_certainty
+from .terms import Scale, add_certainty, gradient_weight
 
 __all__ = ["PrefixGreedy"]
 

@@ -11,9 +11,8 @@ from ..parts import NonNegative, Share, register
 from ..random import Draws, uniform
 from ..state import Query
 from .base import Policy
-from .fairness import Scale, gradient_weight
-from .ordering import Ties
-from .posterior import posterior_draw
+from .selection import Ties
+from .terms import Scale, gradient_weight, posterior_draw
 
 __all__ = ["Thompson"]
 

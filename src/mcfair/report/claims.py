@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from ..analysis.frontiers import effectiveness_at
-from ..analysis.significance import confidence, detectable_difference, difference, fisher, holm
+from ..analysis.significance import PairedTest, confidence, detectable_difference, paired_tests
 from ..arrays import FloatArray
 from .views import Curve, Point, View
 
@@ -23,7 +23,6 @@ __all__ = [
     "POWER",
     "ComparedPoint",
     "Comparison",
-    "QueryTest",
     "baseline",
     "compare_curves",
     "significance",
@@ -35,37 +34,14 @@ LEVEL = 0.95
 POWER = 0.8
 """Power at which detectable differences are stated."""
 
+BOOTSTRAPS = 10_000
+"""Bootstrap samples of an interval, so that its printed digits hold."""
+
 ROUNDING = 1e-9
 """Relative difference below which two values count as the same."""
 
 
 # --- tests over queries ----------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class QueryTest:
-    """A policy's mean difference from the baseline over queries.
-
-    `p_adjusted` is Holm's; `detectable` is the difference that a paired t-test over the same queries would detect
-    with a power of 80 % at the strictest of Holm's levels, (1 - LEVEL) / tests.
-    """
-
-    mean: float
-    low: float
-    high: float
-    p: float
-    p_adjusted: float
-    detectable: float
-
-    @property
-    def significant(self) -> bool:
-        """Whether the adjusted p-value is below the significance level."""
-        return self.p_adjusted < 1 - LEVEL
-
-    @property
-    def mark(self) -> str:
-        """† for an adjusted p-value below 0.01, ‡ below 0.05."""
-        return "†" if self.p_adjusted < 0.01 else "‡" if self.significant else ""
 
 
 def baseline(view: View) -> Point | None:
@@ -75,31 +51,20 @@ def baseline(view: View) -> Point | None:
     return found[0] if found else None
 
 
-def significance(view: View, metric: str) -> dict[Point, QueryTest]:
+def significance(view: View, metric: str) -> dict[Point, PairedTest]:
     """Test every other policy against the baseline on a metric of each query, adjusted for the number of tests."""
     base = baseline(view)
-    others = [point for point in view.points if point is not base]
-    if base is None or not others:
+    if base is None:
         return {}
     reference = view.per_query(base).select("query", base=metric)
-    points, samples = [], []
-    for point in others:
-        pairs = view.per_query(point).select("query", metric).join(reference, on="query").sort("query")
-        if pairs.is_empty():
-            continue
-        a, b = pairs[metric].to_numpy(), pairs["base"].to_numpy()
-        if np.allclose(a, b, rtol=ROUNDING, atol=0.0):
-            a = b  # the same lists: the rest is rounding error, which a test would take for a systematic difference
-        points.append(point)
-        samples.append((a, b))
-    if not points:
-        return {}
-    p_values = [fisher(a, b) for a, b in samples]
-    strictest = 1 - (1 - LEVEL) / len(points)
-    return {
-        point: QueryTest(*difference(a, b, LEVEL), p, float(q), detectable_difference(a - b, strictest, power=POWER))
-        for point, (a, b), p, q in zip(points, samples, p_values, holm(p_values), strict=True)
+    pairs = {
+        point: view.per_query(point).select("query", metric).join(reference, on="query").sort("query")
+        for point in view.points
+        if point is not base
     }
+    pairs = {point: each for point, each in pairs.items() if each.height}
+    samples = [(each[metric].to_numpy(), each["base"].to_numpy()) for each in pairs.values()]
+    return dict(zip(pairs, paired_tests(samples, LEVEL, power=POWER, bootstraps=BOOTSTRAPS), strict=True))
 
 
 # --- curves at equal unfairness --------------------------------------------------------------------------------------

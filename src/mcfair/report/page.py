@@ -16,7 +16,16 @@ from .figures import Picture, draw
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Block", "Document", "Section", "create_folders", "paragraph", "render_template", "write_document"]
+__all__ = [
+    "Block",
+    "Document",
+    "Section",
+    "check_libraries",
+    "create_folders",
+    "paragraph",
+    "render_template",
+    "write_document",
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,10 +127,15 @@ def block_lines(block: Block) -> list[str]:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def create_folders(target: Path) -> None:
-    """Create the folders of a page, so that one that cannot be written or drawn fails before the work."""
+def check_libraries() -> None:
+    """Raise an error that says how to install what pages and figures need, if it is missing."""
     for library in ("jinja2", "matplotlib"):
         needs_extra(library, "report")
+
+
+def create_folders(target: Path) -> None:
+    """Create the folders of a page, so that one that cannot be written or drawn fails before the work."""
+    check_libraries()
     for place in ("figures", "tables"):
         (target / place).mkdir(parents=True, exist_ok=True)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..analysis.significance import confidence
+from ..analysis.significance import PairedTest, confidence
 from ..errors import TraceError
 from ..experiments.experiment import Experiment, differences
 from ..experiments.results import Results
@@ -26,7 +26,7 @@ from ..tables import (
     format_signed,
     format_spread,
 )
-from .claims import LEVEL, POWER, ComparedPoint, Comparison, Outcome, QueryTest, baseline, compare_curves, significance
+from .claims import LEVEL, POWER, ComparedPoint, Comparison, Outcome, baseline, compare_curves, significance
 from .figures import Panel, closer_panels, cutoffs_alt, cutoffs_figure, tradeoff_alt, tradeoff_figure, tradeoff_panels
 from .page import Block, Document, Section, create_folders, paragraph, render_template, write_document
 from .views import Curve, Point, View, cndcg_limit, views
@@ -38,7 +38,7 @@ PAPER_UNFAIRNESS, PAPER_SECONDS = "paper: unfairness (std)", "paper: s per 1,000
 DEVIATION_PERCENT, DEVIATION_STD = "deviation, %", "deviation in the paper's std"
 FLOOR_ROW = "floor (lowest possible)"
 
-Tests = dict[Point, QueryTest]
+Tests = dict[Point, PairedTest]
 
 
 class Report(Document):
@@ -588,7 +588,7 @@ def main_table(view: View, tests: Tests, name: str, caption: str) -> Table:
             remarks += [] if text in remarks else [text]
             cells["method"] += f" [{letter(remarks.index(text))}]"
         if tested := tests.get(point):
-            cells[column] += tested.mark
+            cells[column] += "†" if tested.p_adjusted < 0.01 else "‡" if is_significant(tested) else ""
             tooltips[len(rows), columns.index(column)] = describe_test(tested, view.experiment.compare_with)
         if point is base:
             classes[len(rows)] = "base"
@@ -638,13 +638,18 @@ def details_table(view: View, name: str, caption: str) -> Table:
 # --- tests over queries ----------------------------------------------------------------------------------------------
 
 
-def describe_test(tested: QueryTest, name: str) -> str:
+def is_significant(tested: PairedTest) -> bool:
+    """Return whether the adjusted p-value is below the significance level."""
+    return tested.p_adjusted < 1 - LEVEL
+
+
+def describe_test(tested: PairedTest, name: str) -> str:
     """Describe a test in words."""
     text = (
         f"difference from {name}: {format_signed(tested.mean, 4)}, 95 % interval "
         f"{format_interval(tested.low, tested.high, 3)}, p = {format_p_value(tested.p_adjusted)} after Holm"
     )
-    if tested.significant or not tested.detectable > 0:
+    if is_significant(tested) or not tested.detectable > 0:
         return text
     return f"{text}; not significant, differences below {format_number(tested.detectable, 3)} may go undetected"
 
@@ -663,7 +668,7 @@ def significance_tables(view: View, tests_by_metric: dict[str, Tests], name: str
                 format_interval(one.low, one.high, 3),
                 format_p_value(one.p),
                 format_p_value(one.p_adjusted),
-                NOTHING if one.significant or not one.detectable > 0 else format_number(one.detectable, 3),
+                NOTHING if is_significant(one) or not one.detectable > 0 else format_number(one.detectable, 3),
             )
             for curve, point in view.pairs
             if (one := tests.get(point))

@@ -15,11 +15,9 @@ from .._jit import kernel
 from ..arrays import BoolArray, CountArray, FloatArray, IntArray
 from ..estimators.base import BATCH_SIGNATURE, ESTIMATE_SIGNATURE
 from ..estimators.ips import ips_estimate
-from ..policies.fairness import GroupTerm
-from ..policies.guard import Guard
 from ..policies.mcfair import gradient_score
-from ..policies.ordering import OK, TopKScratch
-from ..policies.selection import RANK_SIGNATURE, SCORE_SIGNATURE, list_by_rank, list_by_score
+from ..policies.selection import OK, RANK_SIGNATURE, SCORE_SIGNATURE, Guard, TopKScratch, list_by_rank, list_by_score
+from ..policies.terms import GroupTerm
 from ..random import CLICKS, POLICY, TIES, Draws
 from ..state import Query, fill_view, observe_clicks, observe_list
 from ..users.base import CLICK_SIGNATURE

@@ -30,10 +30,9 @@ from ..metrics.base import Effectiveness
 from ..metrics.effectiveness import ideal_dcg
 from ..parts import shortened
 from ..policies.base import Policy
-from ..policies.fairness import group_term_of
 from ..policies.mcfair import gradient_score
-from ..policies.ordering import OK, top_k_scratch
-from ..policies.selection import FALLBACK, fault, guard_of, policy_call, policy_function
+from ..policies.selection import FALLBACK, OK, fault, guard_of, policy_call, policy_function, top_k_scratch
+from ..policies.terms import group_term_of
 from ..random import POLICY, PREPARE, draws
 from ..state import Query, State
 from ..users.arrivals import arrivals
@@ -139,7 +138,7 @@ class Run:
         sums = (blocks, marks, ranks)
         self.accumulators = Accumulators(np.zeros(sums), np.zeros(sums), np.zeros((data.queries, ranks)))
         self.sums = [Sums(each, blocks, marks, data.queries) for each in setting.measured(ranks)]
-        self.fallbacks: list[int] = []  # the query of each session that the kernel left to `solve`
+        self.gaps: list[float] = []  # of the lists of sessions that the kernel left to `solve`
         lists = record or any(each.metric.needs_lists for each in self.sums)
         shape = (self.sessions if lists else 0, ranks)
         self.log = Log(np.full(shape, -1, np.int32), np.zeros(shape, np.bool_))
@@ -319,8 +318,7 @@ class Run:
             memory=memory,
         )
         rng = draws(self.seed, POLICY, int(self.data.places[query]), visit)
-        self.policy.write_solution(view, rng, scratch.pi[: min(n, scratch.pi.size)])
-        self.fallbacks.append(query)
+        self.gaps.append(self.policy.write_solution(view, rng, scratch.pi[: min(n, scratch.pi.size)]))
         return int(self.stream.when[self.stream.starts[query] + self.counts.played[query]])
 
     def _memory(self, fit: int, before: Any) -> Any:
@@ -372,7 +370,8 @@ class Run:
             "data": {"name": data.name, "queries": data.queries, "items": data.items, "fingerprint": data.fingerprint},
             "examination": self.state.p.tolist(),
             "fitted_estimator": None if self.state.estimator is None else repr(self.state.estimator),
-            "fallbacks": len(self.fallbacks),
+            "fallbacks": len(self.gaps),
+            "largest_gap": max(self.gaps, default=0.0),
             "sessions_before": self.state.sessions - self.sessions,
             "seconds": seconds,
             "threads": threads,

@@ -10,8 +10,7 @@ import numpy as np
 
 from ...arrays import FloatArray, IntArray
 from ...policies.base import Policy
-from ...policies.ordering import TopKScratch
-from ...policies.selection import Choice, choose, order_by, score_terms
+from ...policies.selection import Choice, TopKScratch, choose, order_by, score_terms
 from ...random import Draws
 from ...state import Query
 
@@ -25,7 +24,7 @@ class Decision(NamedTuple):
     """A list of positions among the candidates, best first, and what it was made from.
 
     The scores are None if the policy has none. `weight` is the guard's λ, and `p` the examination probabilities by
-    which the guard measures DCG: those of the view may be units of decayed counts instead.
+    which the guard measures DCG: those of the view may be units of decayed counts instead. The gap is that of `Choice`.
     """
 
     pi: IntArray
@@ -33,6 +32,7 @@ class Decision(NamedTuple):
     view: Query
     weight: float
     p: FloatArray
+    gap: float = 0.0
 
     def terms(self, policy: Policy) -> dict[str, FloatArray]:
         """Return the terms that sum to the scores, that of the guard included if it changed the list."""
@@ -41,8 +41,8 @@ class Decision(NamedTuple):
 
 def decide(policy: Policy, q: Query, rng: Draws, theta: FloatArray, scratch: TopKScratch, p: FloatArray) -> Decision:
     """Return the list that a policy shows for one request, given the examination probabilities of its ranks."""
-    pi, scores, weight = choose(policy, q, rng, p=p, theta=theta, scratch=scratch)
-    return Decision(pi, scores, q, weight, p)
+    pi, scores, weight, gap = choose(policy, q, rng, p=p, theta=theta, scratch=scratch)
+    return Decision(pi, scores, q, weight, p, gap)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

@@ -209,7 +209,9 @@ class Reasons:
         by_relevance = f"y {self.basis} alone it would be {ordinal(alone)}"
         parts = self.standings.without
         if not parts:
-            return f". {self.policy.label} has no terms to take apart; b{by_relevance}"
+            gap = self.decision.gap
+            near = f"; its search stopped within {gap:.2g} of the best list" if gap > 0.0 else ""
+            return f". {self.policy.label} has no terms to take apart{near}; b{by_relevance}"
         if RELEVANCE in parts and rank == alone:
             return self.relevance_facts(i)
         tied = self.tied(i)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 import msgspec
 
 from ...errors import ConflictError, PolicyError, RequestError
-from ...policies.ordering import top_k_scratch
+from ...policies.selection import top_k_scratch
 from ..stores import KIND_FEEDBACK, KIND_IMPORT, KIND_IMPRESSION, LogEntry, Store, StoreCorruptError, StoredDeletion
 from ..wire import PolicyChange
 from .blocks import Examinations

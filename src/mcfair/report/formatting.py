@@ -1,3 +1,0 @@
-"""The former place of `mcfair.tables`."""
-
-from ..tables import *  # noqa: F403
