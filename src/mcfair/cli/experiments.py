@@ -102,6 +102,7 @@ def demo(
         raise SettingError("--seconds and --no-browser are options of 'mcfair demo --live'")
     from ..experiments.experiment import shipped_experiment, shipped_experiments
 
+    check_report()
     sys.stderr.write("The first run on a machine compiles for a minute or so; later ones do not.\n")
     experiments = [
         shipped_experiment(name).on("mq2008-like", "").reduced(seeds=2, points=5, shorter=5)
@@ -109,6 +110,12 @@ def demo(
     ]
     run_and_report(experiments, RunOptions(out=out, jobs=jobs), watch=growing_tables())
     print("Unfairness: lower is fairer; the floor is the lowest possible. cNDCG: higher is better, at most 200.")
+
+
+def check_report() -> None:
+    """Raise an error, before any work, if what draws and writes a report is not installed."""
+    for library in ("jinja2", "matplotlib"):
+        needs_extra(library, "report")
 
 
 def run_and_report(
@@ -119,8 +126,7 @@ def run_and_report(
     from ..report import write_report
     from ..report.page import check_libraries
 
-    for library in ("jinja2", "matplotlib"):  # before the work
-        needs_extra(library, "report")
+    check_report()
     jobs = run.processes()
     check_libraries()  # before the runs
     with stages() as report:
