@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import uuid
 import warnings
@@ -152,6 +153,7 @@ def run_experiments(
     cluster: str = "",
     about: dict[str, str] | None = None,
     progress: Progress | None = None,
+    watch: Callable[[Results], None] | None = None,
     timed: bool = True,
 ) -> Results:
     """Run what is missing of some experiments and return the results of all of them.
@@ -179,6 +181,8 @@ def run_experiments(
         How the runs were made, for the report.
     progress
         Called with the current stage, how many of its steps are done, and how many there are.
+    watch
+        Called with the results of tables so far whenever one of their runs has finished; their runs then come first.
     timed
         Whether to measure the seconds per 1,000 lists of the policies in tables, one run after the other.
 
@@ -217,7 +221,18 @@ def run_experiments(
         outcomes: dict[str, Outcome] = {}
         if stored is not None and not fresh:
             outcomes = stored.load([task.key for task in tasks if task.reusable])
-        missing = sorted((task for task in tasks if task.key not in outcomes), key=cost, reverse=True)
+        tables = [each for each in experiments if each.show == "table"] if watch is not None else []
+        rows = {(each.data, each.policy, each.setting, each.seed) for each in tasks_of(tables, opened, keyed=False)}
+        watched = {task.key: task for task in tasks if (task.data, task.policy, task.setting, task.seed) in rows}
+
+        def show() -> None:
+            done = [task for task in watched.values() if task.key in outcomes]
+            if watch is not None and done:
+                watch(collect(tables, opened, done, outcomes, {}, stored, {}))
+
+        missing = [task for task in tasks if task.key not in outcomes]
+        missing.sort(key=lambda task: -math.inf if task.key in watched else -cost(task))
+        show()
         announce(missing, opened, jobs)
         report("runs", len(outcomes), len(tasks))
         drafts = None if stored is None else stored.drafts
@@ -227,6 +242,8 @@ def run_experiments(
                     stored.save(task.key, trace)
                 outcomes[task.key] = Outcome.of(trace)
                 report("runs", len(outcomes), len(tasks))
+                if task.key in watched:
+                    show()
         times = measure_times(experiments, opened, tasks, stored, report) if timed else {}
         report("limits", 0, 1)
         return collect(experiments, opened, tasks, outcomes, times, stored, about or {})
