@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcfair.data.dataset import Dataset, checked_grades
+from mcfair.data.dataset import Dataset
 from mcfair.data.folds import concatenate
 from mcfair.data.protocols import NO_PROTOCOL, PROTOCOLS
 from mcfair.errors import DataError
@@ -119,7 +119,7 @@ def test_a_message_about_many_offsets_is_one_line():
 def test_whole_grades_of_any_type_are_accepted(y):
     data = Dataset(offsets=[0, 2], y=y)
     assert (data.y.tolist(), data.y.dtype, data.y_max) == ([0, 2], np.int16, 2)
-    assert checked_grades([True, False], "data").tolist() == [1, 0]
+    assert Dataset(offsets=[0, 2], y=[True, False]).y.tolist() == [1, 0]
 
 
 def test_items_of_different_queries_may_have_one_id():
