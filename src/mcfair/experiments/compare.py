@@ -30,6 +30,9 @@ __all__ = ["Policies", "as_series", "compare", "run_experiments"]
 Policies = Policy | str | Sequence[Policy | str]
 Progress = Callable[[str, int, int], None]
 
+LOADING = ("split", "epsilon", "min_items", "max_items", "separator", "columns")
+"""How an experiment has its data loaded, beside its preset."""
+
 
 @explicit_options(SettingOptions)
 def compare(
@@ -169,7 +172,7 @@ def run_experiments(
         Where runs are stored, each in a folder of its own below `runs`; by default they are kept in memory.
     data
         Datasets in memory, by the names that `Experiment.data` uses for them; they are used as they are, so that
-        `split`, `epsilon`, `min_items` and `max_items` of the experiment do not apply. Other names are opened with
+        `split`, `epsilon`, `columns` and other ways to load of the experiment do not apply. Other names are opened with
         `open_data`.
     jobs
         How many processes to use on this machine.
@@ -267,10 +270,10 @@ def open_experiments(
         If a dataset cannot be opened, or two experiments load it in different ways.
     """
     opened: dict[str, Dataset] = {}
-    ways: dict[str, tuple[Any, ...]] = {}
+    ways: dict[str, Any] = {}
     features = any(policy.needs_features for each in experiments for _, _, policy in each.played())
     for each in experiments:
-        way = (each.split, each.epsilon, each.preset, each.min_items, each.max_items)
+        way = {name: getattr(each, name) for name in LOADING} | {"preset": each.preset or None}
         for name in each.data:
             if data is not None and name in data:
                 opened[name] = data[name]
@@ -278,15 +281,7 @@ def open_experiments(
             if ways.setdefault(name, way) != way:
                 raise DataError(f"experiment {each.name} loads {name} in another way than the ones before it")
             if name not in opened:
-                opened[name] = open_data(
-                    name,
-                    split=each.split,
-                    features=features,
-                    epsilon=each.epsilon,
-                    preset=each.preset or None,
-                    min_items=each.min_items,
-                    max_items=each.max_items,
-                )
+                opened[name] = open_data(name, features=features, **way)
     return opened
 
 
