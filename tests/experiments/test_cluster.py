@@ -13,7 +13,7 @@ from dask_cluster import cluster
 from grids import GRID, assert_same
 
 import mcfair as mf
-from mcfair.cli.plugins import import_plugin
+from mcfair.cli.parts import import_plugin
 from mcfair.experiments import execute as module
 from mcfair.experiments.compare import run_experiments
 from mcfair.experiments.experiment import Experiment, Series

@@ -1,4 +1,4 @@
-"""The commands that run experiments and write a report: reproduce, run, demo."""
+"""The commands of many runs: compare and tune, and reproduce, run and demo, which write a report."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import SettingError, needs_extra
-from .options import PluginOptions, RunOptions, with_option_groups
-from .render import about_this_machine, stages
+from .options import DataOptions, PluginOptions, RunOptions, SettingCommandOptions, check_seeds, with_option_groups
+from .render import about_this_machine, encoded, processors, stages, status
 from .serve import live_demo
 
 if TYPE_CHECKING:
@@ -18,13 +18,140 @@ if TYPE_CHECKING:
 
     from ..experiments.experiment import Experiment
     from ..experiments.results import Results
+    from ..experiments.tuning import Tuning
     from ..simulation.setting import Setting
 
-__all__ = ["demo", "leaderboard", "reproduce", "run_file"]
+__all__ = ["compare", "demo", "leaderboard", "reproduce", "run_file", "tune"]
 
 LIMIT = "floor (lowest possible)"
 
 MOVED = "the comparison beyond the paper is a study of its own now: studies/beyond in the repository of mcfair"
+
+
+# --- comparing and tuning ---------------------------------------------------------------------------------------------
+
+
+@with_option_groups
+def compare(
+    data: DataOptions,
+    policy: Annotated[
+        list[str],
+        typer.Option(metavar="POLICY", help="Such as 'MCFair(alpha=[1, 10])'; repeat; the first is the baseline."),
+    ],
+    setting: SettingCommandOptions,
+    plugins: PluginOptions,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DATA", help="Further data, loaded alike, over which the tests are pooled; repeat."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Run seeds 0 to N-1.")] = 5,
+    against: Annotated[str | None, typer.Option(help="Another baseline than the first policy.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the runs; finished ones are not repeated.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Make runs again that --out has.")] = False,
+    jobs: Annotated[int | None, typer.Option(help="Processes to use  [default: one per processor]")] = None,
+    cluster: Annotated[str, typer.Option(help="Use the workers of this Dask scheduler: tcp://HOST:8786.")] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> None:
+    """Compare policies on the same simulated users, with significance tests over queries."""
+    from ..experiments.compare import as_series
+    from ..experiments.compare import compare as run
+
+    plugins.load()
+    check_seeds(seeds)
+    chosen, conditions = as_series(policy), setting.make()
+    features = any(each.needs_features for series in chosen for each in series.points)
+    named = dict.fromkeys([data.data, *(also or [])])
+    opened = {name: data.open(features=features, source=name) for name in named}
+    with stages() as report:
+        results = run(
+            opened,
+            {series.name: series.points for series in chosen},
+            conditions,
+            seeds=seeds,
+            jobs=processors() if jobs is None else jobs,
+            folder=out,
+            fresh=fresh,
+            cluster=cluster,
+            progress=report,
+        )
+    if json:
+        tests, frame = results.tests(against=against), results.frame(against=against)
+        about = {"data": list(opened), "setting": conditions.to_dict(), "seeds": seeds}
+        for name, table in (("policies", frame), ("tests", tests)):
+            about[name] = table.drop("mode", "setting", strict=False).to_dicts()
+        sys.stdout.write(encoded(about))
+        return
+    for shown in results.tables(against=against):
+        shown.print()
+
+
+@with_option_groups
+def tune(
+    data: DataOptions,
+    policy: Annotated[str, typer.Option(help="The policy whose parameter is tuned, such as 'MCFair(beta=0)'.")],
+    target: Annotated[str, typer.Option(help="'unfairness <= 1.1 * floor', 'ndcg@5 >= 0.98' and the like.")],
+    setting: SettingCommandOptions,
+    plugins: PluginOptions,
+    parameter: Annotated[str, typer.Option(help="Which parameter.")] = "alpha",
+    seeds: Annotated[int, typer.Option(help="Runs per value, seeds 0 to N-1.")] = 3,
+    jobs: Annotated[int, typer.Option(help="Processes to use.")] = 1,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> None:
+    """Find the value of a parameter that meets a target, by search on simulated runs; exit with 1 if none does."""
+    from ..experiments.tuning import tune as search
+    from ..policies.base import parse_policy
+
+    plugins.load()
+    chosen = parse_policy(policy)
+    loaded = data.open(features=chosen.needs_features)
+    with status("first runs") as update:
+
+        def report(value: float, figures: dict[str, float]) -> None:
+            update(f"{parameter} = {value:g}: unfairness {figures['unfairness']:.4g}")
+
+        found = search(
+            loaded,
+            chosen,
+            target,
+            parameter=parameter,
+            setting=setting.make(),
+            seeds=seeds,
+            jobs=jobs,
+            progress=report,
+        )
+    if json:
+        tried = [{parameter: value, **figures} for value, figures in found.runs]
+        answer = {"policy": repr(found.policy), "met": found.met, "target": target, "floor": found.floor}
+        sys.stdout.write(encoded(answer | {"figures": found.figures, "runs": tried}))
+    else:
+        show_tuning(found, parameter)
+    if not found.met:
+        sys.stderr.write(f"mcfair: no value of {parameter} meets {target!r}; {found.policy.label} comes closest\n")
+        raise typer.Exit(1)
+
+
+def show_tuning(found: Tuning, parameter: str) -> None:
+    """Print the values tried, in order, and the policy found."""
+    from ..metrics.base import metric_label
+    from ..tables import Table, format_number
+
+    ranks = max(int(name.removeprefix("ndcg@")) for name in found.figures if name.startswith("ndcg@"))
+    standard = ["unfairness", "ndcg@1", f"ndcg@{ranks}", f"cndcg@{ranks}"]
+    texts = list(dict.fromkeys([*standard, found.metric]))
+    rows: list[tuple[str, ...]] = []
+    classes = {}
+    for value, figures in sorted(found.runs):
+        above = f"{100 * (figures[found.floor_metric] / found.floor - 1):.1f} %" if found.floor > 0 else ""
+        if value == found.value:
+            classes[len(rows)] = "base"
+        rows.append((f"{value:g}", *(format_number(figures[text]) for text in texts), above))
+    columns = (parameter, *map(metric_label, texts), "above floor")
+    Table(caption=found.target, columns=columns, rows=tuple(rows), row_classes=classes).print()
+    if found.met:
+        print(f"{found.policy.label} meets {found.target!r} (floor {format_number(found.floor)})")
+
+
+# --- experiments with a report ----------------------------------------------------------------------------------------
 
 
 @with_option_groups
