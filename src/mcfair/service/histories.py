@@ -14,7 +14,7 @@ from ..auditing.counts import LogCounts, count_log
 from ..auditing.log import ClickLog
 from ..auditing.readers import is_store, open_log
 from ..errors import DataError
-from ..service.wire import MAX_BODY, MAX_CELLS, MAX_ID, MAX_ITEMS, MAX_QUERY, ImportedItem, ImportedQuery
+from .wire import MAX_BODY, MAX_CELLS, MAX_ID, MAX_ITEMS, MAX_QUERY, ImportedItem, ImportedQuery
 
 __all__ = ["Histories", "checksum", "open_sources", "read_source"]
 
