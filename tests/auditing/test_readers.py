@@ -284,7 +284,8 @@ def test_an_audit_of_a_file_imports_no_service(tmp_path):
     rows = {"query": ["q"] * 2, "item": ["a", "b"], "rank": [1, 2], "clicked": [1, 0]}
     pl.DataFrame(rows).write_csv(tmp_path / "clicks.csv")
     code = (
-        "import sys; from mcfair.cli.app import main; sys.argv = ['mcfair', 'audit', 'clicks.csv', '--resamples', '2']\n"
+        "import sys; from mcfair.cli.app import main\n"
+        "sys.argv = ['mcfair', 'audit', 'clicks.csv', '--resamples', '2']\n"
         "try: main()\n"
         "except SystemExit as end: assert not end.code\n"
         "print(*(name for name in sys.modules if name.startswith('mcfair.service')))"

@@ -42,8 +42,8 @@ def import_log(
         raise SettingError("store and url are not allowed together: name one target")
     found = []
     with stages() as progress:
-        for opened in open_sources(log, reading.options()):
-            source, histories = read_source(opened, reading.options())
+        for opened in open_sources(log, reading.values):
+            source, histories = read_source(opened, reading.values)
             outcome = Imported.of(opened.name, opened.format, source, histories)
             found.append(outcome)
             if dry_run:
