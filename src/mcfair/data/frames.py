@@ -81,7 +81,7 @@ MOST_COLUMNS = 10_000
 DEEPEST = 32  # brackets in brackets: Polars takes time that doubles with each
 
 
-def scan_table(path: Path, separator: str | None = None) -> pl.LazyFrame:
+def scan_table(path: Path, separator: str | None = None, kind: str = "") -> pl.LazyFrame:
     """Return a CSV, TSV, Parquet or JSON-lines file as a table that is read later; text stays text.
 
     Parameters
@@ -91,6 +91,8 @@ def scan_table(path: Path, separator: str | None = None) -> pl.LazyFrame:
     separator
         What separates the columns of a CSV or TSV file: a character, or comma, semicolon, tab or pipe. By default it is
         guessed from the first line, with a warning if it is not the usual one.
+    kind
+        CSV, TSV, Parquet or JSON lines; by default what the name ends in.
 
     Raises
     ------
@@ -99,7 +101,7 @@ def scan_table(path: Path, separator: str | None = None) -> pl.LazyFrame:
     SettingError
         If the separator is no single character.
     """
-    kind = kind_of(path)
+    kind = kind or kind_of(path)
     if not kind:
         raise DataError(f"{path}: expected a file that ends in {', '.join(KINDS)}")
     try:
