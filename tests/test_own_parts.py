@@ -12,7 +12,7 @@ from dask_cluster import cluster
 from fork_server import run_forked
 
 import mcfair as mf
-from mcfair.cli.plugins import import_plugin
+from mcfair.cli.parts import import_plugin
 from mcfair.experiments.compare import run_experiments
 from mcfair.experiments.experiment import read_experiment
 from mcfair.testing import check_part

@@ -1,12 +1,18 @@
-"""The commands that run experiments and write a report: run, reproduce, demo."""
+"""The commands of many runs: tune, and those that write a report: run, reproduce, demo."""
 
+import json
 import sys
 
 import msgspec
 import pytest
 from command_line import refused, run
 
-from mcfair.experiments.experiment import Experiment
+import mcfair as mf
+from mcfair.cli.experiments import growing_tables
+from mcfair.experiments.compare import run_experiments
+from mcfair.experiments.experiment import Experiment, Series
+
+TUNE = ("tune", "--data", "mq2008-like", "--steps", "300", "--seeds", "1", "--policy")
 
 MINE = """
 title = "Mine"
@@ -63,6 +69,28 @@ def test_the_demo_shows_the_policies_of_the_paper_and_where_the_report_is(tmp_pa
     assert all(f"Figure {number}" in page for number in (2, 3, 4, 5))
 
 
+def test_the_rows_of_a_table_appear_as_their_runs_finish(capsys):
+    policies = ("TopK", "RandomK", "MCFair")
+    series = tuple(Series(policies=(each,)) for each in policies)
+    mine = Experiment(
+        name="mine", title="Mine", data=("small",), settings=({"steps": 50},), series=series, show="table", seeds=2
+    )
+    show, printed = growing_tables(), []
+
+    def watch(results):
+        show(results)
+        printed.append(capsys.readouterr().out.splitlines())
+
+    small = mf.synthetic("mq2008-like", seed=0).select(max_items=8)
+    results = run_experiments([mine], data={"small": small}, watch=watch)
+    assert [len(lines) for lines in printed] == [2, 2, 0, 1, 0, 1]  # title and heads, floor and TopK, two policies
+    assert [lines[-1].split()[0] for lines in printed if lines] == ["method", *policies]
+    unfair = results.of("small", mine.conditions[0], mf.TopK())["unfairness"].mean()
+    assert printed[1][-1].split()[1] == f"{unfair:.4g}"
+    show(results)
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -111,3 +139,55 @@ def test_without_the_extra_nothing_is_run(tmp_path, monkeypatch):
     message = refused("run", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "out"))
     assert 'this needs matplotlib, which is not installed: pip install "mcfair[report]"' in message
     assert not (tmp_path / "out").exists()
+
+
+# --- tune -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_value_that_meets_the_target_is_found():
+    found = json.loads(run(*TUNE, "MCFair", "--target", "unfairness <= 1.5 * floor", "--json").stdout)
+    assert found["met"]
+    assert found["figures"]["unfairness"] <= 1.5 * found["floor"]
+    assert mf.parse_policy(found["policy"]).alpha in {row["alpha"] for row in found["runs"]}
+
+
+def test_a_target_that_no_value_meets_is_reported_with_the_closest():
+    none = run(*TUNE, "MMF", "--target", "unfairness <= 0", check=False)
+    assert none.returncode == 1
+    assert none.stderr.startswith("mcfair: no value of alpha meets 'unfairness <= 0'; MMF")
+    assert none.stderr.count("\n") == 1
+
+
+def test_data_and_setting_have_the_options_of_simulate():
+    options = "--k 3 --examination 2 --clicks Cascade --estimator IPS(prior_strength=1) --metric gini --max-items 9"
+    done = run(
+        *TUNE, "MCFair", "--target", "group_unfairness <= 1e9", "--setting", "online", *options.split(), "--json"
+    )
+    found = json.loads(done.stdout)
+    trace = mf.simulate(
+        mf.synthetic("mq2008-like").select(max_items=9), found["policy"], "online", steps=300, k=3, examination=2,
+        clicks="Cascade", estimator="IPS(prior_strength=1)", metrics=["gini", "group_unfairness"],
+        checkpoints=1,
+    )  # fmt: skip
+    assert found["figures"] == trace.figures
+
+
+def test_the_table_shows_the_metric_of_the_target():
+    text = run(*TUNE, "MCFair", "--target", "gini <= 1").stdout
+    assert "Gini" in text.splitlines()[2]
+    assert "above floor" in text.splitlines()[2]
+    assert "meets 'gini <= 1'" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("MMF", "--target", "x"), "cannot parse target 'x'"),
+        (("MMF", "--target", "gin <= 1"), "target 'gin <= 1': unknown metric 'gin'; did you mean 'gini'?"),
+        (("MMF", "--target", "gini <= 1", "--parameter", "alhpa"), "unknown parameter of MMF 'alhpa'; did you mean"),
+        (("MMF", "--target", "gini <= 1", "--clicks", "Cascad"), "unknown click model 'Cascad'"),
+        (("MMF", "--target", "ndcg@9 >= 0.5"), "ndcg@9: expected a cutoff from 1 to 5, the ranks of the lists"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(words, message):
+    assert message in refused(*TUNE, *words)

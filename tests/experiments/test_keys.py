@@ -10,7 +10,7 @@ import pytest
 from real_data import FOLDS, needs_mq2008
 
 import mcfair as mf
-from mcfair.cli.plugins import import_plugin
+from mcfair.cli.parts import import_plugin
 from mcfair.experiments import keys as module
 from mcfair.experiments.keys import NoKeyError, fingerprint, imported, key_of, local_modules, parts_of, source_hash
 

@@ -11,16 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import MCFairError, MCFairWarning, renamed
-from . import audit, experiments, listings, stores
-from .compare import compare
+from . import audit, experiments, parts, stores
 from .import_log import import_log
 from .rank import rank
-from .rehearse import rehearse
 from .serve import keys, serve
 from .simulate import simulate
 from .statement import statement
-from .tune import tune
-from .what_if import what_if
+from .what_if import rehearse, what_if
 
 __all__ = ["app", "main"]
 
@@ -59,9 +56,9 @@ def root(
 
 
 app.command()(simulate)
-app.command()(compare)
+app.command()(experiments.compare)
 app.command()(rank)
-app.command()(tune)
+app.command()(experiments.tune)
 app.command()(rehearse)
 app.command("audit")(audit.audit_log)
 app.command("examination")(audit.examination)
@@ -71,9 +68,9 @@ app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unk
     experiments.leaderboard
 )
 app.command()(experiments.demo)
-for name, (base, called) in listings.PART_KINDS.items():
-    app.command(name)(listings.list_parts(base, called))
-app.command("datasets")(listings.list_datasets)
+for name, (base, called) in parts.PART_KINDS.items():
+    app.command(name)(parts.list_parts(base, called))
+app.command("datasets")(parts.list_datasets)
 app.command()(serve)
 app.command("what-if")(what_if)
 for each in (stores.verify, stores.replay, stores.backup):

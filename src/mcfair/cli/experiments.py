@@ -1,4 +1,4 @@
-"""The commands that run experiments and write a report: reproduce, run, demo."""
+"""The commands of many runs: compare and tune, and reproduce, run and demo, which write a report."""
 
 from __future__ import annotations
 
@@ -8,19 +8,150 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import SettingError
-from .options import PluginOptions, RunOptions, with_option_groups
-from .render import about_this_machine, stages
+from ..errors import SettingError, needs_extra
+from .options import DataOptions, PluginOptions, RunOptions, SettingCommandOptions, check_seeds, with_option_groups
+from .render import about_this_machine, encoded, processors, stages, status
 from .serve import live_demo
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from ..experiments.experiment import Experiment
     from ..experiments.results import Results
+    from ..experiments.tuning import Tuning
     from ..simulation.setting import Setting
 
-__all__ = ["demo", "leaderboard", "reproduce", "run_file"]
+__all__ = ["compare", "demo", "leaderboard", "reproduce", "run_file", "tune"]
+
+LIMIT = "floor (lowest possible)"
 
 MOVED = "the comparison beyond the paper is a study of its own now: studies/beyond in the repository of mcfair"
+
+
+# --- comparing and tuning ---------------------------------------------------------------------------------------------
+
+
+@with_option_groups
+def compare(
+    data: DataOptions,
+    policy: Annotated[
+        list[str],
+        typer.Option(metavar="POLICY", help="Such as 'MCFair(alpha=[1, 10])'; repeat; the first is the baseline."),
+    ],
+    setting: SettingCommandOptions,
+    plugins: PluginOptions,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DATA", help="Further data, loaded alike, over which the tests are pooled; repeat."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Run seeds 0 to N-1.")] = 5,
+    against: Annotated[str | None, typer.Option(help="Another baseline than the first policy.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the runs; finished ones are not repeated.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Make runs again that --out has.")] = False,
+    jobs: Annotated[int | None, typer.Option(help="Processes to use  [default: one per processor]")] = None,
+    cluster: Annotated[str, typer.Option(help="Use the workers of this Dask scheduler: tcp://HOST:8786.")] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> None:
+    """Compare policies on the same simulated users, with significance tests over queries."""
+    from ..experiments.compare import as_series
+    from ..experiments.compare import compare as run
+
+    plugins.load()
+    check_seeds(seeds)
+    chosen, conditions = as_series(policy), setting.make()
+    features = any(each.needs_features for series in chosen for each in series.points)
+    named = dict.fromkeys([data.data, *(also or [])])
+    opened = {name: data.open(features=features, source=name) for name in named}
+    with stages() as report:
+        results = run(
+            opened,
+            {series.name: series.points for series in chosen},
+            conditions,
+            seeds=seeds,
+            jobs=processors() if jobs is None else jobs,
+            folder=out,
+            fresh=fresh,
+            cluster=cluster,
+            progress=report,
+        )
+    if json:
+        tests, frame = results.tests(against=against), results.frame(against=against)
+        about = {"data": list(opened), "setting": conditions.to_dict(), "seeds": seeds}
+        for name, table in (("policies", frame), ("tests", tests)):
+            about[name] = table.drop("mode", "setting", strict=False).to_dicts()
+        sys.stdout.write(encoded(about))
+        return
+    for shown in results.tables(against=against):
+        shown.print()
+
+
+@with_option_groups
+def tune(
+    data: DataOptions,
+    policy: Annotated[str, typer.Option(help="The policy whose parameter is tuned, such as 'MCFair(beta=0)'.")],
+    target: Annotated[str, typer.Option(help="'unfairness <= 1.1 * floor', 'ndcg@5 >= 0.98' and the like.")],
+    setting: SettingCommandOptions,
+    plugins: PluginOptions,
+    parameter: Annotated[str, typer.Option(help="Which parameter.")] = "alpha",
+    seeds: Annotated[int, typer.Option(help="Runs per value, seeds 0 to N-1.")] = 3,
+    jobs: Annotated[int, typer.Option(help="Processes to use.")] = 1,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> None:
+    """Find the value of a parameter that meets a target, by search on simulated runs; exit with 1 if none does."""
+    from ..experiments.tuning import tune as search
+    from ..policies.base import parse_policy
+
+    plugins.load()
+    chosen = parse_policy(policy)
+    loaded = data.open(features=chosen.needs_features)
+    with status("first runs") as update:
+
+        def report(value: float, figures: dict[str, float]) -> None:
+            update(f"{parameter} = {value:g}: unfairness {figures['unfairness']:.4g}")
+
+        found = search(
+            loaded,
+            chosen,
+            target,
+            parameter=parameter,
+            setting=setting.make(),
+            seeds=seeds,
+            jobs=jobs,
+            progress=report,
+        )
+    if json:
+        tried = [{parameter: value, **figures} for value, figures in found.runs]
+        answer = {"policy": repr(found.policy), "met": found.met, "target": target, "floor": found.floor}
+        sys.stdout.write(encoded(answer | {"figures": found.figures, "runs": tried}))
+    else:
+        show_tuning(found, parameter)
+    if not found.met:
+        sys.stderr.write(f"mcfair: no value of {parameter} meets {target!r}; {found.policy.label} comes closest\n")
+        raise typer.Exit(1)
+
+
+def show_tuning(found: Tuning, parameter: str) -> None:
+    """Print the values tried, in order, and the policy found."""
+    from ..metrics.base import metric_label
+    from ..tables import Table, format_number
+
+    ranks = max(int(name.removeprefix("ndcg@")) for name in found.figures if name.startswith("ndcg@"))
+    standard = ["unfairness", "ndcg@1", f"ndcg@{ranks}", f"cndcg@{ranks}"]
+    texts = list(dict.fromkeys([*standard, found.metric]))
+    rows: list[tuple[str, ...]] = []
+    classes = {}
+    for value, figures in sorted(found.runs):
+        above = f"{100 * (figures[found.floor_metric] / found.floor - 1):.1f} %" if found.floor > 0 else ""
+        if value == found.value:
+            classes[len(rows)] = "base"
+        rows.append((f"{value:g}", *(format_number(figures[text]) for text in texts), above))
+    columns = (parameter, *map(metric_label, texts), "above floor")
+    Table(caption=found.target, columns=columns, rows=tuple(rows), row_classes=classes).print()
+    if found.met:
+        print(f"{found.policy.label} meets {found.target!r} (floor {format_number(found.floor)})")
+
+
+# --- experiments with a report ----------------------------------------------------------------------------------------
 
 
 @with_option_groups
@@ -98,21 +229,31 @@ def demo(
         raise SettingError("--seconds and --no-browser are options of 'mcfair demo --live'")
     from ..experiments.experiment import shipped_experiment, shipped_experiments
 
+    check_report()
     sys.stderr.write("The first run on a machine compiles for a minute or so; later ones do not.\n")
     experiments = [
         shipped_experiment(name).on("mq2008-like", "").reduced(seeds=2, points=5, shorter=5)
         for name in shipped_experiments()
     ]
-    run_and_report(experiments, RunOptions(out=out, jobs=jobs))
+    run_and_report(experiments, RunOptions(out=out, jobs=jobs), watch=growing_tables())
     print("Unfairness: lower is fairer; the floor is the lowest possible. cNDCG: higher is better, at most 200.")
 
 
-def run_and_report(experiments: list[Experiment], run: RunOptions) -> Results:
-    """Run experiments, write the report and print where it is."""
+def check_report() -> None:
+    """Raise an error, before any work, if what draws and writes a report is not installed."""
+    for library in ("jinja2", "matplotlib"):
+        needs_extra(library, "report")
+
+
+def run_and_report(
+    experiments: list[Experiment], run: RunOptions, watch: Callable[[Results], None] | None = None
+) -> Results:
+    """Run experiments, write the report and print where it is; print the tables at the end if nobody watches them."""
     from ..experiments.compare import run_experiments
     from ..report import write_report
     from ..report.page import check_libraries
 
+    check_report()
     jobs = run.processes()
     check_libraries()  # before the runs
     with stages() as report:
@@ -124,39 +265,69 @@ def run_and_report(experiments: list[Experiment], run: RunOptions) -> Results:
             cluster=run.cluster,
             about=about_this_machine(),
             progress=report,
+            watch=watch,
         )
         report("report", 0, 1)
         page = write_report(results, run.out)
-    for experiment in (each for each in results.experiments if each.show == "table"):
-        for data in experiment.data:
-            for setting in experiment.conditions:
-                show_table(results, experiment, data, setting)
+    if watch is None:
+        from ..tables import Table
+
+        for where in tables_of(results):
+            title, columns, rows = table_content(results, *where)
+            Table(caption=title, columns=columns, rows=tuple(rows), row_classes={0: "limit"}).print()
     print(f"Report: {page.resolve()}")
     return results
 
 
-def show_table(results: Results, experiment: Experiment, data: str, setting: Setting) -> None:
-    """Print the table of one experiment on one dataset in one setting, the floor first."""
+def growing_tables() -> Callable[[Results], None]:
+    """Return a function that prints the rows of tables as soon as all of their runs have finished."""
+    printed: dict[str, int] = {}
+
+    def show(results: Results) -> None:
+        for experiment, data, setting in tables_of(results):
+            title, columns, rows = table_content(results, experiment, data, setting)
+            begun = printed.get(title, -1)
+            width = 2 + max(len(LIMIT), *map(len, results.contestants(experiment, setting)))
+            for row in rows[begun:] if begun >= 0 else [(title,), columns, *rows]:
+                cells = [f"{row[0]:{width}}", *(f"{cell:>15}" for cell in row[1:-1])]  # times are measured afterwards
+                print("".join(cells).rstrip(), flush=True)
+            printed[title] = len(rows)
+
+    return show
+
+
+def tables_of(results: Results) -> Iterator[tuple[Experiment, str, Setting]]:
+    """Return what there is a table of: experiment, dataset and setting."""
+    for experiment in (each for each in results.experiments if each.show == "table"):
+        for data in experiment.data:
+            for setting in experiment.conditions:
+                yield experiment, data, setting
+
+
+def table_content(
+    results: Results, experiment: Experiment, data: str, setting: Setting
+) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the title, the columns and the rows of a table, the floor first, up to the first that lacks runs."""
     import numpy as np
 
     from ..metrics.base import metric_label
-    from ..tables import Table, format_number, format_spread
+    from ..tables import format_number, format_spread
 
     floors = results.floors(data, setting)
     texts = [f"cndcg@{k}" for k in (1, 3, 5) if k <= setting.k] + [repr(each) for each in setting.metrics]
-    seeds = "1 seed" if len(floors) == 1 else f"{len(floors)} seeds"
+    seeds = "1 seed" if experiment.seeds == 1 else f"{experiment.seeds} seeds"
+    title = f"{experiment.title}: {data}, {setting.mode}, {setting.steps:,} steps, {seeds}"
     columns = ("method", "unfairness", "above floor", *map(metric_label, texts), "s/1,000 lists")
-    rows = [("floor (lowest possible)", format_spread(floors), *[""] * (len(columns) - 2))]
+    rows: list[tuple[str, ...]] = []
+    if len(floors) == experiment.seeds:
+        rows.append((LIMIT, format_spread(floors), *[""] * (len(columns) - 2)))
     for label, (where, policy) in results.contestants(experiment, setting).items():
         runs, seconds = results.of(data, where, policy), results.seconds(data, where, policy)
+        if not rows or runs.height < experiment.seeds:
+            break
         unfair = runs["unfairness"].to_numpy()
         above = f"{100 * (unfair.mean() / np.mean(floors) - 1):.1f} %" if np.mean(floors) > 0 else ""
         figures = (format_number(float(runs[text].to_numpy().mean())) for text in texts)
         time = "" if seconds is None else format_number(seconds, 3)
         rows.append((label, format_spread(unfair), above, *figures, time))
-    Table(
-        caption=f"{experiment.title}: {data}, {setting.mode}, {setting.steps:,} steps, {seeds}",
-        columns=columns,
-        rows=tuple(rows),
-        row_classes={0: "limit"},
-    ).print()
+    return title, columns, rows

@@ -44,7 +44,7 @@ class PluginOptions:
 
     def load(self) -> None:
         """Import the plugins."""
-        from .plugins import import_plugin
+        from .parts import import_plugin
 
         for each in self.plugin or []:
             import_plugin(each)

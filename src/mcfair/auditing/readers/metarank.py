@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from ...data.frames import checked_pieces
+from ...data.letor import whole_lines
 from ...errors import DataError
 from ..log import ROLES, ClickLog
 
@@ -120,7 +120,7 @@ def read_metarank(path: Path) -> ClickLog:
 def events(path: Path) -> Iterator[MetarankEvent]:
     """Yield the events of a file."""
     decode = msgspec.json.Decoder(MetarankEvent).decode
-    lines = chain.from_iterable(each.removesuffix(b"\n").split(b"\n") for each in checked_pieces(path))
+    lines = chain.from_iterable(each.removesuffix(b"\n").split(b"\n") for each in whole_lines(path))
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue

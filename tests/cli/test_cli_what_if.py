@@ -1,4 +1,4 @@
-"""The command `mcfair rehearse`."""
+"""The command `mcfair rehearse`; `mcfair what-if` is tested with the comparison that it shows."""
 
 import json
 
