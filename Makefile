@@ -54,6 +54,7 @@ soak: $(VENV)/all
 	$(BIN)/python tests/crash_loop.py --kills 62 --store postgresql --max-seconds 10
 	$(BIN)/python tests/soak.py --minutes 10
 	$(BIN)/python tests/soak.py --minutes 4 --kill-every 8
+	$(BIN)/python tests/batch_faults.py
 	$(PYTEST) --all --hypothesis-profile soak
 
 dist: $(VENV)/release

@@ -141,13 +141,11 @@ def kill(folder, tag, target, moment, expected):
     else:
         time.sleep(moment)
     workers = workers_of(tag)
-    name, _, number = target.partition(" ")
     if "worker" in target:
         for worker in workers[:1]:
             os.kill(worker, signal.SIGKILL)
     elif process.poll() is None:
-        os.kill(process.pid, getattr(signal, number))
-    del name
+        os.kill(process.pid, getattr(signal, target.split()[1]))
     _, errors = process.communicate(timeout=60)
     if process.returncode not in (0, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, -signal.SIGINT):
         assert_one_line(errors)

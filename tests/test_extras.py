@@ -57,7 +57,9 @@ found = {
     "steps": mf.simulate(mf.synthetic("mq2008-like", seed=0), "MCFair", steps=50).sessions,
     "demo": command("demo", "--out", FOLDER),
     "serve": command("serve", "--store", "memory:"),
-    "cluster": command("run", TOML, "--out", FOLDER, "--cluster", "tcp://127.0.0.1:1"),
+    "run": command("run", TOML, "--out", FOLDER),
+    "compare": command("compare", *simulate[1:], "--policy", "MCFair", "--seeds", "1"),
+    "cluster": command("compare", *simulate[1:], "--policy", "MCFair", "--cluster", "tcp://127.0.0.1:1"),
     "client": refused(lambda: mf.Client("http://127.0.0.1:1")),
     "postgres": refused(lambda: mf.Ranker("postgresql://127.0.0.1/none")),
 }
@@ -93,12 +95,15 @@ def base(tmp_path_factory):
 def test_the_base_simulates_and_ranks(base):
     found, _ = base
     assert found["steps"] == 50
-    assert found["simulate"][0] == found["lists"][0] == found["help"][0] == 0
+    assert [found[name][0] for name in ("help", "simulate", "compare", "lists")] == [0] * 4, found
     assert "TopK" in found["simulate"][1]
+    assert "MCFair" in found["compare"][1]
     assert all(name in found["help"][1] for name in ("simulate", "audit", "serve", "demo"))
 
 
-@pytest.mark.parametrize(("command", "extra"), [("demo", "report"), ("serve", "service"), ("cluster", "cluster")])
+@pytest.mark.parametrize(
+    ("command", "extra"), [("demo", "report"), ("run", "report"), ("serve", "service"), ("cluster", "cluster")]
+)
 def test_a_command_without_its_extra_says_how_to_install_it(base, command, extra):
     found, folder = base
     status, printed = found[command]

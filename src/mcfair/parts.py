@@ -238,9 +238,13 @@ class Part:
 
         What is not a number is nan; a part that has such parameters overrides this property if its kernel needs them.
         """
-        common = type(self).common_parameters
-        hints = {name: hint for name, hint in parameter_types(type(self)).items() if name not in common}
-        return np.array([as_number(hint, getattr(self, name)) for name, hint in hints.items()] or [0.0])
+        numbers = []
+        for name, hint in parameter_types(type(self)).items():
+            if name not in type(self).common_parameters:
+                value, words = getattr(self, name), choices(hint)
+                value = words.index(value) if value in words else value
+                numbers.append(float(value) if isinstance(value, int | float) else np.nan)
+        return np.array(numbers or [0.0])
 
     def attempt(self, method: Callable[..., Any], *args: Any) -> Any:
         """Call code of the part's own, which may fail in any way.
@@ -274,14 +278,6 @@ class Part:
             owner = f"{self.kind.name} {self.name()}"
             COMPILED[self.kernel] = compile_kernel(self.kernel, owner, self.kind.error, *examples)
         return COMPILED[self.kernel]
-
-
-def as_number(hint: Any, value: Any) -> float:
-    """Return a parameter as a float."""
-    options = choices(hint)
-    if value in options:
-        return float(options.index(value))
-    return float(value) if isinstance(value, int | float) else float("nan")
 
 
 def refuse_reserved_names(cls: type[Part]) -> None:

@@ -360,7 +360,9 @@ class Table:
         width = None if file is None and sys.stdout.isatty() else 160
         console = Console(file=file, width=width, markup=False, emoji=False, highlight=False, force_jupyter=False)
         shown = Terminal(title=printable(self.caption) or None, title_justify="left", title_style="bold")
-        heads, *rows = ([shown_cell(each) for each in row] for row in (self.columns, *self.rows))
+        heads, *rows = (
+            ["\n".join(map(printable, each.split("\n"))) for each in row] for row in (self.columns, *self.rows)
+        )
         needed = 1
         for j, (head, *cells) in enumerate(zip(heads, *rows, strict=True)):
             widest = max((cell_len(line) for each in cells for line in each.split("\n")), default=0)
@@ -379,11 +381,6 @@ class Table:
             print_rows(console, printable(self.caption), heads, rows)
         for sentence in self.notes:
             console.print(sentence)
-
-
-def shown_cell(text: str) -> str:
-    """Return a cell with its control characters written out, but for line breaks."""
-    return "\n".join(map(printable, text.split("\n")))
 
 
 def print_rows(console: Console, caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -8,10 +8,9 @@ import pytest
 from logs import flat, random_sessions
 
 import mcfair as mf
-from mcfair.auditing import readers
 from mcfair.auditing.log import TOP_RANK
 from mcfair.auditing.page import findings
-from mcfair.errors import DataError, SettingError
+from mcfair.errors import DataError, MCFairWarning, SettingError
 
 
 @pytest.fixture(scope="module")
@@ -257,8 +256,8 @@ def test_item_tables_that_do_not_fit(clean):
         (good.rename({"item": "thing"}), "expected columns item and group"),
         (good.rename({"group": "colour"}), "expected columns item and group"),
         (good.with_columns(relevance=pl.lit(0.5)), "there is no column query"),
-        (good.with_columns(query=pl.lit("q0"), relevance=pl.lit(2.0)), "expected numbers from 0 to 1"),
-        (pl.concat([good, good]).with_columns(query=pl.lit("q0")), "1 items occur more than once"),
+        (good.with_columns(query=pl.lit("q0"), relevance=pl.lit(2.0)), "expected a number from 0 to 1"),
+        (pl.concat([good, good]).with_columns(query=pl.lit("q0")), "item .* occurs twice in query 'q0'"),
     ):
         with pytest.raises(DataError, match=message):
             mf.audit(clean, items=table, resamples=2)
@@ -286,7 +285,7 @@ def test_a_table_of_items_that_is_no_file_is_one_line(clean, tmp_path, name):
 
 def test_the_table_of_items_prefers_the_usual_names_and_whole_grades(clean):
     items = clean.select("query", "item").unique().with_columns(query_id=pl.lit("x"), grade=pl.lit(1.5))
-    with pytest.raises(DataError, match="expected whole numbers"):
+    with pytest.raises(DataError, match="expected a whole number"):
         mf.audit(clean, items=items)
     found = mf.audit(clean, items=items.with_columns(pl.col("grade").floor()), resamples=2)
     assert found.quality()["items without merit in the table of items"] == 0
@@ -299,7 +298,7 @@ def test_a_persistence_that_is_no_number_is_one_line(clean):
 
 def test_a_column_that_occurs_twice_is_not_chosen_from(clean):
     twice = clean.to_pandas().rename(columns={"impression": "clicked"})
-    with pytest.raises(DataError, match="columns occur twice: clicked"):
+    with pytest.raises(DataError, match="several columns have the name 'clicked'"):
         mf.audit(twice)
 
 
@@ -364,9 +363,8 @@ def test_rows_that_are_left_out_for_their_clicks_are_named(clean):
 def test_the_separator_is_guessed_and_shown_or_given(clean, right, tmp_path, mark):
     path = tmp_path / "log.csv"
     clean.write_csv(path, separator=mark)
-    found = mf.audit(path, resamples=2)
-    same_numbers(found, right)
-    assert bool(found.notes) == (mark != "\t")
+    with pytest.warns(MCFairWarning, match="guessed from its first line"):
+        same_numbers(mf.audit(path, resamples=2), right)
     same_numbers(mf.audit(path, separator=mark, resamples=2), right)
     with pytest.raises(DataError, match="no column for the query"):
         mf.audit(path, separator=",")
@@ -404,8 +402,7 @@ def test_a_pipe_is_no_file(tmp_path):
         mf.audit(tmp_path / "log.csv")
 
 
-def test_files_that_no_log_can_be(tmp_path, monkeypatch):
-    refused(tmp_path / "deep.jsonl", b'{"query":' + b"[" * 10_000 + b"]" * 10_000 + b"}", "damaged|another kind")
-    refused(tmp_path / "wide.csv", b"a," * 20_000 + b"a\n", r"20,001 columns; expected at most 10,000")
-    monkeypatch.setattr(readers, "LONGEST_LINE", 1 << 24)
-    refused(tmp_path / "bomb.csv.gz", gzip.compress(b"a\n" + b"x" * (1 << 26)), "a line is longer than 16 MB")
+def test_files_that_no_log_can_be(tmp_path):
+    refused(tmp_path / "deep.jsonl", b'{"query":' + b"[" * 10_000 + b"]" * 10_000 + b"}", "damaged|levels")
+    refused(tmp_path / "wide.csv", b"a," * 20_000 + b"a\n", "20,001 columns, expected at most 10,000")
+    refused(tmp_path / "bomb.csv.gz", gzip.compress(b"a\n" + b"x" * (1 << 26)), "a line has more than 16,777,216 bytes")

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import subprocess
+import sys
 
 import numpy as np
 import polars as pl
@@ -276,3 +278,18 @@ def test_unknown_formats_and_roles_are_refused(tmp_path):
         mf.audit(tmp_path / "missing.csv")
     with pytest.raises(DataError, match=r"expected a recorded run .* got no such file"):
         mf.audit(tmp_path)
+
+
+def test_an_audit_of_a_file_imports_no_service(tmp_path):
+    rows = {"query": ["q"] * 2, "item": ["a", "b"], "rank": [1, 2], "clicked": [1, 0]}
+    pl.DataFrame(rows).write_csv(tmp_path / "clicks.csv")
+    code = (
+        "import sys; from mcfair.cli.app import main\n"
+        "sys.argv = ['mcfair', 'audit', 'clicks.csv', '--resamples', '2']\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "print(*(name for name in sys.modules if name.startswith('mcfair.service')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == ""
+    assert (tmp_path / "mcfair-audit" / "index.html").exists()

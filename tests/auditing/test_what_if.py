@@ -1,5 +1,6 @@
 """Other policies on a log: replayed with the merit of the audit, and by logged propensities where there is support."""
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -73,6 +74,7 @@ def test_what_was_never_logged_has_no_estimate():
 def test_audits_show_it_where_propensities_were_logged(tmp_path):
     found = mf.audit(bandit_log(400), policies=["TopK", "RandomK"], resamples=2)
     logged, top, random = found.to_dict()["policies"]
+    assert msgspec.json.decode(msgspec.json.encode(found.to_dict()))["policies"] == [logged, top, random]
     assert logged["off_policy"] is None
     assert top["off_policy"]["click_rate"] > random["off_policy"]["click_rate"] > 0
     assert 0 < top["off_policy"]["effective_sample_size"] < 400

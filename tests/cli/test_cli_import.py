@@ -16,8 +16,8 @@ from postgres_server import missing, shared_server
 from service_process import ServerProcess
 
 import mcfair as mf
-from mcfair.cli.histories import open_sources, read_source
 from mcfair.service.core.verification import replay, verify
+from mcfair.service.histories import open_sources, read_source
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import open_reader
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from letor_files import write
 
 import mcfair as mf
-from mcfair.data import frames
+from mcfair.data import letor
 from mcfair.data.dataset import Dataset
 from mcfair.data.frames import ROLES, load_table, read_candidates, scan_table, write_table, write_whole
 from mcfair.errors import DataError, MCFairWarning, SettingError
@@ -300,7 +300,7 @@ def test_a_file_that_unpacks_to_one_endless_line_is_refused_before_it_fills_the_
 
 
 def test_a_file_that_unpacks_to_many_times_its_size_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(frames, "MOST_UNPACKED", 2**20)
+    monkeypatch.setattr(letor, "MOST_UNPACKED", 2**20)
     content = b"query,grade\n" + b"1,1\n" * 2**21
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(content))
     with pytest.raises(DataError, match=r"a.csv.gz: its [\d,]+ bytes unpack to more than [\d,]+; unpack it first"):

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import socket
+import threading
 import time
 
 import batch_faults
@@ -153,5 +154,16 @@ def test_a_scheduler_that_does_not_answer_is_named_before_any_work(tmp_path, mon
         with pytest.raises(mf.SettingError, match=rf"no Dask scheduler answers at {address} within 1 s"):
             run_experiments([GRID], tmp_path, cluster=address)
         assert time.monotonic() - begun < 5
+    other = socket.create_server(("127.0.0.1", 0))  # no scheduler: its first bytes are no length of a message
+
+    def answer():
+        with other.accept()[0] as connection:
+            connection.sendall(b"SSH-2.0-OpenSSH_9.6" * 9)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    with other, pytest.raises(mf.SettingError, match="no Dask scheduler answers at tcp://127"):
+        run_experiments([GRID], tmp_path, cluster=f"tcp://127.0.0.1:{other.getsockname()[1]}")
+    thread.join()
     with pytest.raises(mf.SettingError, match="no Dask scheduler answers at nowhere"):
         run_experiments([GRID], tmp_path, cluster="nowhere")

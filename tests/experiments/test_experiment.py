@@ -136,6 +136,14 @@ def test_paths_of_data_are_relative_to_the_current_directory_or_else_to_the_file
     assert [each.queries for each in opened.values()] == [4, 4, 4, 83]
 
 
+def test_a_file_names_the_separator_and_the_columns_of_its_table(tmp_path):
+    (tmp_path / "shop.csv").write_text("term;sku_code;label\na;x;0\na;y;2\n")
+    lines = [f'data = ["{tmp_path}/shop.csv"]', 'separator = ";"', 'columns = {query = "term", item = "sku_code"}']
+    (tmp_path / "mine.toml").write_text("\n".join([*lines, "[[series]]", 'policies = ["TopK"]']))
+    (data,) = open_experiments([read_experiment(tmp_path / "mine.toml")]).values()
+    assert (data.query_ids, data.item_ids, data.y.tolist()) == (["a"], ["x", "y"], [0, 2])
+
+
 def test_parts_hold_for_every_setting_that_has_none_of_its_own():
     series = (Series(policies=("TopK",)),)
     plain = Experiment(name="mine", series=series, settings=("online",))

@@ -57,7 +57,7 @@ from deliberate_faults import caught_by
 
 import mcfair as mf
 from mcfair.policies import lp, selection
-from mcfair.simulation import loop, run, simulate
+from mcfair.simulation import loop, run
 
 
 class Fault(NamedTuple):
@@ -156,10 +156,10 @@ FAULTS = {
         replace_function(run.State, "copy", shared_state), check_continuation, "the state to continue from was changed"
     ),
     "checkpoints recorded one session late": Fault(
-        replace_function(simulate, "Run", late_run), check_run, "unfairness at checkpoints"
+        replace_function(run, "Run", late_run), check_run, "unfairness at checkpoints"
     ),
     "sums that depend on threads": Fault(
-        lambda monkeypatch, faulty: monkeypatch.setattr(simulate, "Run", threaded_run(faulty, simulate.Run)),
+        lambda monkeypatch, faulty: monkeypatch.setattr(run, "Run", threaded_run(faulty, run.Run)),
         check_threads,
         r"ndcg@\d depends on threads",
     ),

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from .._jit import kernel
 from ..arrays import FloatArray, IntArray
@@ -162,19 +163,26 @@ class FittedExamination:
     def __repr__(self) -> str:
         return f"FittedExamination({self.method}: {self.text.replace(',', ', ')})"
 
+    def ranks(self) -> pl.DataFrame:
+        """Return a table of the ranks, with the ends of the intervals.
+
+        Returns
+        -------
+        polars.DataFrame
+        """
+        table = {"rank": np.arange(1, self.p.size + 1), "p": self.p, "p_low": self.low, "p_high": self.high}
+        return pl.DataFrame(table | {"falling": self.falling, "shown": self.shown, "clicks": self.clicks})
+
     def to_dict(self) -> dict[str, Any]:
         """Return the estimates as plain data."""
-        ranks = zip(self.p.tolist(), self.low.tolist(), self.high.tolist(), self.falling.tolist(), strict=True)
-        counted = zip(self.shown.tolist(), self.clicks.tolist(), strict=True)
         return {
             "method": self.method,
             "assumptions": list(self.assumptions),
             "examination": self.text,
             "ranks": [
-                {"rank": j, "p": p, "interval": [low, high], "falling": falling, "shown": shown, "clicks": clicks}
-                for j, ((p, low, high, falling), (shown, clicks)) in enumerate(
-                    zip(ranks, counted, strict=True), start=1
-                )
+                {"rank": row["rank"], "p": row["p"], "interval": [row["p_low"], row["p_high"]]}
+                | {name: row[name] for name in ("falling", "shown", "clicks")}
+                for row in self.ranks().to_dicts()
             ],
         }
 

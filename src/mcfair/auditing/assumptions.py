@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from collections.abc import Sequence
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -13,8 +13,10 @@ from ..analysis.resampling import FEW_CLUSTERS
 from ..arrays import FloatArray
 from ..errors import DataError, SettingError
 from ..estimators import IPS, Estimator
+from ..options import explicit_options
 from ..simulation.trace import Trace
 from ..users.examination import described_examination, examination, parse_examination
+from . import Reading, ReadingOptions
 from .counts import LogCounts, count_log, sums_at
 from .log import ClickLog
 from .readers import open_log, with_catalogue
@@ -22,7 +24,6 @@ from .readers import open_log, with_catalogue
 __all__ = [
     "ALTERNATIVES",
     "ExposureModel",
-    "ReadingOptions",
     "exposure_model",
     "fit_examination",
     "load_log",
@@ -32,38 +33,17 @@ __all__ = [
 # --- the log ---------------------------------------------------------------------------------------------------------
 
 
-class ReadingOptions(TypedDict, total=False):
-    """Options of how a log is read, as `load_log` takes them."""
-
-    format: str | None
-    columns: Mapping[str, str] | None
-    separator: str | None
-    first_rank: int | None
-    missing_click: str
-    cluster: str | None
-
-
-def load_log(
-    source: Any,
-    items: Any = None,
-    *,
-    format: str | None = None,
-    columns: Mapping[str, str] | None = None,
-    separator: str | None = None,
-    first_rank: int | None = None,
-    missing_click: str = "exclude",
-    cluster: str | None = None,
-) -> tuple[ClickLog, LogCounts]:
+def load_log(source: Any, items: Any = None, **options: Unpack[ReadingOptions]) -> tuple[ClickLog, LogCounts]:
     """Open a log, add the table of items, and count it here or on a cluster.
 
     Parameters
     ----------
-    source, format, columns, separator
+    source
         The log, as for `open_log`.
     items
         A file or table with groups, merit or candidates.
-    first_rank, missing_click, cluster
-        As for `count_log`.
+    **options
+        The fields of `Reading`.
 
     Returns
     -------
@@ -79,10 +59,11 @@ def load_log(
     SettingError
         If an option is not allowed.
     """
-    log = open_log(source, format=format, columns=columns, separator=separator)
+    how = Reading(**options)
+    log = open_log(source, format=how.format, columns=how.columns, separator=how.separator)
     if items is not None:
         log = with_catalogue(log, items)
-    return log, count_log(log, first_rank, missing_click, cluster)
+    return log, count_log(log, how.first_rank, how.missing_click, how.cluster)
 
 
 # --- exposure --------------------------------------------------------------------------------------------------------
@@ -140,6 +121,7 @@ def chosen_model(counts: LogCounts, given: str | float | Sequence[float] | Float
     return exposure_model(given, counts.ranks)
 
 
+@explicit_options(Reading, ReadingOptions)
 def fit_examination(
     log: Any,
     method: str | None = None,

@@ -13,11 +13,12 @@ import polars as pl
 from ..arrays import BoolArray, FloatArray
 from ..errors import SettingError, unknown
 from ..estimators.base import Estimator
+from ..options import explicit_options
 from ..policies.base import Policy
+from . import Reading, ReadingOptions
 from .assumptions import (
     ALTERNATIVES,
     ExposureModel,
-    ReadingOptions,
     chosen_model,
     exposure_model,
     load_log,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Audit", "audit"]
 
 
+@explicit_options(Reading, ReadingOptions)
 def audit(
     log: Any,
     *,
@@ -478,7 +480,9 @@ def with_ends(values: dict[str, FloatArray], ends: dict[str, FloatArray]) -> dic
 
 
 def plain(value: Any) -> Any:
-    """Return data in which numbers that do not exist are None."""
+    """Return data of Python's own types, in which numbers that do not exist are None."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, dict):
         return {key: plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..auditing import Reading
 from ..errors import DataError, SettingError
 from ..tables import printable
-from .options import PluginOptions, with_option_groups
+from .options import Declared, PluginOptions, pairs, with_option_groups
 from .render import encoded, status
 
 if TYPE_CHECKING:
-    from ..auditing.assumptions import ReadingOptions
     from ..auditing.audit import Audit
 
 __all__ = ["audit_log", "examination"]
@@ -24,48 +24,10 @@ __all__ = ["audit_log", "examination"]
 LOG = Annotated[str, typer.Argument(metavar="LOG", help="A file, a folder, or the URL of a store.")]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LogOptions:
+class LogOptions(Declared):
     """How a log is read."""
 
-    format: Annotated[
-        str | None,
-        typer.Option(help="flat, lists, ubi, metarank, open-bandit, store or simulation  [default: guessed]"),
-    ] = None
-    column: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ROLE=COLUMN", help="Column of a role, such as query=q_text; repeat for several."),
-    ] = None
-    separator: Annotated[
-        str | None, typer.Option(help="What separates the columns of a CSV file  [default: guessed]")
-    ] = None
-    first_rank: Annotated[
-        int | None, typer.Option(help="Number of the first rank, 0 or 1  [default: 1, and rank 0 is refused]")
-    ] = None
-    missing_click: Annotated[
-        str, typer.Option(metavar="0|exclude", help="Whether an empty value of clicked is no click, or left out.")
-    ] = "exclude"
-
-    def options(self) -> ReadingOptions:
-        """Return the options as the library takes them."""
-        return {
-            "format": self.format,
-            "columns": pairs("column", self.column, "ROLE=COLUMN"),
-            "separator": self.separator,
-            "first_rank": self.first_rank,
-            "missing_click": self.missing_click,
-        }
-
-
-def pairs(option: str, given: list[str] | None, form: str) -> dict[str, str]:
-    """Parse options of the form NAME=VALUE."""
-    found = {}
-    for each in given or []:
-        name, equals, value = each.partition("=")
-        if not (name and equals and value):
-            raise SettingError(f"{option} = {each!r} is not allowed: expected {form}")
-        found[name] = value
-    return found
+    declaration = Reading
 
 
 def parse_target(given: list[str] | None) -> dict[str, float] | None:
@@ -124,7 +86,7 @@ def audit_log(
     chosen = {field.name: getattr(assumed, field.name) for field in dataclasses.fields(assumed)}
     chosen["target"] = parse_target(assumed.target)
     with status(f"reading {log}"):
-        how: ReadingOptions = {**reading.options(), "cluster": cluster}
+        how = reading.values | {"cluster": cluster}
         found = audit(log, policies=policy or (), resamples=resamples, seed=seed, **chosen, **how)
     folder = out if out is not None or json else Path("mcfair-audit")
     page = None
@@ -181,14 +143,12 @@ def examination(
 ) -> None:
     """Estimate from a click log how likely users are to examine each rank."""
     from ..auditing.assumptions import fit_examination
-    from ..tables import Table
+    from ..auditing.page import examination_picture, table_of
 
     with status(f"reading {log}"):
-        found = fit_examination(log, method, ranks=ranks, resamples=resamples, seed=seed, **reading.options())
+        found = fit_examination(log, method, ranks=ranks, resamples=resamples, seed=seed, **reading.values)
     picture = out if out is not None or json else Path("examination.png")
     if picture is not None:
-        from ..auditing.page import examination_picture
-
         try:
             picture.parent.mkdir(parents=True, exist_ok=True)
             picture.write_bytes(examination_picture(found).png)
@@ -200,19 +160,9 @@ def examination(
     print(f"Examination of each rank, relative to rank 1, by {found.method}. It assumes:")
     for sentence in found.assumptions:
         print(f"- {sentence}")
-    columns = ("rank", "p", "95 % interval", "never rising", "shown", "clicks")
-    rows = tuple(
-        (
-            f"{row['rank']}",
-            f"{row['p']:.4f}",
-            "{:.4f} to {:.4f}".format(*row["interval"]),
-            f"{row['falling']:.4f}",
-            f"{row['shown']:,}",
-            f"{row['clicks']:,}",
-        )
-        for row in found.to_dict()["ranks"]
-    )
+    columns = {"rank": "rank", "p": "p.4", "95 % interval": "p±4", "never rising": "falling.4"}
+    columns |= {"shown": "shown,", "clicks": "clicks,"}
     print()
-    Table(caption=log, columns=columns, rows=rows, text_columns=0).print()
+    table_of("examination", log, found.ranks(), columns, text_columns=0).print()
     print(f"\nUse it in simulate, serve and audit: --examination {found.text}")
     print(f"\n{picture}")

@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import SettingError
+from ..errors import SettingError, needs_extra
 from .options import DataOptions, PluginOptions, RunOptions, SettingCommandOptions, check_seeds, with_option_groups
 from .render import about_this_machine, encoded, processors, stages, status
 from .serve import live_demo
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from ..experiments.experiment import Experiment
     from ..experiments.results import Results
     from ..experiments.tuning import Tuning
     from ..simulation.setting import Setting
 
 __all__ = ["compare", "demo", "leaderboard", "reproduce", "run_file", "tune"]
+
+LIMIT = "floor (lowest possible)"
 
 MOVED = "the comparison beyond the paper is a study of its own now: studies/beyond in the repository of mcfair"
 
@@ -225,21 +229,31 @@ def demo(
         raise SettingError("--seconds and --no-browser are options of 'mcfair demo --live'")
     from ..experiments.experiment import shipped_experiment, shipped_experiments
 
+    check_report()
     sys.stderr.write("The first run on a machine compiles for a minute or so; later ones do not.\n")
     experiments = [
         shipped_experiment(name).on("mq2008-like", "").reduced(seeds=2, points=5, shorter=5)
         for name in shipped_experiments()
     ]
-    run_and_report(experiments, RunOptions(out=out, jobs=jobs))
+    run_and_report(experiments, RunOptions(out=out, jobs=jobs), watch=growing_tables())
     print("Unfairness: lower is fairer; the floor is the lowest possible. cNDCG: higher is better, at most 200.")
 
 
-def run_and_report(experiments: list[Experiment], run: RunOptions) -> Results:
-    """Run experiments, write the report and print where it is."""
+def check_report() -> None:
+    """Raise an error, before any work, if what draws and writes a report is not installed."""
+    for library in ("jinja2", "matplotlib"):
+        needs_extra(library, "report")
+
+
+def run_and_report(
+    experiments: list[Experiment], run: RunOptions, watch: Callable[[Results], None] | None = None
+) -> Results:
+    """Run experiments, write the report and print where it is; print the tables at the end if nobody watches them."""
     from ..experiments.compare import run_experiments
     from ..report import write_report
     from ..report.page import check_libraries
 
+    check_report()
     jobs = run.processes()
     check_libraries()  # before the runs
     with stages() as report:
@@ -251,39 +265,69 @@ def run_and_report(experiments: list[Experiment], run: RunOptions) -> Results:
             cluster=run.cluster,
             about=about_this_machine(),
             progress=report,
+            watch=watch,
         )
         report("report", 0, 1)
         page = write_report(results, run.out)
-    for experiment in (each for each in results.experiments if each.show == "table"):
-        for data in experiment.data:
-            for setting in experiment.conditions:
-                show_table(results, experiment, data, setting)
+    if watch is None:
+        from ..tables import Table
+
+        for where in tables_of(results):
+            title, columns, rows = table_content(results, *where)
+            Table(caption=title, columns=columns, rows=tuple(rows), row_classes={0: "limit"}).print()
     print(f"Report: {page.resolve()}")
     return results
 
 
-def show_table(results: Results, experiment: Experiment, data: str, setting: Setting) -> None:
-    """Print the table of one experiment on one dataset in one setting, the floor first."""
+def growing_tables() -> Callable[[Results], None]:
+    """Return a function that prints the rows of tables as soon as all of their runs have finished."""
+    printed: dict[str, int] = {}
+
+    def show(results: Results) -> None:
+        for experiment, data, setting in tables_of(results):
+            title, columns, rows = table_content(results, experiment, data, setting)
+            begun = printed.get(title, -1)
+            width = 2 + max(len(LIMIT), *map(len, results.contestants(experiment, setting)))
+            for row in rows[begun:] if begun >= 0 else [(title,), columns, *rows]:
+                cells = [f"{row[0]:{width}}", *(f"{cell:>15}" for cell in row[1:-1])]  # times are measured afterwards
+                print("".join(cells).rstrip(), flush=True)
+            printed[title] = len(rows)
+
+    return show
+
+
+def tables_of(results: Results) -> Iterator[tuple[Experiment, str, Setting]]:
+    """Return what there is a table of: experiment, dataset and setting."""
+    for experiment in (each for each in results.experiments if each.show == "table"):
+        for data in experiment.data:
+            for setting in experiment.conditions:
+                yield experiment, data, setting
+
+
+def table_content(
+    results: Results, experiment: Experiment, data: str, setting: Setting
+) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the title, the columns and the rows of a table, the floor first, up to the first that lacks runs."""
     import numpy as np
 
     from ..metrics.base import metric_label
-    from ..tables import Table, format_number, format_spread
+    from ..tables import format_number, format_spread
 
     floors = results.floors(data, setting)
     texts = [f"cndcg@{k}" for k in (1, 3, 5) if k <= setting.k] + [repr(each) for each in setting.metrics]
-    seeds = "1 seed" if len(floors) == 1 else f"{len(floors)} seeds"
+    seeds = "1 seed" if experiment.seeds == 1 else f"{experiment.seeds} seeds"
+    title = f"{experiment.title}: {data}, {setting.mode}, {setting.steps:,} steps, {seeds}"
     columns = ("method", "unfairness", "above floor", *map(metric_label, texts), "s/1,000 lists")
-    rows = [("floor (lowest possible)", format_spread(floors), *[""] * (len(columns) - 2))]
+    rows: list[tuple[str, ...]] = []
+    if len(floors) == experiment.seeds:
+        rows.append((LIMIT, format_spread(floors), *[""] * (len(columns) - 2)))
     for label, (where, policy) in results.contestants(experiment, setting).items():
         runs, seconds = results.of(data, where, policy), results.seconds(data, where, policy)
+        if not rows or runs.height < experiment.seeds:
+            break
         unfair = runs["unfairness"].to_numpy()
         above = f"{100 * (unfair.mean() / np.mean(floors) - 1):.1f} %" if np.mean(floors) > 0 else ""
         figures = (format_number(float(runs[text].to_numpy().mean())) for text in texts)
         time = "" if seconds is None else format_number(seconds, 3)
         rows.append((label, format_spread(unfair), above, *figures, time))
-    Table(
-        caption=f"{experiment.title}: {data}, {setting.mode}, {setting.steps:,} steps, {seeds}",
-        columns=columns,
-        rows=tuple(rows),
-        row_classes={0: "limit"},
-    ).print()
+    return title, columns, rows

@@ -18,7 +18,7 @@ from .render import encoded, stages
 from .serve import DEFAULT_STORE, STORE, open_admin
 
 if TYPE_CHECKING:
-    from .histories import Histories
+    from ..service.histories import Histories
 
 __all__ = ["import_log"]
 
@@ -36,14 +36,14 @@ def import_log(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of sentences.")] = False,
 ) -> None:
     """Import a click log into a store, so that a service does not begin without history; repeating it adds nothing."""
-    from .histories import open_sources, read_source
+    from ..service.histories import open_sources, read_source
 
     if url is not None and store != DEFAULT_STORE:
         raise SettingError("store and url are not allowed together: name one target")
     found = []
     with stages() as progress:
-        for opened in open_sources(log, reading.options()):
-            source, histories = read_source(opened, reading.options())
+        for opened in open_sources(log, reading.values):
+            source, histories = read_source(opened, reading.values)
             outcome = Imported.of(opened.name, opened.format, source, histories)
             found.append(outcome)
             if dry_run:

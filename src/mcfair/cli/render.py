@@ -56,7 +56,8 @@ def bar() -> Iterator[Any]:
         yield None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as shown:
+    # What is printed meanwhile goes above the bar on a terminal, and stays what it is in a file.
+    with Progress(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as shown:
         yield shown
 
 

@@ -50,7 +50,7 @@ def simulate(
         options: Any = {"checkpoints": marks, "threads": threads, "record": record}
         with progress(sessions * len(tasks)) as advance:
             traces = [trace for _, trace in execute(tasks, {"": loaded}, progress=advance, **options)]
-        summary = described(traces)
+        summary = described(traces) if json or folder is not None else {}
         if folder is not None:
             save_all(traces, folder, summary)
     if json:
@@ -123,7 +123,7 @@ def show(traces: list[Trace], title: str, named: list[str]) -> None:
     """Print a table: a row for each policy, its means over seeds with the standard deviation in brackets."""
     import numpy as np
 
-    from ..metrics.base import metric_label
+    from ..metrics.base import Metric
     from ..policies.base import parse_policy
     from ..tables import Table, format_spread
 
@@ -136,5 +136,5 @@ def show(traces: list[Trace], title: str, named: list[str]) -> None:
         micros = np.median([1e6 * trace.seconds / trace.sessions for trace in same])
         cells = (format_spread([trace.figures[text] for trace in same]) for text in texts)
         rows.append((parse_policy(policy).label, *cells, f"{micros:.2f}"))
-    columns = ("policy", *map(metric_label, texts), "µs/session")
+    columns = ("policy", *(Metric.parse(text).label for text in texts), "µs/session")
     Table(caption=title, columns=columns, rows=tuple(rows)).print()

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from html import escape
 from itertools import pairwise
@@ -158,29 +158,24 @@ class Dataset:
     def __post_init__(self) -> None:
         put = self._put
         put("offsets", checked_offsets(self.offsets, self.name))
-        put("y", checked_grades(self.y, self.name))
-        put("y_max", checked_y_max(self.y_max, self.y, self.name))
+        y, y_max = checked_grades(self.y, self.y_max, self.name)
+        put("y", y)
+        put("y_max", y_max)
         put("R", relevance(self.y, self.y_max) if self.R is None else np.ascontiguousarray(self.R, dtype=np.float64))
         if self.scores is not None:
             put("scores", np.ascontiguousarray(self.scores, dtype=np.float64))
         if self.X is not None:
             put("X", np.ascontiguousarray(self.X))
         put("places", np.ascontiguousarray(np.arange(self.queries) if self.places is None else self.places, np.int64))
+        self._check_arrays()
         if self.providers is not None:
-            self._check_length("providers", len(self.providers), self.items)
-            names = tuple(self.provider_names)
-            given = self.providers
-            codes, names = checked_codes(given, names, self.name) if names else encode_providers(given, self.name)
+            codes, names = encode_providers(self.providers, tuple(self.provider_names), self.name)
             put("providers", codes)
             put("provider_names", names)
-        self._check_arrays()
-        check_ids(self.query_ids, self.item_ids, self.offsets, self.query_id, self.name)
+        if self.query_ids is not None or self.item_ids is not None:
+            check_ids(self)
         if not self.fingerprint:
             put("fingerprint", self._hash())
-
-    def _check_length(self, field: str, length: int, expected: int) -> None:
-        if length != expected:
-            raise DataError(f"{self.name}: {field} has {length} entries, expected {expected}")
 
     def _check_arrays(self) -> None:
         for field in ("y", "R", "scores", "X", "providers", "item_ids", "query_ids", "places"):
@@ -190,7 +185,9 @@ class Dataset:
             dimensions = 2 if field == "X" else 1
             if isinstance(value, np.ndarray) and value.ndim != dimensions:
                 raise DataError(f"{self.name}: {field} must have {dimensions} dimension(s), got shape {value.shape}")
-            self._check_length(field, len(value), self.queries if field in ("query_ids", "places") else self.items)
+            expected = self.queries if field in ("query_ids", "places") else self.items
+            if len(value) != expected:
+                raise DataError(f"{self.name}: {field} has {len(value)} entries, expected {expected}")
         for field, low, high in (("R", 0.0, 1.0), ("scores", -np.inf, np.inf), ("X", -np.inf, np.inf)):
             value = getattr(self, field)
             if value is not None and not (good := np.isfinite(value) & (value >= low) & (value <= high)).all():
@@ -332,7 +329,16 @@ class Dataset:
         >>> Dataset(offsets=[0, 3, 5], y=[0] * 5, providers=["b", "a", "b", "a", None]).query_providers.tolist()
         [0, 1, 0, 0, 1]
         """
-        codes = providers_within_queries(self.providers, self.offsets)
+        n, filled = self.sizes, self.sizes > 0
+        if self.providers is None:
+            codes = np.arange(self.items) - np.repeat(self.offsets[:-1], n)
+        else:
+            pairs = np.repeat(np.arange(n.size), n) * (int(self.providers.max(initial=0)) + 1) + self.providers
+            _, first, pair = np.unique(pairs, return_index=True, return_inverse=True)
+            rank = np.empty(first.size, np.int64)
+            rank[np.argsort(first)] = np.arange(first.size)
+            # Ranks go on from query to query, and the first item of a query has the lowest rank of the query.
+            codes = rank[pair] - np.repeat(rank[pair][self.offsets[:-1][filled]], n[filled])
         codes.flags.writeable = False
         return codes
 
@@ -343,10 +349,15 @@ class Dataset:
         return f"{type(self).__name__}({self.name!r}: {self._summary()})"
 
     def _summary(self) -> str:
-        return summary(self)
+        known = facts(self)
+        parts = [f"{known[key]} {key}" for key in ("queries", "items")]
+        parts += [f"{known['items per query']} per query", f"grades {known['grades']}"]
+        parts += [f"{known[key]} {key}" for key in ("providers", "features") if known[key] != "none"]
+        return ", ".join(parts + ["scores"] * (self.scores is not None))
 
     def _repr_html_(self) -> str:
-        return html_table(self)
+        rows = "".join(f"<tr><th>{key}</th><td>{escape(text)}</td></tr>" for key, text in facts(self).items())
+        return f"<table><caption>{escape(self.name)}</caption><tbody>{rows}</tbody></table>"
 
     def query_id(self, query: int) -> str:
         """Return the name of a query."""
@@ -413,7 +424,8 @@ class Dataset:
     def hiding_truth(self, scores: FloatArray) -> Dataset:
         """Return the same queries as a policy may see them: `scores` in place of relevance; y and R are all 0."""
         scores = np.ascontiguousarray(scores, dtype=np.float64)
-        self._check_length("scores", scores.size, self.items)
+        if scores.size != self.items:
+            raise DataError(f"{self.name}: scores has {scores.size} entries, expected {self.items}")
         return self._derived(y=np.zeros_like(self.y), R=np.zeros_like(self.R), scores=scores)
 
     @cached_property
@@ -458,7 +470,20 @@ class Dataset:
         DataError
             If no query is left.
         """
-        keep = chosen_queries(self, min_items, max_items, relevant_only, drop_last)
+        n = self.sizes
+        keep = n >= min_items
+        if max_items is not None:
+            keep &= n <= max_items
+        if relevant_only:
+            relevant = np.concatenate(([0], np.cumsum(self.y > 0)))
+            keep &= relevant[self.offsets[1:]] > relevant[self.offsets[:-1]]
+        if drop_last:
+            keep[-1:] = False
+        if not keep.any():
+            span = f"{min_items} or more" if max_items is None else f"{min_items} to {max_items}"
+            also = " and a relevant one among them" if relevant_only else ""
+            sizes = f"; its queries have {n.min()} to {n.max()}" if n.size else ""
+            raise DataError(f"{self.name}: none of {self.queries} queries is left: asked for {span} items{also}{sizes}")
         return self.take(np.flatnonzero(keep))
 
     def take(self, queries: npt.ArrayLike) -> Dataset:
@@ -466,9 +491,20 @@ class Dataset:
         chosen = np.asarray(queries, dtype=np.int64)
         if chosen.size == self.queries and np.array_equal(chosen, np.arange(self.queries)):
             return self if type(self) is Dataset else self._derived()
-        rows = rows_of_queries(self, chosen)
+        n = self.sizes[chosen]
+        offsets = np.concatenate(([0], np.cumsum(n)))
+        fields: dict[str, Any] = {"offsets": offsets}
+        of_items = ("y", "R", "scores", "X", "providers", "item_ids")
+        items = np.repeat(self.offsets[chosen] - offsets[:-1], n) + np.arange(offsets[-1])
+        for names, at in ((of_items, items), (("query_ids", "places"), chosen)):
+            for name in names:
+                values = getattr(self, name)
+                if values is not None:
+                    values = values[at] if isinstance(values, np.ndarray) else [values[i] for i in at.tolist()]
+                fields[name] = values
+        fields["fingerprint"] = hashlib.sha256(self.fingerprint.encode() + chosen.tobytes()).hexdigest()
         distinct = np.unique(chosen).size == chosen.size
-        return self._derived(**rows) if distinct else self._replace(**rows)
+        return self._derived(**fields) if distinct else self._replace(**fields)
 
 
 # --- validation -------------------------------------------------------------------------------------------------------
@@ -492,82 +528,60 @@ def checked_offsets(offsets: npt.ArrayLike, name: str) -> IntArray:
     return np.ascontiguousarray(offsets, dtype=np.int64)
 
 
-def checked_grades(y: npt.ArrayLike, name: str) -> GradeArray:
-    """Convert grades to int16.
+def checked_grades(y: npt.ArrayLike, y_max: int | None, name: str) -> tuple[GradeArray, int]:
+    """Convert grades to int16, and return the highest there can be, by default the highest there is.
 
     Raises
     ------
     DataError
-        If a grade is not a whole number from 0 to 1000.
+        If a grade is not a whole number from 0 to 1000, or y_max none from the highest grade to 1000.
 
     Examples
     --------
-    >>> checked_grades([0.0, 2.0], "data").tolist()
-    [0, 2]
+    >>> grades, y_max = checked_grades([0.0, 2.0], None, "data")
+    >>> grades.tolist(), y_max
+    ([0, 2], 2)
     """
     allowed = f"{name}: grades must be whole numbers from 0 to {HIGHEST_GRADE}"
     try:
         given = np.asarray(y)
-        if given.dtype.kind not in "biuf":
+        if given.dtype.kind not in "biu":
             given = given.astype(np.float64)
     except (TypeError, ValueError):
         raise DataError(f"{allowed}, got {' '.join(repr(y).split())[:60]}") from None
-    if given.dtype.kind == "f":
-        good = (given >= 0) & (given <= HIGHEST_GRADE) & (given == np.floor(given))  # false for nan
-        if not good.all():
-            raise DataError(f"{allowed}, got {given[~good].flat[0]}")
-    elif given.size and not 0 <= given.min() <= given.max() <= HIGHEST_GRADE:
-        raise DataError(f"{allowed}, got {given.min() if given.min() < 0 else given.max()}")
-    return np.ascontiguousarray(given, dtype=np.int16)
-
-
-def checked_y_max(y_max: int | None, y: GradeArray, name: str) -> int:
-    """Return the highest grade there can be, by default the highest in `y`.
-
-    Raises
-    ------
-    DataError
-        If it is no whole number, lower than a grade or higher than 1000.
-
-    Examples
-    --------
-    >>> checked_y_max(None, checked_grades([0, 2], "data"), "data")
-    2
-    """
-    highest = int(y.max(initial=0))
+    good = (given >= 0) & (given <= HIGHEST_GRADE) & (given == np.floor(given))  # false for nan
+    if not good.all():
+        raise DataError(f"{allowed}, got {given[~good].flat[0]}")
+    grades = np.ascontiguousarray(given, dtype=np.int16)
+    highest = int(grades.max(initial=0))
     if y_max is None:
-        return highest
+        return grades, highest
     if not highest <= y_max <= HIGHEST_GRADE or y_max != int(y_max):
         raise DataError(
             f"{name}: y_max = {y_max} is not allowed: expected a whole number from the highest grade, {highest}, to "
             f"{HIGHEST_GRADE}"
         )
-    return int(y_max)
+    return grades, int(y_max)
 
 
-def check_ids(
-    query_ids: Sequence[str] | None,
-    item_ids: Sequence[str] | None,
-    offsets: IntArray,
-    query_id: Callable[[int], str],
-    name: str,
-) -> None:
-    """Raise a DataError if an id occurs twice among the queries or among the items of a query."""
+def check_ids(data: Dataset) -> None:
+    """Raise a DataError if an id occurs twice among the queries or among the items of a query, or is no text."""
+    name, item_ids, query_ids = data.name, data.item_ids or (), data.query_ids or ()
     for ids in (query_ids, item_ids):
         try:
-            "".join(ids or ()).encode()
+            "".join(ids).encode()
         except UnicodeEncodeError as error:
             raise DataError(f"{name}: ids must be Unicode text, got {error.object[error.start]!a} in one") from None
         except TypeError as error:
             raise DataError(f"{name}: ids must be text: {error}") from None
-    if query_ids is not None and len(set(query_ids)) < len(query_ids):
+    if len(set(query_ids)) < len(query_ids):
         raise DataError(f"{name}: query ids must be distinct, got {most_frequent(query_ids)!r} twice")
-    for query, (begin, end) in enumerate(pairwise(offsets.tolist())):
-        ids = item_ids[begin:end] if item_ids is not None else ()
+    for query, (begin, end) in enumerate(pairwise(data.offsets.tolist() if item_ids else ())):
+        ids = item_ids[begin:end]
         if len(set(ids)) < len(ids):
             raise DataError(
                 f"{name}: item ids must be distinct within a query, got {most_frequent(ids)!r} twice in query "
-                f"{query_id(query)!r}"
+                f"{data.query_id(query)!r}"
             )
 
 
@@ -579,13 +593,18 @@ def most_frequent(ids: Sequence[str]) -> str:
 # --- providers --------------------------------------------------------------------------------------------------------
 
 
-def encode_providers(labels: Iterable[Any], name: str) -> tuple[IntArray | None, tuple[str, ...]]:
-    """Assign numbers to providers in the order in which they first appear.
+def encode_providers(
+    labels: Iterable[Any], names: tuple[str, ...], name: str
+) -> tuple[IntArray | None, tuple[str, ...]]:
+    """Assign numbers to providers in the order in which they first appear, unless they have names already.
 
     Parameters
     ----------
     labels : (items,) sequence of str or int
-        The provider of each item; None, "" or nan for an item without one, which becomes a provider of its own.
+        The provider of each item; None, "" or nan for an item without one, which becomes a provider of its own. With
+        `names`, its position among them.
+    names
+        The names that there are already.
     name
         What error messages call the data.
 
@@ -599,28 +618,29 @@ def encode_providers(labels: Iterable[Any], name: str) -> tuple[IntArray | None,
     Raises
     ------
     DataError
-        If a label is neither text nor a whole number.
+        If a label is neither text nor a whole number, or no position in `names`.
 
     Examples
     --------
-    >>> codes, names = encode_providers(["shop b", None, "shop a", "shop b"], "data")
+    >>> codes, names = encode_providers(["shop b", None, "shop a", "shop b"], (), "data")
     >>> codes.tolist(), names
     ([0, 1, 2, 0], ('shop b', '', 'shop a'))
     """
     given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-    codes = np.empty(len(given), np.int64)
-    names: list[str] = []
-    known: dict[str, int] = {}
+    if names:
+        codes = np.array(given, dtype=np.int64)
+        if codes.size and not 0 <= codes.min() <= codes.max() < len(names):
+            raise DataError(
+                f"{name}: codes of providers must be from 0 to {len(names) - 1}, got {codes.min()} to {codes.max()}"
+            )
+        return codes, names
+    codes, found, known = np.empty(len(given), np.int64), list[str](), dict[str, int]()
     for i, label in enumerate(given):
         text = label if isinstance(label, str) else label_text(label, name, i)
-        code = known.get(text) if text else None
-        if code is None:
-            code = len(names)
-            names.append(text)
-            if text:
-                known[text] = code
-        codes[i] = code
-    return (codes, tuple(names)) if known else (None, ())
+        codes[i] = known.setdefault(text, len(found)) if text else len(found)
+        if codes[i] == len(found):
+            found.append(text)
+    return (codes, tuple(found)) if known else (None, ())
 
 
 def label_text(label: object, name: str, item: int) -> str:
@@ -639,83 +659,6 @@ def label_text(label: object, name: str, item: int) -> str:
     return str(label)
 
 
-def checked_codes(providers: npt.ArrayLike, names: tuple[str, ...], name: str) -> tuple[IntArray, tuple[str, ...]]:
-    """Convert codes of providers to int64; raise DataError if one is no position in `names`."""
-    codes = np.ascontiguousarray(providers, dtype=np.int64)
-    if codes.size and not 0 <= codes.min() <= codes.max() < len(names):
-        raise DataError(
-            f"{name}: codes of providers must be from 0 to {len(names) - 1}, got {codes.min()} to {codes.max()}"
-        )
-    return codes, names
-
-
-def providers_within_queries(providers: IntArray | None, offsets: IntArray) -> IntArray:
-    """Assign numbers from 0 to the providers of each query, in the order of their first items.
-
-    Without providers every item is a provider of its own.
-
-    Examples
-    --------
-    >>> providers_within_queries(np.array([7, 5, 7, 5, 5]), np.array([0, 3, 5])).tolist()
-    [0, 1, 0, 0, 0]
-    """
-    n = np.diff(offsets)
-    items = int(offsets[-1])
-    if providers is None:
-        return np.arange(items) - np.repeat(offsets[:-1], n)
-    pairs = np.repeat(np.arange(n.size), n) * (int(providers.max(initial=0)) + 1) + providers
-    _, first, pair = np.unique(pairs, return_index=True, return_inverse=True)
-    rank = np.empty(first.size, np.int64)
-    rank[np.argsort(first)] = np.arange(first.size)
-    # Ranks go on from query to query, and the first item of a query has the lowest rank of the query.
-    ranks: IntArray = rank[pair]
-    filled = n > 0
-    return ranks - np.repeat(ranks[offsets[:-1][filled]], n[filled])
-
-
-# --- selections -------------------------------------------------------------------------------------------------------
-
-
-def chosen_queries(
-    data: Dataset, min_items: int, max_items: int | None, relevant_only: bool, drop_last: bool
-) -> BoolArray:
-    """Return which queries `Dataset.select` keeps; DataError if none is left."""
-    n = data.sizes
-    keep = n >= min_items
-    if max_items is not None:
-        keep &= n <= max_items
-    if relevant_only:
-        relevant = np.concatenate(([0], np.cumsum(data.y > 0)))
-        keep &= relevant[data.offsets[1:]] > relevant[data.offsets[:-1]]
-    if drop_last:
-        keep[-1:] = False
-    if not keep.any():
-        span = f"{min_items} or more" if max_items is None else f"{min_items} to {max_items}"
-        also = " and a relevant one among them" if relevant_only else ""
-        sizes = f"; its queries have {n.min()} to {n.max()}" if n.size else ""
-        raise DataError(f"{data.name}: none of {data.queries} queries is left: asked for {span} items{also}{sizes}")
-    return keep
-
-
-def rows_of_queries(data: Dataset, chosen: IntArray) -> dict[str, Any]:
-    """Return the arrays, ids and the fingerprint of the queries at these positions."""
-    n = data.sizes[chosen]
-    offsets = np.concatenate(([0], np.cumsum(n)))
-    items = np.repeat(data.offsets[chosen] - offsets[:-1], n) + np.arange(offsets[-1])
-
-    def rows(values: Any, at: IntArray) -> Any:
-        if values is None or isinstance(values, np.ndarray):
-            return None if values is None else values[at]
-        return [values[i] for i in at.tolist()]
-
-    return {
-        "offsets": offsets,
-        **{field: rows(getattr(data, field), items) for field in ("y", "R", "scores", "X", "providers", "item_ids")},
-        **{field: rows(getattr(data, field), chosen) for field in ("query_ids", "places")},
-        "fingerprint": hashlib.sha256(data.fingerprint.encode() + chosen.tobytes()).hexdigest(),
-    }
-
-
 # --- descriptions -----------------------------------------------------------------------------------------------------
 
 
@@ -731,18 +674,3 @@ def facts(data: Dataset) -> dict[str, str]:
         "features": "none" if data.X is None else str(data.X.shape[1]),
         "protocol": data.protocol.name or "none",
     }
-
-
-def summary(data: Dataset) -> str:
-    """Return the facts about a dataset in one line."""
-    known = facts(data)
-    parts = [f"{known[key]} {key}" for key in ("queries", "items")]
-    parts += [f"{known['items per query']} per query", f"grades {known['grades']}"]
-    parts += [f"{known[key]} {key}" for key in ("providers", "features") if known[key] != "none"]
-    return ", ".join(parts + ["scores"] * (data.scores is not None))
-
-
-def html_table(data: Dataset) -> str:
-    """Return the facts about a dataset as a table, for notebooks."""
-    rows = "".join(f"<tr><th>{key}</th><td>{escape(text)}</td></tr>" for key, text in facts(data).items())
-    return f"<table><caption>{escape(data.name)}</caption><tbody>{rows}</tbody></table>"

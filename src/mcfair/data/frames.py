@@ -23,7 +23,7 @@ from ..arrays import CountArray, FloatArray
 from ..errors import DataError, SettingError, unknown, warn_user
 from ..parts import shortened
 from .dataset import EPSILON, HIGHEST_GRADE, Dataset
-from .letor import KINDS, kind_of, pieces, short_name
+from .letor import KINDS, kind_of, pieces, short_name, whole_lines
 
 __all__ = [
     "ROLES",
@@ -77,14 +77,11 @@ UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, 
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
 """Words for separators, which are the ones that are guessed."""
 
-PIECE = 2**22
-LONGEST_LINE = 2**24  # a longer line is no row of a table, and to hold it could fill the memory
-MOST_UNPACKED, MOST_RATIO = 2**32, 200  # bytes, and how many times the size of the packed file
 MOST_COLUMNS = 10_000
 DEEPEST = 32  # brackets in brackets: Polars takes time that doubles with each
 
 
-def scan_table(path: Path, separator: str | None = None) -> pl.LazyFrame:
+def scan_table(path: Path, separator: str | None = None, kind: str = "") -> pl.LazyFrame:
     """Return a CSV, TSV, Parquet or JSON-lines file as a table that is read later; text stays text.
 
     Parameters
@@ -94,6 +91,8 @@ def scan_table(path: Path, separator: str | None = None) -> pl.LazyFrame:
     separator
         What separates the columns of a CSV or TSV file: a character, or comma, semicolon, tab or pipe. By default it is
         guessed from the first line, with a warning if it is not the usual one.
+    kind
+        CSV, TSV, Parquet or JSON lines; by default what the name ends in.
 
     Raises
     ------
@@ -102,7 +101,7 @@ def scan_table(path: Path, separator: str | None = None) -> pl.LazyFrame:
     SettingError
         If the separator is no single character.
     """
-    kind = kind_of(path)
+    kind = kind or kind_of(path)
     if not kind:
         raise DataError(f"{path}: expected a file that ends in {', '.join(KINDS)}")
     try:
@@ -131,37 +130,16 @@ def unreadable(path: Path, kind: str, error: BaseException) -> DataError:
 
 def check_head(path: Path) -> bytes:
     """Return the first bytes of a file; DataError if it is none, or empty."""
-    head = next(pieces(path, PIECE), b"")
+    head = next(pieces(path), b"")
     if not head:
         raise DataError(f"{path}: the file is empty")
     return head
 
 
-def checked_pieces(path: Path) -> Iterable[bytes]:
-    """Yield a text file in pieces of whole lines; DataError if a line or the unpacked whole is too long."""
-    size, unpacked, rest = path.stat().st_size if path.exists() else 0, 0, b""
-    for piece in pieces(path, PIECE):
-        unpacked += len(piece)
-        if unpacked > max(MOST_UNPACKED, size) and unpacked > MOST_RATIO * size:
-            raise DataError(
-                f"{path}: its {size:,} bytes unpack to more than {unpacked:,}; unpack it first if that is meant"
-            )
-        cut = piece.rfind(b"\n") + 1
-        if cut:
-            yield rest + piece[:cut]
-            rest = piece[cut:]
-        else:
-            rest += piece
-        if len(rest) > LONGEST_LINE:
-            raise DataError(f"{path}: a line has more than {LONGEST_LINE:,} bytes, too many for a row of a table")
-    if rest:
-        yield rest
-
-
 def check_lines(path: Path) -> str:
     """Look through a text file; return its first line."""
     first = ""
-    for piece in checked_pieces(path):
+    for piece in whole_lines(path):
         if not first:
             first = piece.lstrip(b"\xef\xbb\xbf\r\n").split(b"\n", 1)[0].decode(errors="replace").strip("\r")
     if not first:
@@ -189,7 +167,7 @@ def separator_of(path: Path, header: str, usual: str, given: str | None) -> str:
 def check_json_lines(path: Path) -> None:
     """Look through a file of JSON lines: every line is an object, not too deep, and all have not too many names."""
     decoder, names, number = msgspec.json.Decoder(dict[str, msgspec.Raw]), set[str](), 0
-    for piece in checked_pieces(path):
+    for piece in whole_lines(path):
         for line in piece.removesuffix(b"\n").split(b"\n"):
             number += 1
             if not line or line.isspace():
@@ -698,7 +676,7 @@ def read_trec(source: Any, columns: tuple[str, ...]) -> pl.DataFrame:
     if not isinstance(source, str | Path):
         return columns_by_name(source, value)
     try:
-        lines = b"".join(checked_pieces(Path(source))).decode("utf-8-sig").splitlines()
+        lines = b"".join(whole_lines(Path(source))).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise DataError(f"cannot read {source}: {error}") from None
     rows = []

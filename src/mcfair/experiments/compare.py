@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import uuid
 import warnings
@@ -28,6 +29,9 @@ __all__ = ["Policies", "as_series", "compare", "run_experiments"]
 
 Policies = Policy | str | Sequence[Policy | str]
 Progress = Callable[[str, int, int], None]
+
+LOADING = ("split", "epsilon", "min_items", "max_items", "separator", "columns")
+"""How an experiment has its data loaded, beside its preset."""
 
 
 @explicit_options(SettingOptions)
@@ -152,6 +156,7 @@ def run_experiments(
     cluster: str = "",
     about: dict[str, str] | None = None,
     progress: Progress | None = None,
+    watch: Callable[[Results], None] | None = None,
     timed: bool = True,
 ) -> Results:
     """Run what is missing of some experiments and return the results of all of them.
@@ -167,7 +172,7 @@ def run_experiments(
         Where runs are stored, each in a folder of its own below `runs`; by default they are kept in memory.
     data
         Datasets in memory, by the names that `Experiment.data` uses for them; they are used as they are, so that
-        `split`, `epsilon`, `min_items` and `max_items` of the experiment do not apply. Other names are opened with
+        `split`, `epsilon`, `columns` and other ways to load of the experiment do not apply. Other names are opened with
         `open_data`.
     jobs
         How many processes to use on this machine.
@@ -179,6 +184,8 @@ def run_experiments(
         How the runs were made, for the report.
     progress
         Called with the current stage, how many of its steps are done, and how many there are.
+    watch
+        Called with the results of tables so far whenever one of their runs has finished; their runs then come first.
     timed
         Whether to measure the seconds per 1,000 lists of the policies in tables, one run after the other.
 
@@ -217,7 +224,18 @@ def run_experiments(
         outcomes: dict[str, Outcome] = {}
         if stored is not None and not fresh:
             outcomes = stored.load([task.key for task in tasks if task.reusable])
-        missing = sorted((task for task in tasks if task.key not in outcomes), key=cost, reverse=True)
+        tables = [each for each in experiments if each.show == "table"] if watch is not None else []
+        rows = {(each.data, each.policy, each.setting, each.seed) for each in tasks_of(tables, opened, keyed=False)}
+        watched = {task.key: task for task in tasks if (task.data, task.policy, task.setting, task.seed) in rows}
+
+        def show() -> None:
+            done = [task for task in watched.values() if task.key in outcomes]
+            if watch is not None and done:
+                watch(collect(tables, opened, done, outcomes, {}, stored, {}))
+
+        missing = [task for task in tasks if task.key not in outcomes]
+        missing.sort(key=lambda task: -math.inf if task.key in watched else -cost(task))
+        show()
         announce(missing, opened, jobs)
         report("runs", len(outcomes), len(tasks))
         drafts = None if stored is None else stored.drafts
@@ -227,6 +245,8 @@ def run_experiments(
                     stored.save(task.key, trace)
                 outcomes[task.key] = Outcome.of(trace)
                 report("runs", len(outcomes), len(tasks))
+                if task.key in watched:
+                    show()
         times = measure_times(experiments, opened, tasks, stored, report) if timed else {}
         report("limits", 0, 1)
         return collect(experiments, opened, tasks, outcomes, times, stored, about or {})
@@ -250,10 +270,10 @@ def open_experiments(
         If a dataset cannot be opened, or two experiments load it in different ways.
     """
     opened: dict[str, Dataset] = {}
-    ways: dict[str, tuple[Any, ...]] = {}
+    ways: dict[str, Any] = {}
     features = any(policy.needs_features for each in experiments for _, _, policy in each.played())
     for each in experiments:
-        way = (each.split, each.epsilon, each.preset, each.min_items, each.max_items)
+        way = {name: getattr(each, name) for name in LOADING} | {"preset": each.preset or None}
         for name in each.data:
             if data is not None and name in data:
                 opened[name] = data[name]
@@ -261,15 +281,7 @@ def open_experiments(
             if ways.setdefault(name, way) != way:
                 raise DataError(f"experiment {each.name} loads {name} in another way than the ones before it")
             if name not in opened:
-                opened[name] = open_data(
-                    name,
-                    split=each.split,
-                    features=features,
-                    epsilon=each.epsilon,
-                    preset=each.preset or None,
-                    min_items=each.min_items,
-                    max_items=each.max_items,
-                )
+                opened[name] = open_data(name, features=features, **way)
     return opened
 
 

@@ -305,7 +305,7 @@ class Cluster:
         try:
             with ThreadPoolExecutor(1) as thread:  # in a notebook, this thread runs an event loop already
                 thread.submit(check_scheduler, address).result()
-        except (OSError, ValueError, TimeoutError) as error:
+        except Exception as error:  # what listens there may be no scheduler, and answer anything
             raise SettingError(
                 f"no Dask scheduler answers at {address} within {TIMEOUT} s{f' ({error})' if str(error) else ''}; "
                 "start one with 'dask scheduler' and workers with 'dask worker ADDRESS'"

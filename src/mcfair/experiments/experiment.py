@@ -103,8 +103,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     data
         What `open_data` takes: folders, files, built-in profiles or names in the catalogue; or names of datasets that
         are given to `run_experiments`.
-    preset, split, epsilon, min_items, max_items
-        How the data are loaded, and with the preset how they are simulated.
+    preset, split, epsilon, min_items, max_items, separator, columns
+        How the data are loaded, as by `open_data`, and with the preset how they are simulated.
     settings
         Modes, tables with a mode and other fields of `Setting`, or settings themselves.
     clicks, estimator, metrics
@@ -144,6 +144,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     epsilon: float = 0.1
     min_items: int | None = None
     max_items: int | None = None
+    separator: str | None = None
+    columns: dict[str, str] | None = None
     settings: tuple[Any, ...] = ("post-processing",)
     clicks: str = ""
     estimator: str = ""

@@ -196,13 +196,6 @@ class Run:
         strength = float(self.estimator.prior_strength)
         self.config = self.config._replace(estimate_theta=self.estimator.theta, prior_strength=strength)
 
-    def _groups(self, threads: int) -> list[tuple[int, int]]:
-        """Return ranges of blocks for one call each: enough calls for the threads and for progress to be seen."""
-        blocks = self.bounds.size - 1
-        calls = min(blocks, max(4 * threads if threads > 1 else 1, self.sessions // 500_000))
-        cuts = np.linspace(0, blocks, calls + 1).astype(int).tolist()
-        return list(pairwise(cuts))
-
     # --- playing -----------------------------------------------------------------------------------------------------
 
     def play(self, threads: int, progress: Progress | None) -> float:
@@ -221,10 +214,13 @@ class Run:
                     memory = self._memory(phase.prepare, memory)
                 loop, _ = self._loop()
                 one_call = partial(self._call, loop, memory, phase.span, progress)
-                groups = self._groups(threads)
+                # Enough calls for the threads and for progress to be seen.
+                blocks = self.bounds.size - 1
+                calls = min(blocks, max(4 * threads if threads > 1 else 1, self.sessions // 500_000))
+                groups = pairwise(np.linspace(0, blocks, calls + 1).astype(int).tolist())
                 if threads == 1:
-                    for blocks in groups:
-                        one_call(blocks)
+                    for group in groups:
+                        one_call(group)
                 else:
                     with ThreadPoolExecutor(threads) as pool:
                         list(pool.map(one_call, groups))

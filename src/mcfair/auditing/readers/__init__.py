@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,9 +11,22 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from ...data.frames import first_line, from_arrow, from_pandas, listed
+from ...data.dataset import HIGHEST_GRADE
+from ...data.frames import (
+    UNREADABLE,
+    as_frame,
+    check_distinct,
+    column_names,
+    columns_of,
+    first_line,
+    listed,
+    numbers,
+    scan_table,
+    texts,
+)
+from ...data.letor import KINDS, kind_of, pieces
 from ...errors import DataError, SettingError, unknown
-from ..log import ROLES, UNREADABLE, ClickLog, find_columns, number, text
+from ..log import ROLES, ClickLog, find_columns
 from .flat import read_flat
 from .lists import read_lists
 from .metarank import is_metarank, read_metarank
@@ -47,13 +59,6 @@ EXPECTED = {
 PART_ROWS = 4_000_000
 """Rows of a part of a file."""
 
-SUFFIXES = {".csv": "CSV", ".tsv": "TSV", ".parquet": "Parquet", ".jsonl": "JSON lines", ".ndjson": "JSON lines"}
-
-LONGEST_LINE, MOST_COLUMNS = 1 << 28, 10_000
-"""Bytes of a line, and columns, above which a file is no log."""
-
-SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
-
 
 def open_log(
     source: Any,
@@ -73,7 +78,7 @@ def open_log(
     columns
         Columns by role, where they do not have their usual names.
     separator
-        What separates the columns of a CSV file; by default it is guessed from its first line.
+        What separates the columns of a CSV file, as for `scan_table`.
 
     Returns
     -------
@@ -91,10 +96,11 @@ def open_log(
         raise SettingError(unknown("format", format, FORMATS))
     if wrong := given.keys() - ROLES.keys():
         raise SettingError(unknown("role of a column", min(wrong), ROLES))
-    if separator is not None and len(separator.encode()) != 1:
-        raise SettingError(f"separator = {separator!r} is not allowed: expected one character, such as ;")
     if not isinstance(source, str | Path):
-        return open_table(as_lazy(source), format, given, "the table")
+        table = as_frame(source, "the table")
+        if not isinstance(table, pl.LazyFrame):
+            table = columns_of(table, {each: each for each in column_names(table)}, "the table").lazy()
+        return open_table(table, format, given, "the table")
     if format == "store" or (format is None and is_store(str(source))):
         importlib.import_module("mcfair.service.click_log")  # it registers its reader; no other log needs the service
         return SOURCES["store"](str(source))
@@ -105,7 +111,7 @@ def open_log(
         return open_folder(path, format, given, separator)
     if not path.is_file():
         raise DataError(f"{path}: expected a file or a folder, got a device or a pipe")
-    if format == "metarank" or (format is None and is_metarank(first_line_of(path))):
+    if format == "metarank" or (format is None and is_metarank(head_of(path, 1 << 20).split(b"\n", 1)[0])):
         return read_metarank(path)
     return open_files(path, (path,), format, given, separator)
 
@@ -129,7 +135,7 @@ def open_folder(path: Path, format: str | None, columns: Mapping[str, str], sepa
         got = f"files of several kinds: {', '.join(kinds)}" if kinds else "no such file"
         raise DataError(
             f"{path}: expected a recorded run (run.json), ubi_queries and ubi_events, or files of one kind among "
-            f"{', '.join(SUFFIXES)}; got {got}"
+            f"{', '.join(KINDS)}; got {got}"
         )
     return open_files(path, files, format, columns, separator)
 
@@ -138,8 +144,7 @@ def open_files(
     path: Path, files: tuple[Path, ...], format: str | None, columns: Mapping[str, str], separator: str | None
 ) -> ClickLog:
     """Open a table in one or more files, as a whole and, if its rows are independent of each other, in parts."""
-    marks = [separator_of(each) if separator is None else separator for each in files]
-    tables = [scan(each, mark) for each, mark in zip(files, marks, strict=True)]
+    tables = [scan(each, separator) for each in files]
     found: dict[str, tuple[pl.DataType, str]] = {}
     for table, each in zip(tables, files, strict=True):
         for name, kind in schema_of(table, str(each)).items():
@@ -148,9 +153,6 @@ def open_files(
                 raise DataError(f"{path}: column {name!r} has type {known} in {file} and {kind} in {each.name}")
     whole = tables[0] if len(files) == 1 else pl.concat(tables, how="diagonal")
     log = dataclasses.replace(open_table(whole, format, columns, str(path)), files=files)
-    if unusual := sorted({mark for mark in marks if mark and mark not in ",\t"}):
-        names = " or ".join(SEPARATORS.get(mark, repr(mark)) for mark in unusual)
-        log = dataclasses.replace(log, notes=(f"Columns are separated by {names}.", *log.notes))
     if log.format == "lists":
         return log
     like = pl.LazyFrame(schema=whole.collect_schema())  # a file may lack a column that others have
@@ -189,80 +191,17 @@ def schema_of(table: pl.LazyFrame, name: str) -> pl.Schema:
     """Return the columns of a table; raise DataError if they cannot be read."""
     try:
         return table.collect_schema()
-    except pl.exceptions.NoDataError:
-        raise DataError(f"{name}: the file is empty") from None
     except UNREADABLE as error:
         raise DataError(f"{name}: damaged, cut short or of another kind: {first_line(error)}") from None
 
 
-# --- files -----------------------------------------------------------------------------------------------------------
-
-
-def kind_of(path: Path) -> str:
-    """Return what the name of a file says of its kind, "" if nothing."""
-    return SUFFIXES.get(path.with_name(path.name.removesuffix(".gz")).suffix.lower(), "")
-
-
 def scan(path: Path, separator: str | None = None) -> pl.LazyFrame:
-    """Return a file as a table that is read later. Text stays text until its role is known."""
-    kind = kind_of(path) or sniffed(path)
-    if path.stat().st_size == 0:
-        raise DataError(f"{path}: the file is empty")
-    if path.suffix == ".gz":
-        check_gzip(path)
-    try:
-        if kind == "Parquet":
-            return pl.scan_parquet(path, glob=False, hive_partitioning=False)
-        if kind == "JSON lines":  # the types of its fields are those of all its lines
-            return pl.scan_ndjson(path, infer_schema_length=None)
-        mark = separator or separator_of(path) or ","
-        if (columns := 1 + first_line_of(path).count(mark.encode())) > MOST_COLUMNS:
-            raise DataError(f"{path}: at least {columns:,} columns; expected at most {MOST_COLUMNS:,}")
-        return pl.scan_csv(path, infer_schema=False, glob=False, separator=mark, truncate_ragged_lines=False)
-    except UNREADABLE as error:
-        raise DataError(f"{path}: not a {kind} file, or damaged or cut short: {first_line(error)}") from None
-
-
-def separator_of(path: Path) -> str:
-    """Return what separates the columns of a text file: what its first line has most of; "" for other files."""
-    kind = kind_of(path) or sniffed(path)
-    if kind not in ("CSV", "TSV"):
-        return ""
-    line = first_line_of(path).decode(errors="replace")
-    usual = "\t" if kind == "TSV" else ","
-    return max((usual, *SEPARATORS), key=line.count)
-
-
-def check_gzip(path: Path) -> None:
-    """Raise DataError for a gzip file that is damaged, which readers may take for a shorter one, or has a huge line."""
-    line = 0
-    try:
-        with gzip.open(path) as stream:
-            while part := stream.read(1 << 24):
-                line = len(part) - 1 - end if (end := part.rfind(b"\n")) >= 0 else line + len(part)
-                if line > LONGEST_LINE:
-                    raise DataError(f"{path}: a line is longer than {LONGEST_LINE >> 20} MB")
-    except (OSError, EOFError, ValueError) as error:
-        raise DataError(f"{path}: damaged or cut short: {first_line(error)}") from None
-
-
-def head_of(path: Path, size: int) -> bytes:
-    """Return the first bytes of a file."""
-    with path.open("rb") as stream:
-        return stream.read(size)
-
-
-def first_line_of(path: Path) -> bytes:
-    """Return the first line of a file, or as much of it as is enough to recognise it."""
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-            return stream.readline(1 << 20)
-    except (OSError, EOFError):
-        return b""
+    """Return a file as a table that is read later; of an unknown ending, as what its first bytes are."""
+    return scan_table(path, separator, kind_of(path) or sniffed(path))
 
 
 def sniffed(path: Path) -> str:
-    """Return the kind of a file with an unknown ending from its first bytes."""
+    """Return the kind of a file from its first bytes."""
     head = head_of(path, 4096)
     if head[:4] == b"PAR1":
         return "Parquet"
@@ -274,18 +213,9 @@ def sniffed(path: Path) -> str:
         return "CSV"
 
 
-def as_lazy(table: Any) -> pl.LazyFrame:
-    """Return any table as a lazy one of Polars."""
-    if isinstance(table, pl.LazyFrame):
-        return table
-    if hasattr(table, "isna") and hasattr(table, "iloc"):
-        names = [str(each) for each in table.columns]
-        if twice := sorted({each for each in names if names.count(each) > 1}):
-            raise DataError(f"the table: columns occur twice: {', '.join(twice)}")
-        return pl.DataFrame(
-            {name: from_pandas(table.iloc[:, i], name, "the table") for i, name in enumerate(names)}
-        ).lazy()
-    return from_arrow(table, "the table").lazy()
+def head_of(path: Path, size: int) -> bytes:
+    """Return the first bytes of a file."""
+    return next(pieces(path, size), b"")
 
 
 # --- the table of items ----------------------------------------------------------------------------------------------
@@ -314,35 +244,30 @@ def with_catalogue(log: ClickLog, items: Any) -> ClickLog:
     named = isinstance(items, str | Path)
     if named and not Path(items).is_file():
         raise DataError(f"{items}: there is no such file")
-    name, table = (str(items), scan(Path(items))) if named else ("the table of items", as_lazy(items))
-    schema = schema_of(table, name)
-    roles = ("query", "item", "group", "relevance", "grade")
-    words = {word for role in roles for word in ROLES[role]}
-    found = find_columns([each for each in schema.names() if each.strip().lower() in words], {}, name, required=())
+    name, table = (str(items), scan(Path(items))) if named else ("the table of items", items)
+    table = as_frame(table, name)
+    names = column_names(table)
+    known = {word for role in ("query", "item", "group", "relevance", "grade") for word in ROLES[role]}
+    found = find_columns([each for each in names if each.strip().lower() in known], {}, name, required=())
     if "item" not in found or not found.keys() & {"group", "relevance", "grade", "query"}:
         raise DataError(
-            f"{name}: expected columns item and group, relevance or grade, and perhaps query; got "
-            f"{listed(schema.names())}"
+            f"{name}: expected columns item and group, relevance or grade, and perhaps query; got {listed(names)}"
         )
     merit = [role for role in ("relevance", "grade") if role in found][:1]
     if merit and "query" not in found:
         raise DataError(f"{name}: {merit[0]} belongs to an item of a query; there is no column query")
-    kept = [role for role in ("query", "item", "group", *merit) if role in found]
-    typed = {role: (number if role in merit else text)(role, schema[found[role]]) for role in kept}
-    try:
-        known = table.select(**{role: pl.col(found[role]) for role in kept}).select(**typed).collect()
-    except UNREADABLE as error:
-        raise DataError(f"{name}: cannot be read: {first_line(error)}") from None
-    for role in kept:
-        if role != "group" and known[role].null_count():
-            raise DataError(f"{name}: {known[role].null_count():,} rows have no valid {role}")
-    for role in merit:
-        high = 1 if role == "relevance" else 1000
-        if not known[role].is_between(0, high).all():
-            raise DataError(f"{name}: column {found[role]!r}: expected numbers from 0 to {high}")
-        if role == "grade" and (known[role] != known[role].floor()).any():
-            raise DataError(f"{name}: column {found[role]!r}: expected whole numbers")
-    if "query" in kept and (twice := known.height - known.select("query", "item").n_unique()):
-        raise DataError(f"{name}: {twice:,} items occur more than once in a query")
+    kept = {role: found[role] for role in ("query", "item", "group", *merit) if role in found}
+    read = columns_of(table, kept, name)
+    columns: dict[str, Any] = {}
+    for role, column in kept.items():
+        if role in merit:
+            whole = role == "grade"
+            columns[role] = numbers(read[role], column, name, 0, HIGHEST_GRADE if whole else 1, whole=whole)
+        else:
+            columns[role] = texts(read[role], column, name, optional=role == "group").replace("", None)
+    if "query" in kept:
+        check_distinct(columns["query"], columns["item"], found["item"], name)
     stated = ", ".join(role for role in kept if role != "item")
-    return dataclasses.replace(log, candidates=known, notes=(*log.notes, f"{name} states {stated} of items."))
+    return dataclasses.replace(
+        log, candidates=pl.DataFrame(columns), notes=(*log.notes, f"{name} states {stated} of items.")
+    )

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import polars as pl
 
+from ...data.letor import whole_lines
 from ...errors import DataError
 from ..log import ROLES, ClickLog
 
 __all__ = ["is_metarank", "read_metarank"]
 
 EVENTS = ("ranking", "interaction", "item", "user")
-
-LONGEST = 1 << 26
-"""Bytes of the longest line."""
 
 BATCH = 200_000
 """Events that are held before they become a table."""
@@ -123,13 +120,11 @@ def read_metarank(path: Path) -> ClickLog:
 def events(path: Path) -> Iterator[MetarankEvent]:
     """Yield the events of a file."""
     decode = msgspec.json.Decoder(MetarankEvent).decode
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
-        number = 0
-        while line := lines.readline(LONGEST):
-            number += 1
-            if not line.strip():
-                continue
-            try:
-                yield decode(line)
-            except (msgspec.MsgspecError, RecursionError) as error:
-                raise DataError(f"{path}, line {number}: not an event of Metarank: {error}") from None
+    lines = chain.from_iterable(each.removesuffix(b"\n").split(b"\n") for each in whole_lines(path))
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            yield decode(line)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise DataError(f"{path}, line {number}: not an event of Metarank: {error}") from None

@@ -13,8 +13,13 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from ...errors import SettingError
+
+try:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+except ImportError:
+    raise SettingError("the service needs jinja2: pip install 'mcfair[service]'") from None
 
 __all__ = ["CONFINED", "HTML", "environment"]
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..auditing.assumptions import ReadingOptions
 from ..auditing.counts import LogCounts, count_log
 from ..auditing.log import ClickLog
 from ..auditing.readers import is_store, open_log
 from ..errors import DataError
-from ..service.wire import MAX_BODY, MAX_CELLS, MAX_ID, MAX_ITEMS, MAX_QUERY, ImportedItem, ImportedQuery
+from .wire import MAX_BODY, MAX_CELLS, MAX_ID, MAX_ITEMS, MAX_QUERY, ImportedItem, ImportedQuery
 
 __all__ = ["Histories", "checksum", "open_sources", "read_source"]
 
@@ -31,7 +30,7 @@ CELL_BYTES, ITEM_BYTES, QUERY_BYTES = 30, 40, 60
 """Sizes in JSON, without texts, at most."""
 
 
-def open_sources(source: str, reading: ReadingOptions) -> list[ClickLog]:
+def open_sources(source: str, reading: Mapping[str, Any]) -> list[ClickLog]:
     """Open a log; a folder of several tables is several logs, each of which counts once.
 
     Raises
@@ -58,7 +57,7 @@ def checksum(files: tuple[Path, ...]) -> str:
     return total.hexdigest()
 
 
-def read_source(log: ClickLog, reading: ReadingOptions) -> tuple[str, Histories]:
+def read_source(log: ClickLog, reading: Mapping[str, Any]) -> tuple[str, Histories]:
     """Count a log; return the checksum of its files, by which an import is recognised, and its histories.
 
     Raises
