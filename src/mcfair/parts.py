@@ -438,8 +438,10 @@ def described_hint(hint: Any) -> str:
 
 
 def summary(cls: type[Part]) -> str:
-    """Return the first paragraph of a part's documentation in one line."""
-    return (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
+    """Return the first paragraph of a part's documentation in one line; nothing if its author wrote none."""
+    text = (inspect.getdoc(cls) or "").split("\n\n")[0]
+    generated = text.startswith(f"{cls.__name__}(")  # the signature that dataclasses put in its place
+    return "" if generated else " ".join(text.replace("`", "").split())
 
 
 def shortened(value: Any, most: int = 80) -> str:

@@ -22,7 +22,7 @@ from mcfair.report.figures import (
     contrast,
     cutoffs_figure,
     dark_color,
-    render,
+    draw,
     spread_out,
     tradeoff_alt,
     tradeoff_figure,
@@ -108,7 +108,7 @@ def test_dark_colors_have_contrast_and_stay_apart():
 def test_every_color_of_a_dark_figure_is_a_dark_one(results):
     view = view_of(results)
     panel = Panel(view.curves, "cndcg@5", "post-processing: relevance is given", view.floor)
-    picture = render(tradeoff_figure([[panel]]), tradeoff_figure([[panel]], narrow=True), "one", "One panel.")
+    picture = draw(lambda narrow: tradeoff_figure([[panel]], narrow=narrow), "one", "One panel.")
     light, dark = (set(re.findall(rb"#[0-9a-f]{6}", svg)) for svg in (picture.svg, picture.dark_svg))
     assert dark == {dark_color(color.decode()).encode() for color in light} | {dark_color("#000000").encode()}
     assert picture.dark_svg.count(b"<path") == picture.svg.count(b"<path")

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ..errors import DataError
-from ..report.page import Block, Document, Section, render_template, write_document
+from ..report.page import Block, Document, render_template, write_document
 from ..service.core.importance import Importance, Measured, PartImportance
 from ..service.core.rules import Version
 from ..tables import Table
@@ -87,22 +87,12 @@ def build_document(found: Importance, period: tuple[str | None, str | None]) -> 
     document = Document()
     document.findings += findings(found)
     meanings = tuple(f"{name(each)}. {meaning(each)}" for each in found.parts)
-    add_section(document, "parameters", "The main parameters", Block(kind="list", items=meanings))
-    add_section(document, "importance", "Their relative importance", document.add_table(importance_table(found)))
-    add_section(document, "measured", "How it was measured", *map(paragraph, method(found, period)))
-    add_section(document, "rules", "The rules in force", document.add_table(rules_table(found.versions)))
-    add_section(document, "limits", "What this statement leaves open", Block(kind="list", items=LIMITS))
+    document.section("parameters", "The main parameters", Block(kind="list", items=meanings))
+    document.section("importance", "Their relative importance", importance_table(found))
+    document.section("measured", "How it was measured", *method(found, period))
+    document.section("rules", "The rules in force", rules_table(found.versions))
+    document.section("limits", "What this statement leaves open", Block(kind="list", items=LIMITS))
     return document
-
-
-def add_section(document: Document, anchor: str, title: str, *blocks: Block) -> None:
-    """Append a section."""
-    document.sections.append(Section(document.unique_name(anchor), title, blocks))
-
-
-def paragraph(text: str) -> Block:
-    """Return a paragraph."""
-    return Block(kind="paragraph", text=text)
 
 
 def importance_table(found: Importance) -> Table:

@@ -40,7 +40,6 @@ __all__ = [
     "darken_svg",
     "draw",
     "matplotlib_defaults",
-    "render",
     "setting_title",
     "shorten",
     "spread_out",
@@ -272,21 +271,21 @@ class Picture:
         return darken_svg(self.narrow_svg)
 
 
-def render(wide: Figure, narrow: Figure, name: str, alt: str) -> Picture:
-    """Render the two versions of a figure to the formats of the report; equal figures yield equal bytes."""
-    with matplotlib_defaults():
-        svg, narrow_svg = encode(wide, "svg"), encode(narrow, "svg")
-        wide.set_layout_engine("none")  # keeps the positions found for the first format: layout takes half of the time
-        return Picture(
-            name=name, alt=alt, svg=svg, narrow_svg=narrow_svg, png=encode(wide, "png"), pdf=encode(wide, "pdf")
-        )
-
-
 def draw(figure: Callable[[bool], Figure], name: str, alt: str) -> Picture:
-    """Draw and render a figure; the argument of `figure` is whether it is the narrow version."""
+    """Draw a figure and render it to the formats of the report; equal figures yield equal bytes.
+
+    Parameters
+    ----------
+    figure
+        Draws one version; its argument is whether that is the narrow one.
+    name, alt
+        Stem of its file names, and what it shows.
+    """
     with matplotlib_defaults():
         wide, narrow = figure(False), figure(True)
-    return render(wide, narrow, name, alt)
+        svg, narrow_svg = encode(wide, "svg"), encode(narrow, "svg")
+        wide.set_layout_engine("none")  # keeps the positions found for the first format: layout takes half of the time
+        return Picture(name, alt, svg, narrow_svg, png=encode(wide, "png"), pdf=encode(wide, "pdf"))
 
 
 def encode(figure: Figure, form: str) -> bytes:
@@ -495,7 +494,7 @@ def tradeoff_figure(panels: Sequence[Sequence[Panel]], *, narrow: bool = False) 
     Returns
     -------
     matplotlib.figure.Figure
-        Its legend lies below the panels. `mcfair.report.figures.render` writes it to files.
+        Its legend lies below the panels. `mcfair.report.figures.draw` renders such figures for pages.
     """
     flat = [panel for row in panels for panel in row]
     shape = (len(flat), 1) if narrow else (len(panels), len(panels[0]))

@@ -81,6 +81,14 @@ class Document:
         self.tables.append(named)
         return Block(kind="table", table=named)
 
+    def section(self, anchor: str, title: str, *blocks: Block | Table | str, template: str = "") -> None:
+        """Append a section of paragraphs, tables and other blocks."""
+        shown = tuple(
+            paragraph(each) if isinstance(each, str) else self.add_table(each) if isinstance(each, Table) else each
+            for each in blocks
+        )
+        self.sections.append(Section(self.unique_name(anchor), title, shown, template))
+
     def add_details(self, summary: str, *tables: Table) -> Block:
         """Register tables that are shown on demand, and return the block of all of them."""
         return Block(kind="details", text=summary, blocks=tuple(map(self.add_table, tables)))

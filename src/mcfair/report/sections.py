@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..experiments.experiment import Experiment, differences
 from ..experiments.results import Results
 from ..metrics.base import Metric, metric_label, parse_metric
 from ..parts import Part
+from ..parts import summary as part_summary
 from ..tables import (
     NOTHING,
     Table,
@@ -28,7 +29,7 @@ from ..tables import (
 )
 from .claims import LEVEL, POWER, ComparedPoint, Comparison, Outcome, baseline, compare_curves, significance
 from .figures import Panel, closer_panels, cutoffs_alt, cutoffs_figure, tradeoff_alt, tradeoff_figure, tradeoff_panels
-from .page import Block, Document, Section, create_folders, paragraph, render_template, write_document
+from .page import Block, Document, create_folders, paragraph, render_template, write_document
 from .views import Curve, Point, View, cndcg_limit, views
 
 __all__ = ["Report", "write_report"]
@@ -36,6 +37,10 @@ __all__ = ["Report", "write_report"]
 ABOVE_FLOOR, SECONDS = "above the floor, %", "s per 1,000 lists"
 PAPER_UNFAIRNESS, PAPER_SECONDS = "paper: unfairness (std)", "paper: s per 1,000 lists"
 DEVIATION_PERCENT, DEVIATION_STD = "deviation, %", "deviation in the paper's std"
+INTERVAL = f"unfairness, {100 * LEVEL:g} % interval"
+SERIES = "series"
+"""The column of the series of a policy, with the heading of that of its name."""
+
 FLOOR_ROW = "floor (lowest possible)"
 
 Tests = dict[Point, PairedTest]
@@ -57,10 +62,8 @@ class Report(Document):
     def add_section(self, experiment: Experiment, blocks: Iterable[Block]) -> None:
         """Append a section with the title of an experiment, what it is about, and some blocks."""
         about = " ".join(experiment.about.split())
-        first = [paragraph(about)] if about else []
-        content = (*first, *blocks)
-        anchor = self.unique_name("experiment", experiment.name)
-        self.sections.append(Section(anchor, experiment.title or experiment.name, content))
+        title = experiment.title or experiment.name
+        self.section(f"experiment {experiment.name}", title, *([about] if about else []), *blocks)
 
     def write(self, folder: str | Path, *, title: str = "") -> Path:
         """Append how the runs were made, and write the page, its figures and its tables; return the page.
@@ -79,18 +82,23 @@ class Report(Document):
         """
         paper = is_from_paper(self.results)
         if paper:
-            name = self.unique_name("differences")
-            self.sections.append(Section(name, "Differences from the paper", template="differences"))
+            self.section("differences", "Differences from the paper", template="differences")
         add_provenance(self)
         title = title or ("Fair ranking: the experiments of MCFair" if paper else "Fair ranking: experiments")
         values = {"title": title, "report": self, "differences": differences(), **summary(self.results)}
         values |= terms(self.results)
-        target = Path(folder)
-        try:
-            create_folders(target)
+        with writable(folder) as target:
             return write_document(self, render_template("page.html.j2", **values), target)
-        except OSError as error:
-            raise TraceError(f"cannot write the report to {target}: {error.strerror or error}") from None
+
+
+@contextmanager
+def writable(folder: str | Path) -> Iterator[Path]:
+    """Create the folders of a report; what cannot be written there is one error."""
+    try:
+        create_folders(Path(folder))
+        yield Path(folder)
+    except OSError as error:
+        raise TraceError(f"cannot write the report to {folder}: {error.strerror or error}") from None
 
 
 def write_report(results: Results, folder: str | Path, *, title: str = "") -> Path:
@@ -133,14 +141,11 @@ def write_report(results: Results, folder: str | Path, *, title: str = "") -> Pa
     ...     write_report(results, Path(folder) / "report").name
     'index.html'
     """
-    try:
-        create_folders(Path(folder))  # before the work
-    except OSError as error:
-        raise TraceError(f"cannot write the report to {folder}: {error.strerror or error}") from None
-    report = Report(results)
-    for experiment in results.experiments:
-        report.add_section(experiment, experiment_blocks(report, experiment))
-    return report.write(folder, title=title)
+    with writable(folder):  # before the work
+        report = Report(results)
+        for experiment in results.experiments:
+            report.add_section(experiment, experiment_blocks(report, experiment))
+        return report.write(folder, title=title)
 
 
 def experiment_blocks(report: Report, experiment: Experiment) -> Iterator[Block]:
@@ -361,14 +366,13 @@ def is_from_paper(results: Results) -> bool:
 def add_provenance(report: Report) -> None:
     """Append the section on how the runs were made."""
     results = report.results
-    blocks = []
+    tables = []
     if results.about:
         about = tuple((key, " ".join(str(value).split())) for key, value in results.about.items())
-        table = Table(
-            name="about", caption="Machine and versions", columns=("item", "value"), rows=about, text_columns=2
-        )
-        blocks.append(report.add_table(table))
-    rows: tuple[tuple[str, ...], ...] = tuple(
+        tables = [
+            Table(name="about", caption="Machine and versions", columns=("item", "value"), rows=about, text_columns=2)
+        ]
+    rows = tuple(
         (
             each.name,
             ", ".join(each.data),
@@ -379,13 +383,15 @@ def add_provenance(report: Report) -> None:
         )
         for each in results.experiments
     )
-    columns = ("experiment", "data", "preset", "steps", "seeds", "runs")
-    note = f"Experiments share runs: {results.runs.height:,} distinct runs were made."
-    table = Table(
-        name="runs", caption="Runs of each experiment", columns=columns, rows=rows, text_columns=4, notes=(note,)
+    runs = Table(
+        name="runs",
+        caption="Runs of each experiment",
+        columns=("experiment", "data", "preset", "steps", "seeds", "runs"),
+        rows=rows,
+        text_columns=4,
+        notes=(f"Experiments share runs: {results.runs.height:,} distinct runs were made.",),
     )
-    blocks += [report.add_table(table), report.add_table(settings_table(results))]
-    report.sections.append(Section(report.unique_name("how"), "How the experiments were run", tuple(blocks)))
+    report.section("how", "How the experiments were run", *tables, runs, settings_table(results))
 
 
 def settings_table(results: Results) -> Table:
@@ -444,16 +450,9 @@ def terms(results: Results) -> dict[str, Any]:
     return {
         "modes": {setting.mode for setting in settings},
         "gammas": [(f"{gamma:g}", limit and f"{limit:,.6g}") for gamma in gammas for limit in (cndcg_limit(gamma),)],
-        "methods": [(each.__name__, described(each)) for each in sorted(classes, key=lambda each: each.__name__)],
-        "others": list(dict.fromkeys((part.label, described(type(part)), direction(part)) for part in others)),
+        "methods": [(each.__name__, part_summary(each)) for each in sorted(classes, key=lambda each: each.__name__)],
+        "others": list(dict.fromkeys((part.label, part_summary(type(part)), direction(part)) for part in others)),
     }
-
-
-def described(part: type[Part]) -> str:
-    """Return the first sentence of a part's documentation; nothing if its author wrote none."""
-    text = (inspect.getdoc(part) or "").split("\n\n")[0]
-    generated = text.startswith(f"{part.__name__}(")  # the signature that dataclasses put in its place
-    return "" if generated else " ".join(text.replace("`", "").split())
 
 
 def direction(part: Part) -> str:
@@ -511,7 +510,7 @@ def letter(i: int) -> str:
 def deviation(view: View, curve: Curve, point: Point) -> tuple[float, float] | None:
     """Compare unfairness with the paper's: the ratio, and the difference in the paper's standard deviations."""
     paper = curve.series.paper
-    if paper is None or paper.unfairness is None or not view.as_published:
+    if paper is None or paper.unfairness is None or not view.experiment.as_published:
         return None
     mean, std = paper.unfairness
     ours = point.mean("unfairness")
@@ -540,7 +539,7 @@ def main_columns(view: View) -> list[str]:
     """Choose the columns that a reader needs first."""
     columns = ["method", with_spread(view, "unfairness")]
     columns += [PAPER_UNFAIRNESS] if has_paper(view) else []
-    columns += [DEVIATION_STD] if has_paper(view) and view.as_published else []
+    columns += [DEVIATION_STD] if has_paper(view) and view.experiment.as_published else []
     columns += [ABOVE_FLOOR] if view.floor > 0 else []
     columns += [metric_label(f"cndcg@{k}") for k in sorted({1, view.setting.k})]
     columns += [SECONDS] if any(point.seconds is not None for point in view.points) else []
@@ -550,10 +549,16 @@ def main_columns(view: View) -> list[str]:
 def policy_cells(view: View, curve: Curve, point: Point) -> dict[str, str]:
     """Format what a policy reached and what the paper has of it, by column; columns without a cell show a dash."""
     paper, off = curve.series.paper, deviation(view, curve, point)
-    cells = {metric_label(each): format_spread(point.values(each)) for each in view.extra_metrics}
-    cells |= {metric_label(f"cndcg@{k}"): format_number(point.mean(f"cndcg@{k}")) for k in view.cutoffs}
-    cells |= {"method": row_name(curve, point), "policy": point.text, SECONDS: format_number(point.seconds, 3)}
-    cells[with_spread(view, "unfairness")] = format_spread(point.values("unfairness"))
+    cutoffs = [f"cndcg@{k}" for k in sorted({*range(1, view.setting.k + 1), *view.experiment.k_c})]
+    spreads = {metric_label(each): format_spread(point.values(each)) for each in ("unfairness", *cutoffs)}
+    extra = {metric_label(each): format_spread(point.values(each)) for each in view.extra_metrics}
+    ndcg = f"ndcg@{view.setting.k}"
+    cells = {with_spread(view, label): text for label, text in (spreads | extra).items()}
+    cells |= {metric_label(ndcg): format_number(point.mean(ndcg))} | extra
+    cells |= {metric_label(each): format_number(point.mean(each)) for each in cutoffs}
+    cells |= {"method": row_name(curve, point), SERIES: curve.label, "policy": point.text}
+    cells[SECONDS] = format_number(point.seconds, 3)
+    cells[INTERVAL] = format_interval(*confidence(point.values("unfairness"), LEVEL))
     if view.floor > 0:
         cells[ABOVE_FLOOR] = format_excess(point.mean("unfairness") / view.floor)
     if paper and paper.unfairness:
@@ -568,6 +573,13 @@ def policy_cells(view: View, curve: Curve, point: Point) -> dict[str, str]:
 def in_columns(columns: Sequence[str], cells: dict[str, str]) -> tuple[str, ...]:
     """Return cells in the order of the columns; a dash where there is none."""
     return tuple(cells.get(column, NOTHING) for column in columns)
+
+
+def policy_table(view: View, columns: Sequence[str], **about: Any) -> Table:
+    """Build a table with a row for each policy."""
+    rows = tuple(in_columns(columns, policy_cells(view, *pair)) for pair in view.pairs)
+    heads = tuple("method" if column == SERIES else column for column in columns)
+    return Table(columns=heads, rows=rows, **about)
 
 
 def main_table(view: View, tests: Tests, name: str, caption: str) -> Table:
@@ -594,7 +606,7 @@ def main_table(view: View, tests: Tests, name: str, caption: str) -> Table:
             classes[len(rows)] = "base"
         rows.append(in_columns(columns, cells))
     lead = [floor_note(view)] if view.limits else []
-    if has_paper(view) and not view.as_published:
+    if has_paper(view) and not view.experiment.as_published:
         lead.append("The paper's figures are for another data set or longer runs; deviations are not shown.")
     notes = [seeds_note(view)]
     if base is not None and tests:
@@ -619,20 +631,14 @@ def main_table(view: View, tests: Tests, name: str, caption: str) -> Table:
 
 def details_table(view: View, name: str, caption: str) -> Table:
     """Build the table of what the main table leaves out: parameters, intervals, other cutoffs, other deviations."""
-    ndcg, interval = f"ndcg@{view.setting.k}", f"unfairness, {100 * LEVEL:g} % interval"
     columns = ["method", "policy"]
-    columns += [interval] if view.seeds > 1 else []
-    columns += [DEVIATION_PERCENT] if has_paper(view) and view.as_published else []
-    columns += [*(metric_label(f"cndcg@{k}") for k in view.cutoffs), metric_label(ndcg)]
+    columns += [INTERVAL] if view.seeds > 1 else []
+    columns += [DEVIATION_PERCENT] if has_paper(view) and view.experiment.as_published else []
+    columns += [metric_label(each) for each in (*(f"cndcg@{k}" for k in view.cutoffs), f"ndcg@{view.setting.k}")]
     if any(curve.series.paper and curve.series.paper.seconds is not None for curve in view.curves):
         columns.append(PAPER_SECONDS)
-    rows = []
-    for curve, point in view.pairs:
-        bounds = confidence(point.values("unfairness"), LEVEL)
-        more = {interval: format_interval(*bounds), metric_label(ndcg): format_number(point.mean(ndcg))}
-        rows.append(in_columns(columns, policy_cells(view, curve, point) | more))
     note = seeds_note(view) + (" The interval is Student's, of the mean over seeds." if view.seeds > 1 else "")
-    return Table(name=name, caption=caption, columns=tuple(columns), rows=tuple(rows), text_columns=2, notes=(note,))
+    return policy_table(view, columns, name=name, caption=caption, text_columns=2, notes=(note,))
 
 
 # --- tests over queries ----------------------------------------------------------------------------------------------
@@ -700,31 +706,19 @@ def significance_tables(view: View, tests_by_metric: dict[str, Tests], name: str
 
 def cutoffs_table(view: View, name: str, caption: str) -> Table:
     """Build the table of cNDCG at every cutoff."""
-    ranks = range(1, view.setting.k + 1)
-    rows = tuple(
-        (row_name(curve, point), *(format_spread(point.values(f"cndcg@{k}")) for k in ranks))
-        for curve, point in view.pairs
-    )
-    columns = ("method", *(with_spread(view, f"cNDCG@{k}") for k in ranks))
-    return Table(name=name, caption=caption, columns=columns, rows=rows, notes=(seeds_note(view),))
+    columns = ["method", *(with_spread(view, f"cNDCG@{k}") for k in range(1, view.setting.k + 1))]
+    return policy_table(view, columns, name=name, caption=caption, notes=(seeds_note(view),))
 
 
 def points_table(view: View, name: str, caption: str) -> Table:
     """Build the table of all points of a trade-off."""
-    metrics = ["unfairness", *(f"cndcg@{k}" for k in view.experiment.k_c)]
-    metrics += [each for each in view.extra_metrics if each not in metrics]
-    floor = view.floor
-    rows = []
-    for curve, point in view.pairs:
-        first, *others = (format_spread(point.values(each)) for each in metrics)
-        above = [format_excess(point.mean("unfairness") / floor)] if floor > 0 else []
-        rows.append((curve.label, point.text, first, *above, *others))
-    first, *others = (with_spread(view, metric_label(each)) for each in metrics)
-    columns = ("method", "policy", first, *([ABOVE_FLOOR] if floor > 0 else []), *others)
+    labels = map(metric_label, ("unfairness", *(f"cndcg@{k}" for k in view.experiment.k_c), *view.extra_metrics))
+    columns = [SERIES, "policy", *dict.fromkeys(with_spread(view, label) for label in labels)]
     notes = [seeds_note(view)]
-    if floor > 0:
-        notes.append(f"The floor (lowest possible unfairness) is {format_number(floor)}. {floor_note(view)}")
-    return Table(name=name, caption=caption, columns=columns, rows=tuple(rows), text_columns=2, notes=tuple(notes))
+    if view.floor > 0:
+        columns.insert(3, ABOVE_FLOOR)
+        notes.append(f"The floor (lowest possible unfairness) is {format_number(view.floor)}. {floor_note(view)}")
+    return policy_table(view, columns, name=name, caption=caption, text_columns=2, notes=tuple(notes))
 
 
 # --- curves against the baseline's -----------------------------------------------------------------------------------

@@ -126,35 +126,25 @@ class View:
     def point(self, series: Series, policy: Policy) -> Point:
         """Collect the runs of one policy of a series and, if measured, its time."""
         condition = series.condition(self.setting)
-        runs = self.select_seeds(self.results.of(self.data, condition, policy))
+        runs = self.select(self.results.of(self.data, condition, policy))
         return Point(series.name, policy, runs, self.results.seconds(self.data, condition, policy))
 
-    def select(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Select the rows of this dataset and setting."""
+    def select(self, frame: pl.DataFrame, **where: str) -> pl.DataFrame:
+        """Select the rows of some values and of the experiment's own seeds; another experiment may have more."""
         import polars as pl
 
-        if frame.is_empty():
-            return frame
-        return frame.filter((pl.col("data") == self.data) & (pl.col("setting") == setting_key(self.setting)))
-
-    def select_seeds(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Select the rows of the experiment's own seeds; another experiment may have more."""
-        import polars as pl
-
-        return frame.filter(pl.col("seed") < self.experiment.seeds)
+        return frame if frame.is_empty() else frame.filter(pl.col("seed") < self.experiment.seeds, **where)
 
     @cached_property
     def limits(self) -> Limits | None:
         """Floor and frontier; None if they were not computed."""
-        rows = self.select(self.results.limits)
+        where = {"data": self.data, "setting": setting_key(self.setting)}
+        rows, curve = (self.select(frame, **where) for frame in (self.results.limits, self.results.frontier))
         if rows.is_empty():
             return None
-        rows = self.select_seeds(rows).sort("seed")
-        curve = self.select(self.results.frontier)
-        if curve.is_empty():
-            x = y = np.empty(0)
-        else:
-            mean = means(self.select_seeds(curve).sort("point", "seed"), "point", ["unfairness", "ndcg"])
+        rows, x, y = rows.sort("seed"), np.empty(0), np.empty(0)
+        if not curve.is_empty():
+            mean = means(curve.sort("point", "seed"), "point", ["unfairness", "ndcg"])
             x, y = mean["unfairness"].to_numpy(), mean["ndcg"].to_numpy()
         worst = rows.row(int(rows["unreachable"].arg_max() or 0), named=True)
         gap = float(rows["gap"].to_numpy().max())
@@ -186,11 +176,6 @@ class View:
     def extra_metrics(self) -> tuple[str, ...]:
         """Metrics that the experiment names in addition."""
         return tuple(repr(each) for each in self.setting.metrics)
-
-    @property
-    def as_published(self) -> bool:
-        """Whether the paper's figures apply: its data and runs as long as its own."""
-        return self.experiment.as_published
 
     def per_query(self, point: Point) -> pl.DataFrame:
         """Average unfairness and NDCG of each query over the seeds in which it was visited."""
