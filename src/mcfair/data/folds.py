@@ -368,38 +368,32 @@ def open_data(source: str | os.PathLike[str], **options: Unpack[LoadingOptions])
     if protocol.name and split != "test":
         raise DataError(f"preset {loading.preset} evaluates on the test part, but split {split!r} was asked for")
     path = Path(name)
-    if not path_exists(path) and name in PROFILES:
-        check_test_only(protocol, split, name, "a built-in profile")
-        data = synthetic(name, loading.seed)
-        return adopt(data if loading.epsilon == EPSILON else data.with_relevance(loading.epsilon), bounded)
+    kind = ""
     if not path_exists(path):
-        if name.lower() not in CATALOGUE:
+        if name in PROFILES:
+            kind = "a built-in profile"
+        elif name.lower() in CATALOGUE:
+            path = locate(name)
+        else:
             names = unknown("profile or catalogue name", name, [*PROFILES, *CATALOGUE])
             raise DataError(f"no such file or folder: {name}; {names}")
-        path = locate(name)
-    if not path.is_dir() and kind_of(path):
-        from .frames import load_table  # imports Polars, which other data do not need
-
-        check_test_only(protocol, split, str(path), "a table")
-        return adopt(load_table(path, loading.epsilon, columns=loading.columns, separator=loading.separator), bounded)
-    if split == "test":
+    if not kind and not path.is_dir() and kind_of(path):
+        kind = "a table"
+    if not kind and split == "test":
         return load_letor(path, **{each: getattr(loading, each) for each in LetorOptions.__annotations__})
-    if not path.is_dir():
-        raise DataError(f"{path} is a single file and has no {split} part")
-    return loading.read(find_part(path, split), split)
-
-
-def check_test_only(protocol: Protocol, split: str, name: str, kind: str) -> None:
-    """Refuse a protocol or split that needs the files of a fold."""
-    if protocol.drop_last:
+    if not kind and path.is_dir():
+        return loading.read(find_part(path, split), split)
+    if kind and protocol.drop_last:
         raise DataError(f"preset {protocol.name} reads a LETOR fold or file, but {name!r} is {kind}")
     if split != "test":
-        raise DataError(f"{name} is {kind} and has no {split} part")
+        raise DataError(f"{name} is {kind or 'a single file'} and has no {split} part")
+    if kind == "a table":
+        from .frames import load_table  # imports Polars, which other data do not need
 
-
-def adopt(data: Dataset, protocol: Protocol) -> Dataset:
-    """Return data under a protocol: its queries within the bounds, carrying the protocol."""
-    data = data._derived(protocol=protocol)
-    if not protocol.min_items and protocol.max_items is None:
-        return data
-    return data.select(min_items=protocol.min_items, max_items=protocol.max_items)
+        data = load_table(path, loading.epsilon, columns=loading.columns, separator=loading.separator)
+    else:
+        data = synthetic(name, loading.seed)
+        data = data if loading.epsilon == EPSILON else data.with_relevance(loading.epsilon)
+    data = data._derived(protocol=bounded)
+    bounds = bounded.min_items, bounded.max_items
+    return data if bounds == (0, None) else data.select(min_items=bounds[0], max_items=bounds[1])
