@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import types
 
 import numpy as np
 import pytest
@@ -205,7 +206,7 @@ def test_a_policy_that_reads_the_prior_of_its_estimator_passes():
 
 def test_what_is_not_a_part_of_a_kind_is_refused():
     with pytest.raises(AssertionError, match="is not a policy, click model, estimator or metric"):
-        check_part(type("Plain", (mf.Part,), {"kind": mf.Policy.kind})())
+        check_part(types.new_class("Plain", (mf.Part,), {"kind": mf.Policy.kind})())
 
 
 def test_views_are_those_that_a_policy_must_handle():

@@ -20,9 +20,9 @@ import scipy.sparse as sp
 
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..data.dataset import relevance
-from ..data.frames import first_line
+from ..data.frames import UNREADABLE, first_line
 from ..errors import DataError, SettingError
-from .log import CLICK_FAULT, FAULTS, TOP_RANK, UNREADABLE, ClickLog, typed_rows
+from .log import CLICK_FAULT, FAULTS, TOP_RANK, ClickLog, typed_rows
 
 __all__ = ["LogCounts", "Periods", "Timed", "count_log", "rank_weights", "sums_at"]
 

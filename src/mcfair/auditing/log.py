@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from ..data import frames
-from ..data.frames import UNREADABLE, first_line, missing
+from ..data.frames import UNREADABLE, first_line
 from ..errors import DataError
 
 __all__ = [
@@ -18,10 +18,8 @@ __all__ = [
     "REQUIRED",
     "ROLES",
     "TOP_RANK",
-    "UNREADABLE",
     "ClickLog",
     "find_columns",
-    "missing",
 ]
 
 

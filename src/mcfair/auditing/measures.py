@@ -72,6 +72,15 @@ def floor(R: FloatArray, w: FloatArray, offsets: IntArray, order: IntArray | Non
     return out
 
 
+def unfairness_and_floor(
+    E: FloatArray, R: FloatArray, w: FloatArray, offsets: IntArray, order: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the unfairness of each query and its floor, which is 0 if it is nothing but rounding errors."""
+    unfair, lowest = unfairness_per_query(E, R, offsets), floor(R, w, offsets, order)
+    lowest[lowest < ROUNDING * unfair] = 0.0
+    return unfair, lowest
+
+
 def inequity(counts: LogCounts, p: FloatArray, R: FloatArray) -> FloatArray:
     """Return the inequity of amortised attention of each query, `Σ_d |Σ_τ a_dτ - Σ_τ r_dτ|`.
 
@@ -378,8 +387,7 @@ class LogMeasures:
         visits = counts.visits.astype(np.float64)
         judged = ((visits > 0) & (per_query(R, offsets) > 0)).astype(np.float64)
         order = descending(R, offsets)
-        unfair, lowest = unfairness_per_query(E, R, offsets), floor(R, w, offsets, order)
-        lowest[lowest < ROUNDING * unfair] = 0.0
+        unfair, lowest = unfairness_and_floor(E, R, w, offsets, order)
         sums: dict[str, tuple[FloatArray, FloatArray | None]] = {
             "unfairness": (unfair * judged, judged),
             "floor": (lowest * judged, judged),
@@ -593,6 +601,5 @@ def mean_figures(
     """Return the mean unfairness and the mean floor of some queries; nan without any."""
     if not chosen.any():
         return float("nan"), float("nan")
-    unfair, lowest = unfairness_per_query(E, R, offsets), floor(R, w, offsets, order)
-    lowest[lowest < ROUNDING * unfair] = 0.0
+    unfair, lowest = unfairness_and_floor(E, R, w, offsets, order)
     return float(unfair[chosen].mean()), float(lowest[chosen].mean())

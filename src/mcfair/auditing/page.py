@@ -293,12 +293,6 @@ def add_groups(document: Document, audit: Audit) -> None:
 
 def add_queries(document: Document, audit: Audit) -> None:
     """Append unfairness against its floor, the worst queries and their items."""
-    text = (
-        f"Unfairness is {format_number(audit.unfairness)}; no ranking could have gone below "
-        f"{format_number(audit.floor)} with the same visits. The distance is "
-        f"{format_number(float(audit.values.measures['distance']))} "
-        f"({format_interval(*audit.intervals.measures['distance'])})."
-    )
     tiny = pl.col("floor").abs() < 1e-12 * pl.col("unfairness").abs()  # rounding error
     worst = audit.queries().head(WORST).with_columns(floor=pl.when(tiny).then(0.0).otherwise("floor"))
     columns = {
@@ -326,7 +320,7 @@ def add_queries(document: Document, audit: Audit) -> None:
         caption = f"Items of {query}, those with too little exposure first"
         block = document.add_table(table_of(f"items-{i}", caption, chosen.sort("difference"), of_item, text_columns=2))
         details.append(Block(kind="details", text=f"Items of {query}", blocks=(block,)))
-    section(document, "queries", "Where is it least fair?", text, table, *details)
+    section(document, "queries", "Where is it least fair?", distance(audit), table, *details)
 
 
 def add_over_time(document: Document, audit: Audit, frame: pl.DataFrame) -> None:
@@ -394,14 +388,12 @@ def add_sensitivity(document: Document, audit: Audit) -> None:
         columns,
         text_columns=3 if grouped else 2,
         row_classes={0: "base"},
-        notes=("Unfairness depends on the scale of exposure: compare it with the floor of the same row.",),
+        notes=(
+            "Conclusions that change from row to row depend on an assumption rather than on the log.",
+            "Unfairness depends on the scale of exposure: compare it with the floor of the same row.",
+        ),
     )
-    text = "Conclusions that change from row to row depend on an assumption rather than on the log."
-    if grouped and frame["least_served"].n_unique() == 1:
-        text = "The same group is served least under every model."
-    elif grouped:
-        text = "Which group is served least depends on the model, so it should not be concluded from one of them."
-    section(document, "sensitivity", "Does it depend on the assumptions?", text, table)
+    section(document, "sensitivity", "Does it depend on the assumptions?", dependence(audit), table)
 
 
 IPS_NOTE = (

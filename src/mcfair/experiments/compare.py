@@ -88,8 +88,8 @@ def compare(
     >>> found = mf.compare("mq2008-like", ["FairCo", "MCFair", "TopK"], steps=500, seeds=2)
     >>> found
     Results(compare: 6 runs of 3 policies, 2 seed(s))
-    >>> found.tests(metrics=["ndcg@5"]).select("policy", "verdict").rows()
-    [('MCFair(alpha=1.0, beta=auto)', 'lower'), ('TopK()', 'higher')]
+    >>> found.tests(metrics=["ndcg@5"])["verdict"].to_list()  # MCFair and TopK against FairCo
+    ['higher', 'higher']
     """
     named = dict(data) if isinstance(data, Mapping) else {name_of(data): data}
     series = as_series(policies)

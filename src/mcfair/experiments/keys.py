@@ -232,7 +232,7 @@ def imported(source: bytes, package: str = "") -> Iterator[str]:
 
     Examples
     --------
-    >>> sorted(imported(b"import os.path; from . import helper", "plugin"))
+    >>> sorted(set(imported(b"import os.path; from . import helper", "plugin")))
     ['os', 'os.path', 'plugin', 'plugin.helper']
     """
     for node in ast.walk(syntax(source)):

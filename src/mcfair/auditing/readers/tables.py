@@ -1,4 +1,4 @@
-"""Lists: one row for each impression, with the items that were shown, in order, and the clicks."""
+"""Logs that are one table: a row for each shown item, a row for each list, and Open Bandit data."""
 
 from __future__ import annotations
 
@@ -8,11 +8,52 @@ from typing import Any
 
 import polars as pl
 
-from ...data.frames import listed
+from ...data.frames import listed, missing
 from ...errors import DataError
-from ..log import ClickLog, find_columns, missing
+from ..log import ClickLog, find_columns
 
-__all__ = ["read_lists"]
+__all__ = ["is_open_bandit", "read_flat", "read_lists", "read_open_bandit"]
+
+# --- a row for each shown item ---------------------------------------------------------------------------------------
+
+INFERRED = (
+    "No column identifies impressions, so lists are inferred: as few as the rows allow, without gaps if possible. "
+    "Repeated ranks cannot be found."
+)
+TIME_ALONE = "A time alone does not identify a list; if it does in this log, say so with --column impression={}."
+
+
+def read_flat(table: pl.LazyFrame, columns: Mapping[str, str], name: str) -> ClickLog:
+    """Read a flat table.
+
+    Parameters
+    ----------
+    table
+        One row for each shown item.
+    columns
+        Columns by role, where they do not have their usual names.
+    name
+        What messages call the log.
+
+    Returns
+    -------
+    ClickLog
+
+    Raises
+    ------
+    DataError
+        If a column is missing.
+    """
+    found = find_columns(table.collect_schema().names(), columns, name, required=("query", "item", "rank"))
+    rows = table.select(**{role: pl.col(column) for role, column in found.items()})
+    notes = [] if {"impression", "session"} & found.keys() else [INFERRED]
+    if notes and "time" in found:
+        notes.append(TIME_ALONE.format(found["time"]))
+    lacking = "" if "clicked" in found else missing("clicked", table.collect_schema().names())
+    return ClickLog(name=name, format="flat", rows=rows, notes=tuple(notes), lacking=lacking)
+
+
+# --- a row for each list ---------------------------------------------------------------------------------------------
 
 OF_ITEMS = ("group", "relevance", "grade", "propensity")
 """Roles of other columns that may hold lists as long as that of the items."""
@@ -86,3 +127,23 @@ def are_marks(rows: pl.LazyFrame, items: pl.Expr, clicks: pl.Expr, kind: pl.Data
 def others(clicks: pl.Expr, items: pl.Expr) -> pl.Expr:
     """Return the clicks of each row that are no ids of its items."""
     return clicks.cast(pl.List(pl.String)).list.set_difference(items.cast(pl.List(pl.String)))
+
+
+# --- Open Bandit data: a row for each shown item, with its position and propensity, but without queries ---------------
+
+OPEN_BANDIT = {"item": "item_id", "rank": "position", "clicked": "click", "propensity": "propensity_score"}
+
+
+def is_open_bandit(schema: pl.Schema) -> bool:
+    """Return whether a table has the columns of Open Bandit data and no query."""
+    return set(OPEN_BANDIT.values()) <= set(schema.names()) and "query" not in schema
+
+
+def read_open_bandit(table: pl.LazyFrame, columns: Mapping[str, str], name: str) -> ClickLog:
+    """Read Open Bandit data as one query, every row an impression of its own."""
+    names = table.collect_schema().names()
+    chosen = OPEN_BANDIT | ({"time": "timestamp"} if "timestamp" in names else {}) | dict(columns)
+    chosen.pop("query", None)
+    rows = table.select(query=pl.lit("all"), **{role: pl.col(column) for role, column in chosen.items()})
+    note = "Open Bandit data has no queries: all rows are one query, and each is an impression with one item."
+    return ClickLog(name=name, format="open-bandit", rows=rows, single=True, notes=(note,))
