@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import SettingError, needs_extra
+from ..errors import SettingError
 from .options import DataOptions, PluginOptions, RunOptions, SettingCommandOptions, check_seeds, with_option_groups
 from .render import about_this_machine, encoded, processors, stages, status
 from .serve import live_demo
@@ -228,8 +228,9 @@ def demo(
     if seconds is not None or no_browser:
         raise SettingError("--seconds and --no-browser are options of 'mcfair demo --live'")
     from ..experiments.experiment import shipped_experiment, shipped_experiments
+    from ..report.page import check_libraries
 
-    check_report()
+    check_libraries()
     sys.stderr.write("The first run on a machine compiles for a minute or so; later ones do not.\n")
     experiments = [
         shipped_experiment(name).on("mq2008-like", "").reduced(seeds=2, points=5, shorter=5)
@@ -237,12 +238,6 @@ def demo(
     ]
     run_and_report(experiments, RunOptions(out=out, jobs=jobs), watch=growing_tables())
     print("Unfairness: lower is fairer; the floor is the lowest possible. cNDCG: higher is better, at most 200.")
-
-
-def check_report() -> None:
-    """Raise an error, before any work, if what draws and writes a report is not installed."""
-    for library in ("jinja2", "matplotlib"):
-        needs_extra(library, "report")
 
 
 def run_and_report(
@@ -253,7 +248,6 @@ def run_and_report(
     from ..report import write_report
     from ..report.page import check_libraries
 
-    check_report()
     jobs = run.processes()
     check_libraries()  # before the runs
     with stages() as report:

@@ -80,7 +80,7 @@ class Report(Document):
         TraceError
             If the folder cannot be written.
         """
-        paper = is_from_paper(self.results)
+        paper = any(each.preset or any(series.paper for series in each.series) for each in self.results.experiments)
         if paper:
             self.section("differences", "Differences from the paper", template="differences")
         add_provenance(self)
@@ -358,11 +358,6 @@ def comparison_finding(head: str, base: str, total: Comparison, seeds: int, pane
 # --- how the runs were made ------------------------------------------------------------------------------------------
 
 
-def is_from_paper(results: Results) -> bool:
-    """Return whether any experiment follows the paper: its preset, or its figures."""
-    return any(each.preset or any(series.paper for series in each.series) for each in results.experiments)
-
-
 def add_provenance(report: Report) -> None:
     """Append the section on how the runs were made."""
     results = report.results
@@ -437,20 +432,18 @@ def summary(results: Results) -> dict[str, Any]:
 def terms(results: Results) -> dict[str, Any]:
     """Collect what the explanations of terms depend on: settings in use, discounts and their limits, methods."""
     settings = [setting for each in results.experiments for setting in each.conditions]
-    gammas = sorted({setting.gamma for setting in settings})
-    classes: set[type[Part]] = {type(policy) for each in results.experiments for _, _, policy in each.played()}
+    played = [(setting, policy) for each in results.experiments for _, setting, policy in each.played()]
+    online = [(setting.clicks, setting.estimator_for(policy)) for setting, policy in played if setting.mode == "online"]
     others: list[Part] = [
-        part
-        for each in results.experiments
-        for _, setting, policy in each.played()
-        if setting.mode == "online"
-        for part in (setting.clicks, setting.estimator_for(policy))
+        *(part for pair in online for part in pair),
+        *(part for each in settings for part in each.metrics),
     ]
-    others += [metric for each in settings for metric in each.metrics]
+    gammas = {gamma: cndcg_limit(gamma) for gamma in sorted({setting.gamma for setting in settings})}
+    methods = sorted({type(policy) for _, policy in played}, key=lambda each: each.__name__)
     return {
         "modes": {setting.mode for setting in settings},
-        "gammas": [(f"{gamma:g}", limit and f"{limit:,.6g}") for gamma in gammas for limit in (cndcg_limit(gamma),)],
-        "methods": [(each.__name__, part_summary(each)) for each in sorted(classes, key=lambda each: each.__name__)],
+        "gammas": [(f"{gamma:g}", limit and f"{limit:,.6g}") for gamma, limit in gammas.items()],
+        "methods": [(each.__name__, part_summary(each)) for each in methods],
         "others": list(dict.fromkeys((part.label, part_summary(type(part)), direction(part)) for part in others)),
     }
 
