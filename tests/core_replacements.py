@@ -274,6 +274,6 @@ def placement(faulty, original):
 
 def ilp_rank(faulty):
     def rank(self, q, rng):
-        return naive.ilp_by_solver(1.0 if faulty else self.alpha, q.R, q.E, int(q.visits), q.p)[1]
+        return np.array(naive.ilp(1.0 if faulty else self.alpha, self.ties, q.R, q.E, int(q.visits), q.p))
 
     return rank
