@@ -30,6 +30,7 @@ CHECKED = (
     "*ctrl_c*",
     "tests/experiments/test_processes.py*",
     "tests/test_jit.py*",
+    "*mcfair.plugs.pyterrier*",  # its examples need PyTerrier
     # What is published.
     "tests/test_citation.py*",
     "tests/test_distribution.py*",

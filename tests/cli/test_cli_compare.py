@@ -44,11 +44,14 @@ def test_on_a_store_it_is_called_what_if_now(tmp_path):
         (("--policy", "TopK", "--against", "MMF"), "unknown policy to compare with 'MMF'"),
         (("--policy", "TopK", "--seeds", "0"), "seeds = 0 is not allowed"),
         (("--policy", "TopK", "--seeds", "1000000000"), "seeds = 1000000000 is not allowed"),
-        (("--policy", "TopK", "--cluster", "nowhere"), "no Dask scheduler answers at nowhere"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(words, message):
     assert message in refused(*COMPARE, *words)
+
+
+def test_a_cluster_that_does_not_answer_is_one_line():
+    assert "no Dask scheduler answers at nowhere" in refused(*COMPARE, "--policy", "TopK", "--cluster", "nowhere")
 
 
 def test_it_is_the_function_of_the_library():
