@@ -360,20 +360,28 @@ def test_mq2008_agrees_with_the_obvious_reader():
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
 def test_memory_stays_far_below_the_size_of_the_file(tmp_path):
-    """Labels of 40 MB of text: what is kept is a hundredth of it, and the rest is a few blocks at a time."""
-    path, features = tmp_path / "large.txt", " ".join(f"{i}:0.{i:06d}" for i in range(1, 221))
-    with path.open("w") as file:
-        for q in range(150):
-            file.writelines(f"{i % 5} qid:{q} {features}\n" for i in range(100))
+    """Labels of 40 MB of text: what is kept is a hundredth of it, and the rest is a few blocks at a time.
+
+    A file of a fifth of that is read first, so that what Polars and the allocator keep for themselves does not count.
+    """
+    first, path, features = (
+        tmp_path / "first.txt",
+        tmp_path / "large.txt",
+        " ".join(f"{i}:0.{i:06d}" for i in range(1, 221)),
+    )
+    for each, queries in ((first, 30), (path, 150)):
+        with each.open("w") as file:
+            for q in range(queries):
+                file.writelines(f"{i % 5} qid:{q} {features}\n" for i in range(100))
     size = path.stat().st_size
     code = (
         "import re, sys\nfrom pathlib import Path\nfrom mcfair.data.letor import read_letor_file\n"
         "def peak(): return int(re.search(r'VmHWM:\\s+(\\d+) kB', Path('/proc/self/status').read_text())[1]) * 1024\n"
-        "small = Path(sys.argv[1]).with_name('small.txt')\nsmall.write_text('1 qid:1 1:0.5\\n')\n"
-        "read_letor_file(small)\nbefore = peak()\npart = read_letor_file(Path(sys.argv[1]), block_size=2**19)\n"
-        "print(len(part.y), peak() - before)\n"
+        "first, large = map(Path, sys.argv[1:])\nread_letor_file(first, block_size=2**19)\nbefore = peak()\n"
+        "part = read_letor_file(large, block_size=2**19)\nprint(len(part.y), peak() - before)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    words = [sys.executable, "-c", code, str(first), str(path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
     rows, grown = map(int, done.stdout.split())
     assert rows == 15_000
     assert size > 35_000_000
