@@ -187,7 +187,7 @@ def test_a_trace_counts_the_lists_that_the_kernel_hands_over_and_holds_their_lar
 def test_fallbacks_change_no_figure_whatever_the_checkpoints_and_threads():
     """A session that the kernel hands over is counted once, whatever the checkpoints."""
     data = mf.synthetic("mq2008-like", seed=2).take(range(6))
-    policy = mf.ILP(alpha=0.1, nodes=40)
+    policy = mf.ILP(alpha=0.1, nodes=12)
     runs = [
         mf.simulate(data, policy, "online", steps=120, checkpoints=checkpoints, threads=threads, record=True)
         for checkpoints, threads in ((1, 1), (7, 1), (7, 2), (120, 1))

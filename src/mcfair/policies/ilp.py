@@ -8,11 +8,11 @@ the deficit `δ = (N+1) r - E/S` of each item after N visits, the list y minimis
 Every item that is far behind costs the same at every rank, so the optimum is hardly ever unique, and what a run ends
 with depends on which optimum is taken: the rule for ties is part of the policy.
 
-With `served = min(w, δ⁺)` the cost is `Σ w - 2 Σ served`. With a price on DCG, a list is an assignment of items to
-ranks, which has a bound at once and prices of its items. A depth-first search pays, for each item at a rank, by how
-much the item falls short of the best assignment, and leaves a branch that has paid more than the distance from the
-bound to the best list. It looks near the bound first: the optimum is within a percent of it. The rule for ties is a
-second search of the same kind among the lists of the least cost.
+With `served = min(w, δ⁺)` the cost is `Σ w - 2 Σ served`. With a price on DCG and prices of the items, every rank
+stands for itself, which has a bound at once. A depth-first search pays, for each item at a rank, by how much the item
+falls short of the best one there, and leaves a branch that has paid more than the distance from the bound to the best
+list. The rule for ties is a second search of the same kind among the lists of the least cost. Most lists are found with
+a rough price on DCG alone, in microseconds; where that takes long, a linear program gives the best prices.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..parts import Share, register
 from ..random import Draws
 from ..state import Query
 from .base import Policy, Solution
-from .selection import EXAMPLE_QUERY, FALLBACK
+from .selection import BY_INDEX, FALLBACK, dcg, sort_by_insertion
 
 __all__ = ["ILP"]
 
@@ -42,14 +42,9 @@ DEVIATION, INDEX = range(2)  # the order of IlpTies
 SAME = 1e-10  # lists whose objectives differ by less are equally good
 ENOUGH = 1e-9  # by which the effectiveness of a list may fall short of its bound, because of rounding
 
-STEPS = 60  # most steps to find a price
-SWEEPS = 2  # over two prices that depend on each other
-FIRST_NODES = 300  # of a search without prices; those that take more are worth finding prices for
-HASTE = 4  # the kernel hands a list over after this part of the nodes, because all of its work is done again then
+HASTE = 2000  # nodes of a search with rough bounds, after which better ones, of a linear program, are worth their time
 UNLIMITED = 2**40  # deviations
-SEEN = 2**12  # sets of items that a long search remembers, each at the place of its hash
-MIXER = 2_654_435_761  # of the hash
-DEVIATIONS = 4  # from the list of the least penalties, in the last attempt at a good list
+DEVIATIONS = 4  # from the list of the least penalties, in the first look for a good list
 
 
 @kernel
@@ -64,111 +59,23 @@ def deficits(R: FloatArray, E: FloatArray, visits: int, S: float, out: FloatArra
         out[d] = (visits + 1.0) * share - E[d] / S
 
 
-@kernel
-def insert(values: FloatArray, items: IntArray, d: int, value: float) -> None:
-    """Insert a value into the highest values, and its item, in order; an equal value goes after those before it."""
-    j = values.shape[0]
-    while j > 0 and not values[j - 1] >= value:
-        j -= 1
-        if j + 1 < values.shape[0]:
-            values[j + 1] = values[j]
-            items[j + 1] = items[j]
-    if j < values.shape[0]:
-        values[j] = value
-        items[j] = d
-
-
-@kernel(inline=False)
-def falling(values: FloatArray, order: IntArray) -> None:
-    """Write the items by falling value, lowest index first if equal; NumPy's own sort takes seconds to compile."""
-    for i in range(values.shape[0]):
-        j = i
-        while j > 0 and values[order[j - 1]] < values[i]:
-            order[j] = order[j - 1]
-            j -= 1
-        order[j] = i
-
-
 @kernel(inline=False, allocates=True)
 def undominated(R: FloatArray, deficit: FloatArray, k: int) -> IntArray:
     """Return the items that an optimal list may hold: fewer than k others match them in relevance and deficit."""
-    n = R.shape[0]
-    order, worth = np.empty(n, np.int64), np.zeros(n, np.bool_)
-    falling(deficit, order)
-    highest, who = np.empty(k), np.empty(k, np.int64)
-    for j in range(k):
-        highest[j] = -np.inf
-    size = 0
-    for i in range(n):
-        d = order[i]
-        worth[d] = R[d] > highest[k - 1]
-        size += worth[d]
-        insert(highest, who, d, R[d])
-    items = np.empty(size, np.int64)
-    for d in range(n - 1, -1, -1):
-        if worth[d]:
-            size -= 1
-            items[size] = d
-    return items
+    n, size = R.shape[0], 0
+    items = np.empty(n, np.int64)
+    for d in range(n):
+        better, other = 0, 0
+        while better < k and other < n:
+            ahead = deficit[other] > deficit[d] or (deficit[other] == deficit[d] and other < d)
+            better += 1 if ahead and R[other] >= R[d] else 0
+            other += 1
+        items[size] = d
+        size += 1 if better < k else 0
+    return items[:size]
 
 
-# --- bounds: an assignment of items to ranks with prices --------------------------------------------------------------
-
-
-@kernel(inline=False, allocates=True)
-def assign(worth: FloatArray, rents: FloatArray, prices: FloatArray, chosen: IntArray) -> float:
-    """Write the items of the highest total worth, one for each rank, and return it; ranks by items is `worth`.
-
-    By shortest augmenting paths (Jonker and Volgenant). The rent of a rank and the price of an item, at least 0, add up
-    to at least the worth of the item there, and to exactly that where it was chosen.
-    """
-    k, m = worth.shape
-    rank, before = np.full(m, -1), np.empty(m, np.int64)
-    away, done = np.empty(m), np.empty(m, np.bool_)
-    for i in range(m):
-        prices[i] = 0.0
-    for first in range(k):
-        rents[first] = -np.inf
-        for i in range(m):
-            away[i], done[i] = np.inf, False
-            rents[first] = max(rents[first], worth[first, i] - prices[i])
-        j, nearest, covered = first, 0.0, -1
-        while j >= 0:
-            following = -1
-            for i in range(m):
-                if done[i]:
-                    continue
-                step = nearest + (rents[j] + prices[i] - worth[j, i])
-                if step < away[i]:
-                    away[i], before[i] = step, j
-                if following < 0 or away[i] < away[following] or (away[i] == away[following] and rank[i] < 0):
-                    following = i
-            nearest, covered = away[following], following
-            done[following] = True
-            j = rank[following]
-        rents[first] -= nearest
-        for i in range(m):
-            if done[i] and i != covered:
-                rents[rank[i]] -= nearest - away[i]
-                prices[i] += nearest - away[i]
-        while covered >= 0:
-            j, i = before[covered], covered
-            covered = chosen[j] if j != first else -1
-            rank[i], chosen[j] = j, i
-    total = 0.0
-    for j in range(k):
-        total += rents[j]
-    for i in range(m):
-        total += prices[i]
-    return total
-
-
-@kernel
-def weigh(base: FloatArray, weight: float, added: FloatArray, out: FloatArray) -> None:
-    """Write `base + weight added`."""
-    for j in range(base.shape[0]):
-        for i in range(base.shape[1]):
-            out[j, i] = base[j, i] + weight * added[j, i]
+# --- bounds: prices on what a list must have --------------------------------------------------------------------------
 
 
 @kernel
@@ -180,95 +87,22 @@ def sum_of(values: FloatArray, pi: IntArray) -> float:
     return total
 
 
-@kernel(inline=False, allocates=True)
-def multiplier(base: FloatArray, kept: FloatArray, least: float, enough: IntArray) -> float:
-    """Return a λ ≥ 0 of about the least bound `max Σ (base + λ kept) - λ least`; any λ is a valid one.
-
-    The bound is a convex function of λ made of straight pieces, one for each assignment: the next λ is where two pieces
-    on either side of the minimum meet. `enough` is the last assignment that keeps the least.
-    """
-    k, m = base.shape
-    worth, rents, prices, chosen = np.empty((k, m)), np.empty(k), np.empty(m), np.empty(k, np.int64)
-    low, high, x, best, lowest = 0.0, np.inf, 0.0, 0.0, np.inf
-    low_bound = low_slope = high_bound = high_slope = 0.0
-    for _ in range(STEPS):
-        weigh(base, x, kept, worth)
-        bound = assign(worth, rents, prices, chosen) - x * least
-        slope = sum_of(kept, chosen) - least
-        if bound < lowest:
-            best, lowest = x, bound
-        if slope < 0.0:
-            low, low_bound, low_slope = x, bound, slope
-        else:
-            high, high_bound, high_slope = x, bound, slope
-            for j in range(k):
-                enough[j] = chosen[j]
-        if high == 0.0:
-            break
-        if high == np.inf:
-            x = max(4.0 * x, 1.0)
-            continue
-        x = ((high_bound - high_slope * high) - (low_bound - low_slope * low)) / (low_slope - high_slope)
-        if not low < x < high or low_bound + low_slope * (x - low) >= lowest - SAME:
-            break
-    return best
-
-
 @kernel(inline=False)
-def rough_multiplier(base: FloatArray, kept: FloatArray, least: float) -> float:
-    """Return about what `multiplier` returns if an item may stand at several ranks, in a fraction of the time."""
-    low, high = 0.0, 1.0
-    for _ in range(40):
-        if kept_at_price(base, kept, high) >= least:
-            break
-        low, high = high, 4.0 * high
-    for _ in range(16):
-        middle = 0.5 * (low + high)
-        if kept_at_price(base, kept, middle) >= least:
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-@kernel
-def kept_at_price(base: FloatArray, kept: FloatArray, price: float) -> float:
-    """Sum what is kept by the best item of every rank, an item as often as it is the best."""
-    total = 0.0
-    for j in range(base.shape[0]):
-        most, chosen = -np.inf, 0
-        for i in range(base.shape[1]):
-            worth = base[j, i] + price * kept[j, i]
-            if worth > most:
-                most, chosen = worth, i
-        total += kept[j, chosen]
-    return total
-
-
-@kernel(inline=False)
-def fill_rough_penalties(worth: FloatArray, penalty: FloatArray) -> float:
-    """Write what `fill_penalties` writes if an item may stand at several ranks."""
-    total = 0.0
-    for j in range(worth.shape[0]):
-        most = -np.inf
-        for i in range(worth.shape[1]):
-            most = max(most, worth[j, i])
-        for i in range(worth.shape[1]):
-            penalty[j, i] = most - worth[j, i]
-        total += most
-    return total
-
-
-@kernel(inline=False, allocates=True)
-def fill_penalties(worth: FloatArray, penalty: FloatArray) -> float:
-    """Write what an item at a rank is worth less than the best assignment pays for both; return the worth of that."""
-    k, m = worth.shape
-    rents, prices, chosen = np.empty(k), np.empty(m), np.empty(k, np.int64)
-    total = assign(worth, rents, prices, chosen)
-    for j in range(k):
-        for i in range(m):
-            penalty[j, i] = max(rents[j] + prices[i] - worth[j, i], 0.0)
-    return total
+def rough_price(base: FloatArray, kept: FloatArray, least: float) -> float:
+    """Return about the λ ≥ 0 of the least `max Σ (base + λ kept) - λ least` over lists that may repeat an item."""
+    low, high, price = 0.0, np.inf, 1.0
+    for _ in range(24):
+        total = 0.0
+        for j in range(base.shape[0]):
+            most, chosen = -np.inf, 0
+            for i in range(base.shape[1]):
+                worth = base[j, i] + price * kept[j, i]
+                if worth > most:
+                    most, chosen = worth, i
+            total += kept[j, chosen]
+        low, high = (low, price) if total >= least else (price, high)
+        price = 0.5 * (low + high) if high < np.inf else 4.0 * price
+    return price if high == np.inf else high
 
 
 # --- the search -------------------------------------------------------------------------------------------------------
@@ -285,6 +119,27 @@ class Aim(NamedTuple):
     bound: float
 
 
+@kernel(inline=False, allocates=True)
+def aim_at(value: FloatArray, worth: FloatArray, prices: FloatArray, paid: float) -> Aim:
+    """Return an aim whose bound follows from prices, at least 0, of the items and of what lists must have.
+
+    `worth` is the value with that added at its prices, and `paid` the least of it at its prices. A list pays the price
+    of every item once, so it is worth at most the prices of all items and, for each rank, the most above its price.
+    """
+    k, m = value.shape
+    penalty, bound = np.empty((k, m)), -paid
+    for i in range(m):
+        bound += prices[i]
+    for j in range(k):
+        most = -np.inf
+        for i in range(m):
+            most = max(most, worth[j, i] - prices[i])
+        for i in range(m):
+            penalty[j, i] = most - (worth[j, i] - prices[i])
+        bound += most
+    return Aim(value, penalty, bound)
+
+
 class Program(NamedTuple):
     """The items of a program by falling R, and what a list of them must satisfy.
 
@@ -292,17 +147,22 @@ class Program(NamedTuple):
     ----------
     position
         Where each item stands among the query's items.
-    R, deficit
-        Relevance and deficit of each.
+    R
+        Relevance of each.
     gain, need
         What each item adds to the DCG at each rank, and the least DCG.
+    served
+        How much of the deficit of each item each rank serves, `min(w, δ⁺)`: the cost is `Σ w - 2 Σ served`.
+    closeness
+        `w δ`, whose sum is the higher the lower the squared deviation.
     """
 
     position: IntArray
     R: FloatArray
-    deficit: FloatArray
     gain: FloatArray
     need: float
+    served: FloatArray
+    closeness: FloatArray
 
 
 @kernel(inline=False, allocates=True)
@@ -391,7 +251,6 @@ def search(
     aim: Aim,
     kept: Aim,
     floor: float,
-    height: FloatArray,
     least: float,
     slack: float,
     turn: IntArray,
@@ -405,8 +264,7 @@ def search(
     The search is depth-first, from the first rank down. With a positive slack, lists that are as good up to it are
     compared by the positions of their items, otherwise a list must be better by it. If `turn` is not empty, it is the
     order in which items are tried, and the first list that is as good as `least` is taken. A list may deviate from the
-    item of the least penalty so often in all. A long search remembers sets of items: another order of the same items
-    that brings no more is not continued.
+    item of the least penalty so often in all.
     """
     position, R, gain, need = program.position, program.R, program.gain, program.need
     k, m = gain.shape
@@ -420,9 +278,6 @@ def search(
             kept_sizes[j] = sort_row(kept.penalty[j], allowed, kept_order[j])
     used, chosen = np.zeros(m, np.bool_), np.zeros(k, np.int64)
     front, count, at = np.empty((k, m), np.int64), np.zeros(k, np.int64), np.zeros(k, np.int64)
-    seen, seen_sums, seen_size = np.empty((0, k), np.int64), np.empty((0, 3)), np.empty(0, np.int64)
-    spot = np.zeros(k + 1, np.int64)
-    remembering = nodes - FIRST_NODES if deviations == UNLIMITED and not in_turn else -1
     paid, kept_paid, earned = np.zeros(k + 1), np.zeros(k + 1), np.zeros(k + 1)
     reached, kept_reached, strayed = np.zeros(k + 1), np.zeros(k + 1), np.zeros(k + 1, np.int64)
     found = False
@@ -432,7 +287,7 @@ def search(
             if in_turn:
                 count[j] = m
             else:
-                count[j] = fill_front(R, height[j], aim.penalty[j], used, max(slack, 0.0), front[j])
+                count[j] = fill_front(R, aim.value[j], aim.penalty[j], used, max(slack, 0.0), front[j])
             at[j], entered = 0, False
         if at[j] == count[j] or strayed[j] + (0 if in_turn else at[j]) > deviations:
             j -= 1
@@ -476,27 +331,6 @@ def search(
             used[i] = False
             continue
         chosen[j] = i
-        spot[j + 1] = spot[j] ^ (((i + 1) * MIXER) >> 12)
-        if nodes <= remembering:
-            if seen_size.shape[0] == 0:
-                seen, seen_sums = np.empty((SEEN, k), np.int64), np.empty((SEEN, 3))
-                seen_size = np.zeros(SEEN, np.int64)
-            place = spot[j + 1] % SEEN
-            same = (
-                seen_size[place] == j + 1
-                and seen_sums[place, 0] >= reach + 2.0 * max(slack, 0.0)
-                and seen_sums[place, 1] >= kept_reach
-                and seen_sums[place, 2] >= earn
-            )
-            for b in range(j + 1):
-                same = same and used[seen[place, b]]
-            if same:
-                used[i] = False
-                continue
-            seen_size[place] = j + 1
-            seen_sums[place, 0], seen_sums[place, 1], seen_sums[place, 2] = reach, kept_reach, earn
-            for b in range(j + 1):
-                seen[place, b] = chosen[b]
         paid[j + 1], kept_paid[j + 1], earned[j + 1] = pay, kept_pay, earn
         reached[j + 1], kept_reached[j + 1] = reach, kept_reach
         strayed[j + 1] = strayed[j] + (0 if in_turn else tried)
@@ -505,43 +339,20 @@ def search(
     return least, nodes
 
 
-@kernel(inline=False, allocates=True)
-def deepen(
-    program: Program,
-    aim: Aim,
-    kept: Aim,
-    floor: float,
-    height: FloatArray,
-    least: float,
-    slack: float,
-    nodes: int,
-    best: IntArray,
-) -> tuple[float, float, int]:
-    """Search for lists near the bound, and farther from it while there are none; nothing near the worse ones is seen.
-
-    Return the highest aim found, what no list exceeds, and the nodes that are left.
-    """
-    no_turn = np.empty(0, np.int64)
-    step, highest = (aim.bound - least) / 256.0, aim.bound
-    while True:
-        last = not aim.bound - step > least
-        asked = least if last else aim.bound - step
-        reached, nodes = search(program, aim, kept, floor, height, asked, slack, no_turn, UNLIMITED, nodes, best)
-        if reached > asked:
-            least = reached
-        if nodes < 0:
-            return least, highest, nodes
-        if last or reached > asked:
-            return least, least, nodes
-        highest = asked
-        step *= 4.0
+def look_closer(
+    program: Program, aim: Aim, kept: Aim, floor: float, slack: float, nodes: int, best: IntArray
+) -> tuple[float, int]:
+    """Find what `search` finds, beginning with `best`: near the list of the least penalties first, then everywhere."""
+    no_turn, least = np.empty(0, np.int64), sum_of(aim.value, best)
+    least, _ = search(program, aim, kept, floor, least, slack, no_turn, DEVIATIONS, nodes // 10, best)
+    return search(program, aim, kept, floor, least, slack, no_turn, UNLIMITED, nodes, best)
 
 
 # --- the policy -------------------------------------------------------------------------------------------------------
 
 
 @kernel(inline=False, allocates=True)
-def program_of(R: FloatArray, deficit: FloatArray, items: IntArray, p: FloatArray, need: float) -> Program:
+def program_of(R: FloatArray, deficit: FloatArray, items: IntArray, p: FloatArray, S: float, need: float) -> Program:
     """Sort some items by falling R, then by falling deficit, then as they stand."""
     m, k = items.shape[0], p.shape[0]
     position = np.empty(m, np.int64)
@@ -554,169 +365,106 @@ def program_of(R: FloatArray, deficit: FloatArray, items: IntArray, p: FloatArra
             position[i] = other
             i -= 1
         position[i] = d
-    few_R, few_deficits, gain = np.empty(m), np.empty(m), np.empty((k, m))
+    few_R, gain, served, closeness = np.empty(m), np.empty((k, m)), np.empty((k, m)), np.empty((k, m))
     for i in range(m):
-        few_R[i], few_deficits[i] = R[position[i]], deficit[position[i]]
+        few_R[i], lacking = R[position[i]], deficit[position[i]]
         for j in range(k):
+            share = p[j] / S
             gain[j, i] = p[j] * few_R[i]
-    return Program(position, few_R, few_deficits, gain, need)
+            served[j, i] = min(max(lacking, 0.0), share)
+            closeness[j, i] = share * lacking
+    return Program(position, few_R, gain, need, served, closeness)
 
 
 @kernel(inline=False, allocates=True)
-def served_at(deficit: FloatArray, shares: FloatArray) -> FloatArray:
-    """Return how much of the deficit of each item each rank serves, `min(w_j, δ⁺)`: the cost is `Σ w - 2 Σ served`."""
-    served = np.empty((shares.shape[0], deficit.shape[0]))
-    for j in range(shares.shape[0]):
-        for i in range(deficit.shape[0]):
-            served[j, i] = min(max(deficit[i], 0.0), shares[j])
-    return served
-
-
-@kernel(inline=False, allocates=True)
-def bounded(value: FloatArray, gain: FloatArray, price: float, need: float, rough: bool) -> Aim:
-    """Return an aim with the bound that a price on DCG gives."""
-    worth, penalty = np.empty(value.shape), np.empty(value.shape)
-    weigh(value, price, gain, worth)
-    bound = fill_rough_penalties(worth, penalty) if rough else fill_penalties(worth, penalty)
-    return Aim(value, penalty, bound - price * need)
-
-
-@kernel(inline=False, allocates=True)
-def least_deviation(program: Program, kept: Aim, floor: float, shares: FloatArray, nodes: int, best: IntArray) -> int:
-    """Of the lists that serve as much as the floor, write the one of least squared deviation; return the nodes left.
-
-    That is the one of the highest Σ w δ. Its bound needs prices on DCG and on what is served, which take longer to find
-    than most searches without them.
-    """
+def possible_closeness(program: Program, aim: Aim, floor: float) -> FloatArray:
+    """Return the closeness, very low where an item at a rank cannot be in a list that serves as much as the floor."""
     k, m = program.gain.shape
-    value, height, worth = np.empty((k, m)), np.empty((k, m)), np.empty((k, m))
-    largest = 1.0
+    worth, largest = np.empty((k, m)), 1.0
     for j in range(k):
         for i in range(m):
-            height[j, i] = program.deficit[i]
-            value[j, i] = shares[j] * program.deficit[i]
-            largest = max(largest, abs(value[j, i]))
-    allowed = kept.bound - floor
+            largest = max(largest, abs(program.closeness[j, i]))
     for j in range(k):
-        for i in range(m):  # what cannot stand there is out of the question
-            worth[j, i] = value[j, i] if kept.penalty[j, i] <= allowed else -4.0 * k * largest
-    no_turn, unused = np.empty(0, np.int64), np.empty(k, np.int64)
-    least = sum_of(value, best)
-    penalty = np.empty((k, m))
-    aim = Aim(value, penalty, fill_rough_penalties(worth, penalty))
-    _, left = search(program, aim, kept, floor, height, least, SAME, no_turn, UNLIMITED, min(nodes, FIRST_NODES), best)
-    if left >= 0:
-        return left
-    least = sum_of(value, best)
-    weighed, dcg_price, served_price = np.empty((k, m)), 0.0, 0.0
-    for _ in range(SWEEPS):
-        weigh(worth, served_price, kept.value, weighed)
-        dcg_price = multiplier(weighed, program.gain, program.need, unused)
-        weigh(worth, dcg_price, program.gain, weighed)
-        served_price = multiplier(weighed, kept.value, floor, unused)
-    weigh(weighed, served_price, kept.value, worth)
-    bound = fill_penalties(worth, penalty) - dcg_price * program.need - served_price * floor
-    _, _, left = deepen(program, Aim(value, penalty, bound), kept, floor, height, least, SAME, nodes, best)
-    return left
+        for i in range(m):
+            worth[j, i] = program.closeness[j, i] if aim.penalty[j, i] <= aim.bound - floor else -4.0 * k * largest
+    return worth
 
 
 @kernel(inline=False, allocates=True)
-def best_list(
-    R: FloatArray, deficit: FloatArray, p: FloatArray, need: float, ties: float, nodes: int, settle: bool, out: IntArray
-) -> float:
-    """Write the list of the least cost, and of those the one that the rule for ties takes; return the gap.
-
-    The gap is by how much another list may cost less: 0 if the search came to its end. If it takes more nodes, for the
-    cost or for the ties, the gap is nan and nothing is written, or, to settle for it, a good list is found in as many
-    more.
-    """
-    k = p.shape[0]
-    shares, S = np.empty(k), 0.0
-    for j in range(k):
-        S += p[j]
-    for j in range(k):
-        shares[j] = p[j] / S
-    program = program_of(R, deficit, undominated(R, deficit, k), p, need)
-    served, best, no_turn = served_at(program.deficit, shares), np.empty(k, np.int64), np.empty(0, np.int64)
-    aim = bounded(served, program.gain, rough_multiplier(served, program.gain, need), need, True)
-    reached, left = search(
-        program, aim, aim, -np.inf, served, -1.0, -SAME, no_turn, UNLIMITED, min(nodes, FIRST_NODES), best
-    )
-    highest = reached
-    if left < 0:
-        for j in range(k):
-            best[j] = j
-        price = multiplier(served, program.gain, need, best)
-        aim = bounded(served, program.gain, price, need, False)
-        reached, highest, left = deepen(program, aim, aim, -np.inf, served, sum_of(served, best), -SAME, nodes, best)
-    if left < 0:
-        if not settle:
-            return np.nan
-        reached, _ = search(program, aim, aim, -np.inf, served, reached, -SAME, no_turn, DEVIATIONS, nodes, best)
-    gap = 2.0 * max(highest - reached, 0.0) if left < 0 else 0.0
-    floor = sum_of(served, best) - SAME
-    if ties == DEVIATION:
-        left = least_deviation(program, aim, floor, shares, nodes, best)
-    else:
-        every = np.arange(R.shape[0])
-        for j in range(k):
-            best[j] = program.position[best[j]]
-        program = program_of(R, deficit, every, p, need)
-        turn = np.empty(R.shape[0], np.int64)
-        for i in range(R.shape[0]):
-            turn[program.position[i]] = i
-        for j in range(k):
-            best[j] = turn[best[j]]
-        served = served_at(program.deficit, shares)
-        aim = bounded(served, program.gain, multiplier(served, program.gain, need, best.copy()), need, False)
-        _, left = search(program, aim, aim, floor, served, floor, SAME, turn, UNLIMITED, nodes, best)
-    if left < 0 and not settle:
-        return np.nan
-    for j in range(k):
-        out[j] = program.position[best[j]]
-    return gap
+def first_of(program: Program, aim: Aim, floor: float, nodes: int, best: IntArray) -> int:
+    """Of the lists that serve as much as the floor, write the first by positions; return the nodes left."""
+    turn = np.empty(program.R.shape[0], np.int64)
+    for i in range(turn.shape[0]):
+        turn[program.position[i]] = i
+    return search(program, aim, aim, floor, floor, SAME, turn, UNLIMITED, nodes, best)[1]
 
 
 @kernel(inline=False, allocates=True)
-def solve_list(q: Query, theta: FloatArray, settle: bool, out: IntArray) -> float:
-    """Write the list for a view and return its gap; see `best_list`."""
-    alpha, ties, nodes = theta[0], theta[1], int(theta[2]) if settle else int(theta[2]) // HASTE
-    R, p = q.R, q.p[: out.shape[0]]
-    S = 0.0
-    for j in range(p.shape[0]):
+def prepared(q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> Program | None:
+    """Write the list of the greatest deficits; return the program if that is not the best list there is."""
+    alpha, ties = theta[0], theta[1]
+    R, k, p, S = q.R, out.shape[0], q.p[: out.shape[0]], 0.0
+    for j in range(k):
         S += p[j]
-    deficit = np.empty(R.shape[0])
+    deficit, items = np.empty(R.shape[0]), np.arange(R.shape[0])
     deficits(R, q.E, q.visits[()], S, deficit)
-    need = (1.0 - alpha) * top_sum(R, p, R, out) - ENOUGH
-    effect = top_sum(deficit, p, R, out)
-    if ties == DEVIATION and effect >= need:  # the greatest deficits first is the best there is
-        return 0.0
-    return best_list(R, deficit, p, need, ties, nodes, settle, out)
-
-
-solve_list.pin(EXAMPLE_QUERY, np.zeros(1), True, np.zeros(1, np.int64))
+    sort_by_insertion(R, R, BY_INDEX, rng, items, R.shape[0], out)
+    need = (1.0 - alpha) * dcg(out, R, p) - ENOUGH
+    sort_by_insertion(deficit, R, BY_INDEX, rng, items, R.shape[0], out)
+    if ties == DEVIATION:
+        if dcg(out, R, p) >= need:
+            return None
+        items = undominated(R, deficit, k)
+    return program_of(R, deficit, items, p, S, need)
 
 
 @kernel(allocates=True)
 def ilp_rank(q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> None:
-    """Write the optimal list, or FALLBACK if the search needs too many nodes."""
-    if solve_list(q, theta, False, out) != 0.0:  # nan as well
+    """Write the optimal list, or FALLBACK if that takes more nodes than a search with rough bounds may have."""
+    nodes = min(int(theta[2]), HASTE)
+    program = prepared(q, theta, rng, out)
+    if program is None:
+        return
+    served, best, no_turn = program.served, np.empty(out.shape[0], np.int64), np.empty(0, np.int64)
+    unpriced = np.zeros(program.R.shape[0])
+    price = rough_price(served, program.gain, program.need)
+    aim = aim_at(served, served + price * program.gain, unpriced, price * program.need)
+    _, left = search(program, aim, aim, -np.inf, -1.0, -SAME, no_turn, UNLIMITED, nodes, best)
+    if left >= 0:
+        floor = sum_of(served, best) - SAME
+        if theta[1] == INDEX:
+            left = first_of(program, aim, floor, nodes, best)
+        else:
+            closest = aim_at(program.closeness, possible_closeness(program, aim, floor), unpriced, 0.0)
+            least = sum_of(program.closeness, best)
+            _, left = search(program, closest, aim, floor, least, SAME, no_turn, UNLIMITED, nodes, best)
+    if left < 0:
         out[0] = FALLBACK
+        return
+    for j in range(out.shape[0]):
+        out[j] = program.position[best[j]]
 
 
-@kernel(inline=False, allocates=True)
-def top_sum(values: FloatArray, p: FloatArray, R: FloatArray, items: IntArray) -> float:
-    """Write the items of the highest values in order and return their DCG."""
-    k = items.shape[0]
-    highest = np.empty(k)
-    for j in range(k):
-        highest[j] = -np.inf
-    for d in range(values.shape[0]):
-        insert(highest, items, d, values[d])
-    total = 0.0
-    for j in range(k):
-        total += p[j] * R[items[j]]
-    return total
+def relaxed(value: FloatArray, worth: FloatArray, *rules: tuple[FloatArray, float]) -> Aim:
+    """Return an aim with the best bound that prices give: those of the linear program in which items may be divided.
+
+    Any prices give a bound, so the precision of the solver does not matter. Rules are sums and the least of each.
+    """
+    from scipy.optimize import linprog
+    from scipy.sparse import csr_matrix
+
+    k, m = worth.shape
+    cells = np.arange(k * m)
+    rows = [cells // m, k + cells % m, *(np.full(k * m, k + m + r) for r in range(len(rules)))]
+    entries = [np.ones(2 * k * m), *(-kept.ravel() for kept, _ in rules)]
+    matrix = csr_matrix((np.concatenate(entries), (np.concatenate(rows), np.tile(cells, 2 + len(rules)))))
+    most = np.append(np.ones(k + m), [-least for _, least in rules])
+    answer = linprog(-worth.ravel(), matrix, most, method="highs-ds", options={"presolve": False})
+    prices = np.maximum(-answer.ineqlin.marginals, 0.0) if answer.success else np.zeros(most.size)
+    paid = 0.0
+    for price, (kept, least) in zip(prices[k + m :], rules, strict=True):
+        worth, paid = worth + price * kept, paid + price * least
+    return aim_at(value, worth, prices[k : k + m], paid)
 
 
 @register
@@ -725,7 +473,7 @@ class ILP(Policy):
 
     A search finds the best list exactly, or stops after a number of steps, with a list whose cost is within a proven
     gap of the least. By default lists of five ranks are exact, nearly all of ten ranks among 100 items as well, and
-    lists of twenty ranks are within about 0.005, in shares of a list's exposure.
+    lists of twenty ranks are within about 0.01, in shares of a list's exposure.
 
     Parameters
     ----------
@@ -749,7 +497,7 @@ class ILP(Policy):
 
     alpha: Share = 1.0
     ties: IlpTies = "deviation"
-    nodes: Nodes = 50_000
+    nodes: Nodes = 100_000
 
     kernel = ilp_rank
     style = ("#CC79A7", "X")
@@ -759,5 +507,17 @@ class ILP(Policy):
     def solve(self, q: Query, rng: Draws) -> Solution:
         """Return the best list that is found in the nodes allowed, and its gap."""
         q, pi = q.for_kernels(), np.empty(min(q.p.size, q.R.size), np.int64)
-        gap = solve_list(q, self.theta, True, pi)
-        return Solution(pi, gap)
+        program = prepared(q, self.theta, rng, pi)
+        if program is None:
+            return Solution(pi)
+        served, closeness, dcg = program.served, program.closeness, (program.gain, program.need)
+        aim, best = relaxed(served, served, dcg), np.arange(pi.size)
+        reached, left = look_closer(program, aim, aim, -np.inf, -SAME, self.nodes, best)
+        gap = 2.0 * max(aim.bound - reached, 0.0) if left < 0 else 0.0
+        floor = float(sum_of(served, best)) - SAME
+        if self.ties == "index":
+            first_of(program, aim, floor, self.nodes, best)
+        else:
+            closest = relaxed(closeness, possible_closeness(program, aim, floor), dcg, (served, floor))
+            look_closer(program, closest, aim, floor, SAME, self.nodes, best)
+        return Solution(program.position[best], gap)
