@@ -308,25 +308,6 @@ def test_a_selection_without_labels_has_single_items():
     assert len(set(data.providers.tolist())) == 2
 
 
-@given(st.lists(queries, min_size=1, max_size=3))
-def test_joined_parts_share_the_providers_of_the_same_label(parts):
-    whole = concatenate([dataset(each, name=str(i)) for i, each in enumerate(parts)], name="whole")
-    lists = flat(parts)
-    labels = flat(lists)
-    assert whole.query_providers.tolist() == naive_data.query_groups(labels, [len(each) for each in lists])
-    if any(labels):
-        assert [whole.provider_names[code] for code in whole.providers] == [each or "" for each in labels]
-        singles = [code for code, each in zip(whole.providers.tolist(), labels, strict=True) if not each]
-        assert len(set(singles)) == len(singles)
-    else:
-        assert whole.providers is None
-
-
-def test_a_part_without_providers_joins_as_single_items():
-    whole = concatenate([dataset([["a", "a"]], name="x"), Dataset(offsets=[0, 2], y=[0, 1], name="y")], name="whole")
-    assert whole.providers.tolist() == [0, 0, 1, 2]
-
-
 def test_providers_are_part_of_the_fingerprint():
     plain = Dataset(offsets=[0, 2], y=[0, 1])
     prints = {

@@ -272,10 +272,10 @@ def load_letor(path: str | os.PathLike[str], **options: Unpack[LetorOptions]) ->
 
 
 def concatenate(parts: Sequence[Dataset], name: str) -> Dataset:
-    """Join datasets one after the other; features, ids and scores are kept where all parts have them.
+    """Join the parts of a fold one after the other; features and ids are kept where all parts have them.
 
-    The draws of a query depend on its place in the whole. Providers of the same label are one. If a query id occurs in
-    several parts, all query ids are preceded by the names of their parts.
+    The draws of a query depend on its place in the whole. If a query id occurs in several parts, all query ids are
+    preceded by the names of their parts.
     """
 
     def joined(field: str) -> Any:
@@ -295,9 +295,7 @@ def concatenate(parts: Sequence[Dataset], name: str) -> Dataset:
         y=joined("y"),
         R=joined("R"),
         y_max=max(part.y_max for part in parts),
-        scores=joined("scores"),
         X=joined("X"),
-        providers=joined_labels(parts),
         query_ids=query_ids,
         item_ids=listed("item_ids"),
         name=name,
@@ -305,17 +303,6 @@ def concatenate(parts: Sequence[Dataset], name: str) -> Dataset:
         catalogue=catalogues.pop() if len(catalogues) == 1 else "",
         fingerprint=hashlib.sha256("".join(part.fingerprint for part in parts).encode()).hexdigest(),
     )
-
-
-def joined_labels(parts: Sequence[Dataset]) -> Any:
-    """Return the provider of every item of several datasets, "" where there is none; None if none has providers."""
-    if all(part.providers is None for part in parts):
-        return None
-    labels: list[str] = []
-    for part in parts:
-        codes, names = part.providers, part.provider_names
-        labels += [""] * part.items if codes is None else [names[code] for code in codes]
-    return labels
 
 
 # --- data by path or name ---------------------------------------------------------------------------------------------

@@ -183,23 +183,16 @@ def check_json_lines(path: Path) -> None:
                 names.update(fields)
                 if len(names) > MOST_COLUMNS:
                     raise DataError(f"{path}, line {number}: the lines have more than {MOST_COLUMNS:,} names")
-            if line.count(b"[") + line.count(b"{") > DEEPEST and any(map(too_deep, fields.values())):
+            if line.count(b"[") + line.count(b"{") > DEEPEST and depth(msgspec.json.decode(line)) > DEEPEST + 1:
                 raise DataError(f"{path}, line {number}: a value has more than {DEEPEST} levels")
     if not number:
         raise DataError(f"{path}: the file is empty")
 
 
-def too_deep(raw: msgspec.Raw) -> bool:
-    """Return whether a value has lists and objects in each other beyond what tables have."""
-    level = [msgspec.json.decode(raw)]
-    for _ in range(DEEPEST + 1):
-        level = [inner for each in level if isinstance(each, list | dict) for inner in values_of(each)]
-    return bool(level)
-
-
-def values_of(value: list[Any] | dict[str, Any]) -> Iterable[Any]:
-    """Return what a list or an object holds; an empty one counts as a level."""
-    return (value.values() if isinstance(value, dict) else value) or (None,)
+def depth(value: Any) -> int:
+    """Return how many lists and objects are in each other."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(depth, inner), default=0)
 
 
 # --- columns by role --------------------------------------------------------------------------------------------------

@@ -1,37 +1,20 @@
 """The policies, one module per paper; importing this package registers them."""
 
-from .bayesfair import BayesFair
-from .didrf import DIDRF
-from .expohedron import Expohedron
-from .fairco import FairCo
-from .fara import FARA
-from .ilp import ILP
-from .lp import LP
-from .mcfair import ExploreK, FairK, MCFair, RandomK, TopK
-from .mmf import MMF
-from .pbmucb import PBMUCB
-from .plfair import PLFair
-from .prefix_greedy import PrefixGreedy
-from .thompson import Thompson
-from .verfair import VerFair
-
-__all__ = [
-    "DIDRF",
-    "FARA",
-    "ILP",
-    "LP",
-    "MMF",
-    "PBMUCB",
-    "BayesFair",
-    "ExploreK",
-    "Expohedron",
-    "FairCo",
-    "FairK",
-    "MCFair",
-    "PLFair",
-    "PrefixGreedy",
-    "RandomK",
-    "Thompson",
-    "TopK",
-    "VerFair",
-]
+from .bayesfair import BayesFair as BayesFair
+from .didrf import DIDRF as DIDRF
+from .expohedron import Expohedron as Expohedron
+from .fairco import FairCo as FairCo
+from .fara import FARA as FARA
+from .ilp import ILP as ILP
+from .lp import LP as LP
+from .mcfair import ExploreK as ExploreK
+from .mcfair import FairK as FairK
+from .mcfair import MCFair as MCFair
+from .mcfair import RandomK as RandomK
+from .mcfair import TopK as TopK
+from .mmf import MMF as MMF
+from .pbmucb import PBMUCB as PBMUCB
+from .plfair import PLFair as PLFair
+from .prefix_greedy import PrefixGreedy as PrefixGreedy
+from .thompson import Thompson as Thompson
+from .verfair import VerFair as VerFair
