@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import FloatArray, IntArray
-from ..data.dataset import Dataset
+from ..arrays import FloatArray
 from ..metrics.reachable import HUGE, balance
-from ..parts import NonNegative, register
-from ..random import Draws
-from ..state import Query, State
-from .base import Policy
-from .lp import Delivery, Refresh, begin_mixture, lp_rank, mixture_memory
+from ..parts import register
+from .lp import Delivery, Mixed
 
 __all__ = ["Expohedron", "best_exposure", "placement_of"]
 
@@ -77,7 +73,7 @@ def placement_of(E: FloatArray, p: FloatArray) -> FloatArray:
 
 
 @register
-class Expohedron(Policy):
+class Expohedron(Mixed):
     """Show lists of the mixture with the most NDCG less α times unfairness (Eq. 8) of exposure per visit.
 
     The exposure is a point of the Pareto frontier of NDCG and unfairness, which Kletti, Renders and Loiseau (2022) walk
@@ -104,20 +100,11 @@ class Expohedron(Policy):
     [[0, 1], [0, 2], [0, 1], [0, 1]]
     """
 
-    alpha: NonNegative = 1000.0
-    refresh: Refresh = 100
     delivery: Delivery = "balanced"
 
-    kernel = lp_rank
     style = ("#009E73", "<")
-    ranks = True
     cost = 100.0
 
-    def prepare(self, data: Dataset, state: State, rng: Draws) -> FloatArray:
-        """Allocate the mixture of each query."""
-        return mixture_memory(data, state)
-
-    def solve(self, q: Query, rng: Draws) -> IntArray:
-        """Solve for a new mixture, keep it in the memory, and return its first list."""
-        p = q.p[: min(q.p.size, q.R.size)]
-        return begin_mixture(q, placement_of(best_exposure(q.R, p, self.alpha), p), self.delivery, rng)
+    def placement(self, R: FloatArray, p: FloatArray) -> FloatArray:
+        """Return a placement that has the best exposure."""
+        return placement_of(best_exposure(R, p, self.alpha), p)

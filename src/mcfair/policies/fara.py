@@ -1,4 +1,8 @@
-"""FARA (Yang, Xu, Wang and Ai 2023): plan the exposure of the next lists together, then build them rank by rank."""
+"""FARA (Yang, Xu, Wang and Ai 2023) and VerFair (Yang, Xu and Ai 2023): lists that are planned together.
+
+FARA plans the exposure of the next lists and builds them rank by rank. VerFair guarantees items a share of the fair
+exposure, and ranks by relevance beyond that.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from ..state import Query, State
 from .base import Mode, Policy
 from .selection import dcg
 
-__all__ = ["FARA"]
+__all__ = ["FARA", "VerFair"]
 
 Horizon = Annotated[int, msgspec.Meta(ge=1, description="a whole number of at least 1")]
 
@@ -140,15 +144,18 @@ def dequeue(queue: FloatArray, out: IntArray) -> None:
 
 
 @kernel(allocates=True)
-def fara_rank(q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> None:
+def planned_rank(q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> None:
     """Write the next list of the queue; plan and build new ones if it is empty."""
-    alpha, horizon, least = theta[0], int(theta[1]), theta[2]
+    alpha, horizon, least, part_only = theta[0], int(theta[1]), theta[2], theta[4] > 0.0
     n, k = q.R.shape[0], out.shape[0]
     queue = q.memory if q.memory.shape[0] > 0 else np.zeros(queue_length(horizon, k))
     if queue[0] == 0.0:
         quota, lists = np.empty(n), np.empty((horizon, k), np.int64)
-        plan_quotas(q, float(horizon), 1.0 - alpha, least, quota)
-        allocate(quota, q.R, q.p, theta[3], True, lists)
+        if part_only:
+            plan_quotas(q, alpha * horizon, 0.0, least, quota)
+        else:
+            plan_quotas(q, float(horizon), 1.0 - alpha, least, quota)
+        allocate(quota, q.R, q.p, theta[3], not part_only, lists)
         enqueue(lists, rng, queue)
     dequeue(queue, out)
 
@@ -170,13 +177,21 @@ class Planned(Policy):
     allocation
         Which item with a quota is next: by "need", the largest quota relative to the exposure that the item can still
         have in these lists, which delivers the plan almost exactly; or by "relevance", as published.
+
+    Attributes
+    ----------
+    plans_part_only
+        Whether α is the share of the exposure that is planned, or the share of the DCG that the plan may give up.
     """
+
+    plans_part_only: ClassVar[bool] = False
 
     alpha: Share = 1.0
     horizon: Horizon = 30
     least_exposure: NonNegative | Literal["auto"] = "auto"
     allocation: Allocation = "need"
 
+    kernel = planned_rank
     ranks = True
     cost = 3.0
     auto: ClassVar[dict[str, dict[Mode, float]]] = {"least_exposure": {"post-processing": 0.0, "online": 10.0}}
@@ -186,7 +201,7 @@ class Planned(Policy):
         """The parameters; "auto" counts as online, where relevance may not be given."""
         known = self.in_mode("online")
         allocation = get_args(Allocation).index(known.allocation)
-        return np.array([known.alpha, known.horizon, known.least_exposure, allocation])
+        return np.array([known.alpha, known.horizon, known.least_exposure, allocation, self.plans_part_only])
 
     def prepare(self, data: Dataset, state: State, rng: Draws) -> FloatArray:
         """Allocate an empty queue for each query."""
@@ -230,5 +245,42 @@ class FARA(Planned):
     [10.0, 4.4, 1.9]
     """
 
-    kernel = fara_rank
     style = ("#D55E00", "d")
+
+
+@register
+class VerFair(Planned):
+    """Reserve a share α of the exposure of the next lists for fairness, and fill the upper ranks by relevance.
+
+    The exposure reserved is shared out as fairly (Eq. 8) as α times the exposure of the next `horizon` lists of a query
+    can be, past exposure included, by an exact projection. What an item is to have of it is its quota. All first ranks
+    are filled, then all second ranks: with the most relevant item while the exposure still to be shared out exceeds the
+    quotas left, and from then on with an item that has a quota left. The lists are shown in random order. The memory of
+    a query is its queue of lists. With α = 1 the lists are those of FARA, with α = 0 the most
+    relevant items are shown.
+
+    Parameters
+    ----------
+    alpha
+        Share of the exposure that is reserved for fairness.
+    horizon
+        How many lists are planned together.
+    least_exposure
+        Exposure that every item is to have first, to learn its relevance. "auto" is 0 when relevance is given and 10
+        online.
+    allocation
+        Which item with a quota is next: by "need", the largest quota relative to the exposure that the item can still
+        have in these lists, which delivers the plan almost exactly; or by "relevance", as published.
+
+    Examples
+    --------
+    Half of the exposure is reserved; the first item has more than that by its relevance:
+
+    >>> import mcfair as mf
+    >>> data = mf.Dataset(offsets=[0, 3], y=[2, 1, 0])
+    >>> mf.simulate(data, VerFair(alpha=0.5, horizon=10), steps=10, k=2).state.E.round(1).tolist()
+    [10.0, 5.7, 0.6]
+    """
+
+    plans_part_only = True
+    style = ("#E69F00", ">")

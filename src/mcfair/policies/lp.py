@@ -14,7 +14,7 @@ import numpy as np
 from .._jit import kernel
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..data.dataset import Dataset
-from ..parts import register
+from ..parts import NonNegative, register
 from ..random import Draws, uniform
 from ..state import Query, State
 from .base import Policy
@@ -295,26 +295,49 @@ def lp_rank(q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> None:
             deliver(mixture, delivery, visits, rng, out)
 
 
-def mixture_memory(data: Dataset, state: State) -> FloatArray:
-    """Allocate the mixture of each query."""
-    n = int(data.sizes.max(initial=1))
-    return np.zeros((data.queries, mixture_length(n, min(n, state.p.size))))
+class Mixed(Policy):
+    """Base of policies that show the lists of a mixture, which is solved for again when relevance has changed.
 
+    Parameters
+    ----------
+    alpha
+        Weight of fairness.
+    refresh
+        Visits of a query after which its mixture is updated.
+    delivery
+        "iid" samples every list by its weight; "balanced" shows the list furthest behind its weight.
+    """
 
-def begin_mixture(q: Query, X: FloatArray, delivery: Delivery, rng: Draws) -> IntArray:
-    """Decompose placement probabilities into a mixture, keep it in the memory, and return its first list."""
-    (n, k), pi = X.shape, np.empty(X.shape[1], np.int64)
-    lists, weights = decompose(X)
-    memory = q.memory if q.memory.size else np.zeros(mixture_length(n, k))
-    memory[:HEAD] = weights.size, int(q.visits)
-    mixture = mixture_of.interpreted(memory, n, k)  # compiled code returns no views to Python
-    mixture.R[:], mixture.weights[:], mixture.shown[:], mixture.items[:] = q.R, weights, 0.0, lists.ravel()
-    deliver(mixture, float(DELIVERIES.index(delivery)), int(q.visits), rng, pi)
-    return pi
+    alpha: NonNegative = 1000.0
+    refresh: Refresh = 100
+    delivery: Delivery = "iid"
+
+    kernel = lp_rank
+    ranks = True
+
+    def placement(self, R: FloatArray, p: FloatArray) -> FloatArray:
+        """Return the probabilities of each item at each rank, shape (n, k)."""
+        raise NotImplementedError
+
+    def prepare(self, data: Dataset, state: State, rng: Draws) -> FloatArray:
+        """Allocate the mixture of each query."""
+        n = int(data.sizes.max(initial=1))
+        return np.zeros((data.queries, mixture_length(n, min(n, state.p.size))))
+
+    def solve(self, q: Query, rng: Draws) -> IntArray:
+        """Solve for a new mixture, keep it in the memory, and return its first list."""
+        n, k = q.R.size, min(q.p.size, q.R.size)
+        lists, weights = decompose(self.placement(q.R, q.p[:k]))
+        memory = q.memory if q.memory.size else np.zeros(mixture_length(n, k))
+        memory[:HEAD] = weights.size, int(q.visits)
+        mixture, pi = mixture_of.interpreted(memory, n, k), np.empty(k, np.int64)  # compiled code returns no views
+        mixture.R[:], mixture.weights[:], mixture.shown[:], mixture.items[:] = q.R, weights, 0.0, lists.ravel()
+        deliver(mixture, float(DELIVERIES.index(self.delivery)), int(q.visits), rng, pi)
+        return pi
 
 
 @register
-class LP(Policy):
+class LP(Mixed):
     """Show lists of the mixture with the most relevance less α times the unfairness between all pairs of items.
 
     The mixture ignores past exposure. It is solved for at the first visit of a query, and again when relevance has
@@ -340,19 +363,10 @@ class LP(Policy):
     """
 
     alpha: Annotated[float, msgspec.Meta(ge=0.0, le=1000.0, description="a number from 0 to 1000")] = 1000.0
-    refresh: Refresh = 100
-    delivery: Delivery = "iid"
 
-    kernel = lp_rank
     style = ("#009E73", "P")
-    ranks = True
     cost = 200.0
 
-    def prepare(self, data: Dataset, state: State, rng: Draws) -> FloatArray:
-        """Allocate the mixture of each query."""
-        return mixture_memory(data, state)
-
-    def solve(self, q: Query, rng: Draws) -> IntArray:
-        """Solve for a new mixture, keep it in the memory, and return its first list."""
-        k = min(q.p.size, q.R.size)
-        return begin_mixture(q, placement(q.R, q.p[:k], self.alpha), self.delivery, rng)
+    def placement(self, R: FloatArray, p: FloatArray) -> FloatArray:
+        """Return the placement that solves the linear program."""
+        return placement(R, p, self.alpha)

@@ -213,35 +213,6 @@ def add_product(X: FloatArray, D: FloatArray, lr: float, W: FloatArray, b: Float
 # --- training --------------------------------------------------------------------------------------------------------
 
 
-@kernel(allocates=True)
-def step(
-    net: Network,
-    X: FloatArray,
-    R: FloatArray,
-    p: FloatArray,
-    alpha: float,
-    lr: float,
-    samples: int,
-    rng: Draws,
-) -> bool:
-    """Sample lists of one query and improve the network by them; return whether its scores were finite."""
-    n = R.shape[0]
-    H1, H2 = np.empty((n, HIDDEN)), np.empty((n, HIDDEN))
-    s, w, e, labels, g = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    lists = np.empty((samples, min(p.shape[0], n)), np.int64)
-    keys, items = np.empty(n), np.empty(n, np.int64)
-    if not forward(net, X, H1, H2, s):
-        return False
-    for i in range(samples):
-        sample_list(s, rng, i * n, keys, items, lists[i])
-    fill_weights(s, w)
-    fill_exposure(lists, w, p, e)
-    fill_labels(R, e, alpha, labels)
-    pl_rank_3(lists, w, labels, p, g)
-    ascend(net, X, H1, H2, g, lr)
-    return True
-
-
 @kernel
 def draw_turns(places: IntArray, rng: Draws, turns: FloatArray) -> None:
     """Write one random number per query; training visits the queries in its order."""
@@ -263,12 +234,23 @@ def train_epoch(
     samples: int,
     rng: Draws,
 ) -> bool:
-    """Train by one step for each query in turn; return whether scores stayed finite."""
+    """Sample lists of one query after the other, and improve the network by them; return whether scores stay finite."""
     for q in order:
-        low, high = offsets[q], offsets[q + 1]
-        draw_rng = Draws(rng.seed, rng.purpose, np.uint64(places[q]), rng.visit)
-        if not step(net, X[low:high], R[low:high], p, alpha, lr, samples, draw_rng):
+        x, relevance = X[offsets[q] : offsets[q + 1]], R[offsets[q] : offsets[q + 1]]
+        n, draws = relevance.shape[0], Draws(rng.seed, rng.purpose, np.uint64(places[q]), rng.visit)
+        H1, H2 = np.empty((n, HIDDEN)), np.empty((n, HIDDEN))
+        s, w, e, labels, g = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+        lists = np.empty((samples, min(p.shape[0], n)), np.int64)
+        keys, items = np.empty(n), np.empty(n, np.int64)
+        if not forward(net, x, H1, H2, s):
             return False
+        for i in range(samples):
+            sample_list(s, draws, i * n, keys, items, lists[i])
+        fill_weights(s, w)
+        fill_exposure(lists, w, p, e)
+        fill_labels(relevance, e, alpha, labels)
+        pl_rank_3(lists, w, labels, p, g)
+        ascend(net, x, H1, H2, g, lr)
     return True
 
 
