@@ -125,7 +125,7 @@ def test_the_gap_bounds_the_distance_to_the_floor_at_any_exposure():
     floor = fairness_floor(data, [20], p)
     for _ in range(50):
         E = np.mean([w[rng.permutation(n)] for _ in range(3)], axis=0)
-        (gap,), _ = ExposureProgram.of(data, [20], p).certify(E)
+        (gap,), _ = ExposureProgram.of(data, [20], p).certify(E, R, np.zeros(n, int), np.ones(n, int))
         slope = -naive.gradient(E, R)
         assert gap == pytest.approx(slope @ E - min(slope @ w[rng.permutation(n)] for _ in range(2000)), rel=0.05)
         assert gap == pytest.approx(slope @ E - slope @ np.array(naive_limits.sort_oracle(w)(slope)))

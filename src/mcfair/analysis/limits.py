@@ -111,25 +111,29 @@ class ExposureProgram:
         E[self.order] = E.copy()
         return unfair, gain / ideal, E
 
-    def certify(self, E: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
-        """Return a bound on the unfairness of each query at E above its minimum, and whether E ∝ R up to rounding.
+    def certify(
+        self, E: FloatArray, M: FloatArray, query: IntArray, sizes: IntArray
+    ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+        """Return a bound on the unfairness of each query at E above its minimum, and whether E ∝ M up to rounding.
 
-        Unfairness is convex, so it lies above its tangent at E, and the tangent is lowest where the most exposed rank
-        goes to the item of the least slope: the bound is the height of E above that point of the tangent.
+        E and M are the exposure and merit of items, or of groups of so many of them, query by query. Unfairness is
+        convex, so it lies above its tangent at E, and the tangent is lowest where the ranks from the top go to those of
+        the least slope: the bound is the height of E above that point of the tangent.
         """
-        R, query, n = self.data.R, self.query, self.data.sizes
+        m = np.bincount(query, minlength=self.visits.size)
 
         def total(values: FloatArray) -> FloatArray:
-            return np.asarray(np.bincount(query, weights=values, minlength=n.size), dtype=np.float64)
+            return np.asarray(np.bincount(query, weights=values, minlength=m.size), dtype=np.float64)
 
-        square = np.maximum(total(R * R), np.finfo(float).tiny)
-        off = E - (total(E * R) / square)[query] * R
-        slope = (4 * square / np.maximum(n * (n - 1), 1))[query] * off
-        rank = np.arange(R.size) - self.data.offsets[query]
-        w = self.visits[query] * np.append(self.p, 0.0)[np.minimum(rank, self.p.size)]
-        gap = total(slope * E - slope[np.lexsort((slope, query))] * w)
-        fair = (total(off * off) <= ROUNDING * ROUNDING * total(E * E)) | (n < 2) | (self.ideal == 0)
-        return np.maximum(gap, 0.0), fair
+        square = np.maximum(total(M * M), np.finfo(float).tiny)
+        off = E - (total(E * M) / square)[query] * M
+        slope = (4 * square / np.maximum(m * (m - 1), 1))[query] * off
+        rank = np.arange(self.query.size) - self.data.offsets[self.query]
+        w = self.visits[self.query] * np.append(self.p, 0.0)[np.minimum(rank, self.p.size)]
+        order = np.lexsort((slope, query))
+        lowest = np.add.reduceat(w, np.cumsum(sizes[order]) - sizes[order]) if w.size else w
+        fair = (total(off * off) <= ROUNDING * ROUNDING * total(E * E)) | (m < 2) | (self.ideal == 0)
+        return np.maximum(total(slope * E - slope[order] * lowest), 0.0), fair
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -219,7 +223,7 @@ def fairness_floor(data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike) -> Fl
     """
     problem = ExposureProgram.of(data, visits, p)
     unfair, _, E = problem.optima(np.zeros(1))
-    gap, fair = problem.certify(E)
+    gap, fair = problem.certify(E, data.R, problem.query, np.ones(data.items, np.int64))
     return Floor(
         unfairness=float(problem.mean(unfair[0])),
         gap=float(problem.mean(gap)),
@@ -354,13 +358,8 @@ def fill_group_optima(
     visits: FloatArray,
     E: FloatArray,
     unfair: FloatArray,
-    gap: FloatArray,
-    off: FloatArray,
 ) -> None:
-    """Write, for each query, the lowest group unfairness, its gap and E, in which the items of a group share alike.
-
-    `off` is the distance of the groups' exposure from a multiple of their merit, relative to that exposure.
-    """
+    """Write, for each query, the lowest group unfairness and E, in which the items of a group share alike."""
     for q in range(visits.shape[0]):
         low, n = offsets[q], offsets[q + 1] - offsets[q]
         m = 0
@@ -384,39 +383,6 @@ def fill_group_optima(
         for d in range(low, low + n):
             E[d] = x[groups[d]] / sizes[groups[d]]
         unfair[q] = query_unfairness(x, M)
-        gap[q], off[q] = tangent_gap(x, M, sizes, H, order)
-
-
-@kernel
-def tangent_gap(x: FloatArray, M: FloatArray, sizes: IntArray, H: FloatArray, order: IntArray) -> tuple[float, float]:
-    """Return how far the tangent of unfairness at x falls to its lowest reachable point, and |x - cM|/|x|.
-
-    Unfairness is convex, so no reachable point is lower than that. The tangent is lowest where the groups of the least
-    slope have the ranks from the top.
-    """
-    m = x.shape[0]
-    xm = mm = xx = away = 0.0
-    for g in range(m):
-        xm += x[g] * M[g]
-        mm += M[g] * M[g]
-        xx += x[g] * x[g]
-    c = xm / mm if mm > 0.0 else 0.0
-    factor = 4.0 * mm / (m * (m - 1.0)) if m > 1 else 0.0
-    for i in range(1, m):
-        g, j = order[i], i
-        while j > 0 and x[g] - c * M[g] < x[order[j - 1]] - c * M[order[j - 1]]:
-            order[j] = order[j - 1]
-            j -= 1
-        order[j] = g
-    fall, items = 0.0, 0
-    for i in range(m):
-        g = order[i]
-        lowest = H[items + sizes[g]] - H[items]
-        items += sizes[g]
-        slope = x[g] - c * M[g]
-        fall += slope * (x[g] - lowest)
-        away += slope * slope
-    return max(factor * fall, 0.0), np.sqrt(away / xx) if xx > 0.0 and mm > 0.0 else 0.0
 
 
 def group_floor(data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike) -> Floor:
@@ -460,9 +426,12 @@ def group_floor(data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike) -> Floor
     """
     problem = ExposureProgram.of(data, visits, p)
     groups = data.query_providers
-    E, (unfair, gap, off) = np.empty(data.items), np.empty((3, data.queries))
-    arrays = data.R.copy(), groups.copy(), problem.p, data.offsets.copy(), problem.visits
-    fill_group_optima(*arrays, E, unfair, gap, off)
+    E, unfair = np.empty(data.items), np.empty(data.queries)
+    fill_group_optima(data.R.copy(), groups.copy(), problem.p, data.offsets.copy(), problem.visits, E, unfair)
+    most = groups.max(initial=0) + 1  # groups are numbered anew in every query
+    found, member = np.unique(problem.query * most + groups, return_inverse=True)
+    exposure, merit = (np.bincount(member, each).astype(np.float64) for each in (E, data.R))
+    gap, fair = problem.certify(exposure, merit, found // most, np.bincount(member))
     several = np.zeros(data.queries, np.bool_)
     several[problem.query[groups > 0]] = True
     counted = problem.counted & several
@@ -475,7 +444,7 @@ def group_floor(data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike) -> Floor
         gap=mean(gap),
         query_unfairness=unfair,
         query_gap=gap,
-        reachable=off <= ROUNDING,
+        reachable=fair,
         E=E,
     )
 
