@@ -13,7 +13,6 @@ from mcfair.policies.plfair import (
     PLFair,
     ascend,
     fill_exposure,
-    fill_labels,
     fill_weights,
     forward,
     initial_network,
@@ -21,6 +20,7 @@ from mcfair.policies.plfair import (
     sample_list,
     scale_features,
 )
+from mcfair.policies.terms import RAW, write_gradient
 from mcfair.random import POLICY, PREPARE, draws
 from mcfair.state import State
 
@@ -110,9 +110,9 @@ def test_expected_exposure_and_what_it_is_worth():
     assert e.sum() == pytest.approx(p.sum())
     assert e == pytest.approx(naive_plfair.exposure(s, p, 3), abs=0.02)
     R = np.array([0.1, 0.4, 1.0, 0.1, 0.4])
-    fill_labels(R, e, 0.3, labels)
+    write_gradient(e, R, 0, 0.7, 0.3, RAW, labels)
     assert labels == pytest.approx(0.7 * R + 0.3 * naive.gradient(e, R))
-    fill_labels(R[:1], e[:1], 1.0, labels[:1])
+    write_gradient(e[:1], R[:1], 0, 0.0, 1.0, RAW, labels[:1])
     assert labels[0] == 0.0
 
 

@@ -299,16 +299,20 @@ def fit_pairs(cells: RankCounts) -> Any:
     The ratio p_j/p_k is that of Mantel and Haenszel, with every item of a query as a stratum; the logarithms of all
     pairs of ranks are brought together by weighted least squares.
     """
+    from scipy.sparse.csgraph import connected_components
+
     k = cells.ranks
     pairs = np.zeros((cells.blocks, k, k))
     fill_pairs(cells.item, cells.rank, cells.n, cells.c, cells.block, pairs)
     if not pairs.any() and k > 1:
         raise DataError("examination cannot be fitted: no item was seen, with clicks, at more than one rank")
-    alone = [j + 1 for j in range(k) if j not in connected(pairs.sum(axis=0))]
-    if alone:
+    whole = pairs.sum(axis=0)
+    part = connected_components((whole > 0) & (whole.T > 0), directed=False)[1]  # clicks on both sides connect ranks
+    alone = np.flatnonzero(part != part[0])
+    if alone.size:
         raise DataError(
-            f"examination cannot be fitted at rank {alone[0]}: no clicked item was seen there and at another rank; "
-            f"fit fewer ranks with --ranks {alone[0] - 1}"
+            f"examination cannot be fitted at rank {alone[0] + 1}: no clicked item was seen there and at another rank; "
+            f"fit fewer ranks with --ranks {alone[0]}"
         )
 
     def fit(weights: FloatArray, start: FloatArray | None = None) -> FloatArray:
@@ -324,55 +328,40 @@ def fit_pairs(cells: RankCounts) -> Any:
     return fit
 
 
-def connected(table: FloatArray) -> set[int]:
-    """Return the ranks that pairs with clicks on both sides connect with rank 1."""
-    both = (table > 0) & (table.T > 0)
-    reached, front = {0}, [0]
-    while front:
-        fresh = [int(j) for j in np.flatnonzero(both[front.pop()]) if int(j) not in reached]
-        reached.update(fresh)
-        front += fresh
-    return reached
-
-
 # --- expectation maximisation ----------------------------------------------------------------------------------------
 
 
 def fit_model(cells: RankCounts) -> Any:
-    """Return the fit by expectation maximisation of the position-based model, with p = 1 at rank 1."""
-    fit_pairs(cells)  # the same ranks must be connected
-    _, item = np.unique(cells.item, return_inverse=True)
-
-    def fit(weights: FloatArray, start: FloatArray | None = None) -> FloatArray:
-        return maximise(cells, item, weights[cells.block], start)
-
-    return fit
-
-
-def maximise(cells: RankCounts, item: IntArray, weight: FloatArray, start: FloatArray | None) -> FloatArray:
-    """Maximise the likelihood of clicks `p_j r_d`, beginning with the click rates of items.
+    """Return the fit of the position-based model, with p = 1 at rank 1, by the most likely clicks `p_j r_d`.
 
     Given p and r, an item without a click was examined with probability p(1 - r)/(1 - pr), and relevant with
-    r(1 - p)/(1 - pr); the next p and r are the means of these.
+    r(1 - p)/(1 - pr); the next p and r are the means of these. The first r are the click rates of items.
     """
-    k = cells.ranks
-    n, c = cells.n * weight, cells.c * weight
-    rank_n = np.maximum(np.bincount(cells.rank, n, k), 1e-300)
-    item_n = np.maximum(np.bincount(item, weights=n), 1e-300)
-    rate = np.bincount(cells.rank, c, k) / rank_n
-    p = np.clip(rate / max(rate[0], 1e-12), 1e-3, 1.0) if start is None else np.clip(start, 1e-6, 1.0)
-    exposed = np.bincount(item, weights=n * p[cells.rank])
-    r = np.clip(np.bincount(item, weights=c) / np.maximum(exposed, 1e-300), 0.0, 1.0 - 1e-9)
-    for _ in range(MOST_STEPS if start is None else MOST_STEPS // 10):
-        before = p
-        for _ in range(3):  # r follows p faster if it is updated more often
+    fit_pairs(cells)  # the same ranks must be connected
+    item = np.unique(cells.item, return_inverse=True)[1]
+
+    def fit(weights: FloatArray, start: FloatArray | None = None) -> FloatArray:
+        k = cells.ranks
+        weight = weights[cells.block]
+        n, c = cells.n * weight, cells.c * weight
+        rank_n = np.maximum(np.bincount(cells.rank, n, k), 1e-300)
+        item_n = np.maximum(np.bincount(item, weights=n), 1e-300)
+        rate = np.bincount(cells.rank, c, k) / rank_n
+        p = np.clip(rate / max(rate[0], 1e-12), 1e-3, 1.0) if start is None else np.clip(start, 1e-6, 1.0)
+        exposed = np.bincount(item, weights=n * p[cells.rank])
+        r = np.clip(np.bincount(item, weights=c) / np.maximum(exposed, 1e-300), 0.0, 1.0 - 1e-9)
+        for _ in range(MOST_STEPS if start is None else MOST_STEPS // 10):
+            before = p
+            for _ in range(3):  # r follows p faster if it is updated more often
+                a, b = p[cells.rank], r[item]
+                missed = (n - c) / np.maximum(1.0 - a * b, 1e-12)
+                r = np.minimum((np.bincount(item, weights=c + missed * b * (1.0 - a))) / item_n, 1.0 - 1e-9)
             a, b = p[cells.rank], r[item]
             missed = (n - c) / np.maximum(1.0 - a * b, 1e-12)
-            r = np.minimum((np.bincount(item, weights=c + missed * b * (1.0 - a))) / item_n, 1.0 - 1e-9)
-        a, b = p[cells.rank], r[item]
-        missed = (n - c) / np.maximum(1.0 - a * b, 1e-12)
-        p = np.bincount(cells.rank, c + missed * a * (1.0 - b), k) / rank_n
-        p[0] = 1.0
-        if np.max(np.abs(p - before) / np.maximum(before, 1e-12)) < ENOUGH:
-            break
-    return p
+            p = np.bincount(cells.rank, c + missed * a * (1.0 - b), k) / rank_n
+            p[0] = 1.0
+            if np.max(np.abs(p - before) / np.maximum(before, 1e-12)) < ENOUGH:
+                break
+        return p
+
+    return fit

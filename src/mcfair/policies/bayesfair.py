@@ -10,15 +10,14 @@ import numpy as np
 from .._jit import kernel
 from ..arrays import FloatArray
 from ..estimators import Mixture
-from ..metrics.exposure import dots
 from ..parts import NonNegative, register
 from ..random import Draws
 from ..state import Query
 from .mcfair import EXPLORATION, FAIRNESS, MC_FLOOR, RELEVANCE, SCALE, WeightedSum
 from .selection import Ties
-from .terms import Scale, gradient_weight, marginal_certainty, tail_mean
+from .terms import Scale, marginal_certainty, tail_mean, write_gradient
 
-__all__ = ["BayesFair", "bayesfair_score", "ideal_gain", "write_score"]
+__all__ = ["BayesFair"]
 
 Positive = Annotated[float, msgspec.Meta(gt=0.0, description="a finite number above 0")]
 
@@ -64,25 +63,13 @@ def early_price(early: float, visits: int, p: FloatArray, n: int) -> float:
 @kernel
 def bayesfair_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:
     """Write `(w_R R + w_U (U - R))/ideal + w_B B`; w_U also weights β MC, which is 0 but for comparisons."""
-    write_score(q, theta, theta[FAIRNESS], out)
-
-
-@kernel
-def write_score(q: Query, theta: FloatArray, fairness: float, out: FloatArray) -> None:
-    """Write the score of `bayesfair_score` for a weight of fairness that is not that of theta."""
     E, R, posterior, visits = q.E, q.R, q.posterior, q.visits[()]
-    relevance, exploration = theta[RELEVANCE], theta[EXPLORATION]
+    relevance, fairness, exploration, scale = theta[RELEVANCE], theta[FAIRNESS], theta[EXPLORATION], theta[SCALE]
     tail, beta, mc_floor = theta[TAIL], theta[BETA], theta[MC_FLOOR]
     ideal = ideal_gain(R, q.p, out) if theta[GAIN] == NDCG else 1.0
     gain = 1.0 / ideal if ideal > 0.0 else 1.0
-    er = rr = weight = 0.0
-    if fairness != 0.0:
-        er, rr = dots(E, R)
-        price = early_price(theta[EARLY], visits, q.p, E.shape[0])
-        weight = fairness * price * gradient_weight(E, R, er, rr, visits, theta[SCALE])
-    relevance *= gain
-    for d in range(out.shape[0]):
-        out[d] = relevance * R[d] + weight * (R[d] * er - E[d] * rr)
+    price = early_price(theta[EARLY], visits, q.p, E.shape[0])
+    write_gradient(E, R, visits, relevance * gain, fairness * price, scale, out)
     if exploration == 0.0:
         return
     optimistic = posterior.shape[1] > 0 and visits > tail  # before, the tail is the whole posterior

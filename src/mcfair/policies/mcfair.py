@@ -13,13 +13,12 @@ import numpy as np
 
 from .._jit import AnyKernel, kernel
 from ..arrays import FloatArray, IntArray
-from ..metrics.exposure import dots
 from ..parts import NonNegative, register
 from ..random import Draws, uniform
 from ..state import Query
 from .base import Mode, Policy
 from .selection import EXAMPLE_DRAWS, Ties, policy_call
-from .terms import Explore, Scale, add_certainty, add_exploration, gradient_weight, group_term
+from .terms import Explore, Scale, add_certainty, add_exploration, group_term, write_gradient
 
 __all__ = ["ExploreK", "FairK", "MCFair", "RandomK", "TopK"]
 
@@ -29,29 +28,16 @@ RELEVANCE, FAIRNESS, EXPLORATION, SCALE, MC_FLOOR, EXPLORE = range(6)  # of thet
 
 
 @kernel
-def write_gradient(q: Query, theta: FloatArray, out: FloatArray) -> None:
-    """Write `w_R R + w_B B`; a term without weight is not computed."""
-    E, R = q.E, q.R
-    relevance, fairness = theta[RELEVANCE], theta[FAIRNESS]  # read once: `out` might overlap `theta` for the compiler
-    er = rr = weight = 0.0
-    if fairness != 0.0:
-        er, rr = dots(E, R)
-        weight = fairness * gradient_weight(E, R, er, rr, q.visits[()], theta[SCALE])
-    for d in range(out.shape[0]):
-        out[d] = relevance * R[d] + weight * (R[d] * er - E[d] * rr)
-
-
-@kernel
 def gradient_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:
     """Write `w_R R + w_B B + w_MC MC` (Eq. 24)."""
-    write_gradient(q, theta, out)
+    write_gradient(q.E, q.R, q.visits[()], theta[RELEVANCE], theta[FAIRNESS], theta[SCALE], out)
     add_certainty(q.E, q.prior_strength, theta[EXPLORATION], theta[MC_FLOOR], out)
 
 
 @kernel
 def exploring_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:
     """Write `w_R R + w_B B + w_X X`, with a term of exploration other than marginal certainty."""
-    write_gradient(q, theta, out)
+    write_gradient(q.E, q.R, q.visits[()], theta[RELEVANCE], theta[FAIRNESS], theta[SCALE], out)
     add_exploration(q, theta[EXPLORE], theta[EXPLORATION], theta[MC_FLOOR], rng, out)
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from .._jit import kernel
-from ..arrays import CountArray, FloatArray
+from ..arrays import FloatArray
 from ..parts import NonNegative, register
 from ..random import Draws
 from ..state import Query
@@ -18,15 +18,6 @@ __all__ = ["PBMUCB"]
 
 
 @kernel
-def shown_so_far(F: CountArray, d: int) -> float:
-    """Return N(d), how often an item was shown at any rank."""
-    N = 0.0
-    for j in range(F.shape[1]):
-        N += F[d, j]
-    return N
-
-
-@kernel
 def pbmucb_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:
     """Write `R + β sqrt(N/E) sqrt(ln(t)/(2E))`; infinite for an item that was never examined."""
     beta, E, R = theta[0], q.E, q.R
@@ -34,8 +25,11 @@ def pbmucb_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> No
     for d in range(out.shape[0]):
         out[d] = R[d]
         if beta > 0.0 and q.uncertainty[d] > 0.0:
+            N = 0.0  # impressions at any rank
+            for j in range(q.F.shape[1]):
+                N += q.F[d, j]
             if E[d] > 0.0:
-                out[d] += beta * (math.sqrt(shown_so_far(q.F, d) / E[d]) * math.sqrt(log_t / (2.0 * E[d])))
+                out[d] += beta * (math.sqrt(N / E[d]) * math.sqrt(log_t / (2.0 * E[d])))
             else:
                 out[d] = np.inf
 

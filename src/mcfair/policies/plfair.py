@@ -12,13 +12,12 @@ from .._jit import kernel
 from ..arrays import FloatArray, IntArray
 from ..data.dataset import Dataset
 from ..errors import PolicyError
-from ..metrics.exposure import dots
 from ..parts import NonNegative, Share, register
 from ..random import Draws, uniform, uniforms
 from ..state import Query, State
 from .base import Policy
 from .selection import BY_INDEX, sort_by_insertion
-from .terms import RAW, add_certainty, gradient_weight
+from .terms import RAW, add_certainty, write_gradient
 
 __all__ = ["PLFair"]
 
@@ -61,15 +60,6 @@ def fill_exposure(lists: IntArray, w: FloatArray, p: FloatArray, e: FloatArray) 
     for i in range(lists.shape[0]):
         for j in range(1, lists.shape[1]):
             e[lists[i, j]] += p[j] / lists.shape[0]
-
-
-@kernel
-def fill_labels(R: FloatArray, e: FloatArray, alpha: float, labels: FloatArray) -> None:
-    """Write the value of exposing each item, `(1 - α) R + α B` with B of Eq. 16 at the expected exposure."""
-    er, rr = dots(e, R)
-    weight = alpha * gradient_weight(e, R, er, rr, 0, RAW)
-    for d in range(R.shape[0]):
-        labels[d] = (1.0 - alpha) * R[d] + weight * (R[d] * er - e[d] * rr)
 
 
 @kernel(allocates=True)
@@ -248,7 +238,7 @@ def train_epoch(
             sample_list(s, draws, i * n, keys, items, lists[i])
         fill_weights(s, w)
         fill_exposure(lists, w, p, e)
-        fill_labels(relevance, e, alpha, labels)
+        write_gradient(e, relevance, 0, 1.0 - alpha, alpha, RAW, labels)  # the value of exposing each item
         pl_rank_3(lists, w, labels, p, g)
         ascend(net, x, H1, H2, g, lr)
     return True

@@ -42,6 +42,7 @@ __all__ = [
     "posterior_draw",
     "posterior_tail",
     "tail_mean",
+    "write_gradient",
 ]
 
 Scale = Literal["max", "raw", "mean"]
@@ -78,6 +79,19 @@ def largest_gap(E: FloatArray, R: FloatArray, er: float, rr: float) -> float:
     for d in range(2 * half, n):
         second = max(second, abs(R[d] * er - E[d] * rr))
     return max(first, second)
+
+
+@kernel
+def write_gradient(
+    E: FloatArray, R: FloatArray, visits: int, relevance: float, fairness: float, scale: float, out: FloatArray
+) -> None:
+    """Write `w_R R + w_B B`; a term without weight is not computed."""
+    er = rr = weight = 0.0
+    if fairness != 0.0:
+        er, rr = dots(E, R)
+        weight = fairness * gradient_weight(E, R, er, rr, visits, scale)
+    for d in range(out.shape[0]):
+        out[d] = relevance * R[d] + weight * (R[d] * er - E[d] * rr)
 
 
 # --- among groups ----------------------------------------------------------------------------------------------------

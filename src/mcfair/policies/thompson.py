@@ -6,13 +6,12 @@ import numpy as np
 
 from .._jit import kernel
 from ..arrays import FloatArray
-from ..metrics.exposure import dots
 from ..parts import NonNegative, Share, register
 from ..random import Draws, uniform
 from ..state import Query
 from .base import Policy
 from .selection import Ties
-from .terms import Scale, gradient_weight, posterior_draw
+from .terms import Scale, posterior_draw, write_gradient
 
 __all__ = ["Thompson"]
 
@@ -26,12 +25,7 @@ def thompson_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> 
     sampled = uniform(rng, n) < mix
     for d in range(n):
         drawn[d] = posterior_draw(q, d, uniform(rng, d)) if sampled else R[d]
-    er = rr = weight = 0.0
-    if alpha != 0.0:
-        er, rr = dots(E, drawn)
-        weight = alpha * gradient_weight(E, drawn, er, rr, q.visits[()], scale)
-    for d in range(n):
-        out[d] = drawn[d] + weight * (drawn[d] * er - E[d] * rr)
+    write_gradient(E, drawn, q.visits[()], 1.0, alpha, scale, out)
 
 
 @register
