@@ -114,7 +114,7 @@ def test_gzip_is_recognised_by_content(tmp_path):
         (b"1e qid:9 1:1", "grade '1e' is not a whole number"),
         (b". qid:9 1:1", "grade '.' is not a whole number"),
         (b"qid:9 1:1", "grade 'qid:9' is not a whole number"),
-        (b"-1 qid:9 1:1", "grade '-1' is negative"),
+        (b"-1 qid:9 1:1", "grade '-1' is not a whole number"),
         (b"1", "no qid:ID after the grade"),
         (b"1 # qid:9", "no qid:ID after the grade"),
         (b"1 1:0.5", "no qid:ID after the grade"),
@@ -127,19 +127,19 @@ def test_gzip_is_recognised_by_content(tmp_path):
         (b"1 qid:9 1:1 17", "'17' does not begin with a feature's number"),
         (b"1 qid:9 1:1 1:2", "'1:2' comes after a feature with the same or a higher number"),
         (b"1 qid:9 3:1 2:2", "'2:2' comes after a feature with the same or a higher number"),
-        (b"1 qid:9 1:", "'1:' has no number as its value"),
-        (b"1 qid:9 1: 2", "'1:' has no number as its value"),
-        (b"1 qid:9 1:0x1", "'1:0x1' has no number as its value"),
-        (b"1 qid:9 1:1.2.3", "'1:1.2.3' has no number as its value"),
-        (b"1 qid:9 1:1e+", "'1:1e+' has no number as its value"),
-        (b"1 qid:9 1:--1", "'1:--1' has no number as its value"),
-        (b"1 qid:9 1:1 2:nan 3:1", "'2:nan' is not a finite number"),
-        (b"1 qid:9 2:NaN", "'2:NaN' is not a finite number"),
-        (b"1 qid:9 2:-inf", "'2:-inf' is not a finite number"),
-        (b"1 qid:9 2:Infinity", "'2:Infinity' is not a finite number"),
-        (b"1 qid:9 2:1e309", "'2:1e309' is not a finite number"),
-        (b"1 qid:9 2:-1.5e99999999999999999999", "is not a finite number"),
-        (b"1 qid:9 2:" + b"9" * 400, "is not a finite number"),
+        (b"1 qid:9 1:", "'1:' has no finite number as its value"),
+        (b"1 qid:9 1: 2", "'1:' has no finite number as its value"),
+        (b"1 qid:9 1:0x1", "'1:0x1' has no finite number as its value"),
+        (b"1 qid:9 1:1.2.3", "'1:1.2.3' has no finite number as its value"),
+        (b"1 qid:9 1:1e+", "'1:1e+' has no finite number as its value"),
+        (b"1 qid:9 1:--1", "'1:--1' has no finite number as its value"),
+        (b"1 qid:9 1:1 2:nan 3:1", "'2:nan' has no finite number as its value"),
+        (b"1 qid:9 2:NaN", "'2:NaN' has no finite number as its value"),
+        (b"1 qid:9 2:-inf", "'2:-inf' has no finite number as its value"),
+        (b"1 qid:9 2:Infinity", "'2:Infinity' has no finite number as its value"),
+        (b"1 qid:9 2:1e309", "'2:1e309' has no finite number as its value"),
+        (b"1 qid:9 2:-1.5e99999999999999999999", "has no finite number as its value"),
+        (b"1 qid:9 2:" + b"9" * 400, "has no finite number as its value"),
         (b"\x89PNG\x00\xff", "grade '\ufffdPNG\\x00\ufffd' is not"),
     ],
 )
@@ -163,7 +163,7 @@ def test_the_text_of_a_wrong_line_is_shortened(tmp_path):
     with pytest.raises(DataError) as caught:
         load_letor(path)
     assert "got '0 qid:1 1:0.5 2:0.5 3:0.5 4:0.5 5:0.5 6:0.5 7:0.5 8:0.5 9:0…'" in str(caught.value)
-    assert f"'100:{'z' * 55}…' has no number as its value" in str(caught.value)
+    assert f"'100:{'z' * 55}…' has no finite number as its value" in str(caught.value)
 
 
 @pytest.mark.parametrize("block_size", [8, 30, 2**22])
@@ -318,11 +318,11 @@ def test_wrong_side_files_are_refused(tmp_path, sizes, message):
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"1 qid:3 1:1", "'qid:3' in a file whose first row has no qid"),
+        (b"1 qid:3 1:1", "'qid:3' does not begin with a feature's number"),
         (b"1 q:3", "'q:3' does not begin with a feature's number"),
         (b"1 0:3", "'0:3' does not begin with a feature's number"),
         (b"1 2:1 1:3", "'1:3' comes after a feature with the same or a higher number"),
-        (b"1 1:x", "'1:x' has no number as its value"),
+        (b"1 1:x", "'1:x' has no finite number as its value"),
         (b"1.5 1:1", "grade '1.5' is not a whole number"),
     ],
 )

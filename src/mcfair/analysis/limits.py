@@ -94,9 +94,10 @@ class ExposureProgram:
         """Queries that the mean of unfairness covers: those visited in which any item is relevant."""
         return (self.visits > 0) & (self.ideal > 0)
 
-    def mean(self, values: FloatArray) -> FloatArray:
-        """Return the mean over these queries along the last axis; 0 if there are none."""
-        return np.asarray(values[..., self.counted].sum(axis=-1) / max(self.counted.sum(), 1))
+    def mean(self, values: FloatArray, among: npt.ArrayLike = True) -> FloatArray:
+        """Return the mean over these queries along the last axis, and of some of them only; 0 if there are none."""
+        chosen = self.counted & np.asarray(among)
+        return np.asarray(values[..., chosen].sum(axis=-1) / max(chosen.sum(), 1))
 
     def optima(self, lambdas: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Minimise mean unfairness less λ times mean NDCG, which is done query by query, for rising λ.
@@ -110,6 +111,25 @@ class ExposureProgram:
         fill_optima(data.R[self.order], self.p, data.offsets, self.visits, prices, lambdas, E, unfair, gain)
         E[self.order] = E.copy()
         return unfair, gain / ideal, E
+
+    def floor(self, unfair: FloatArray, E: FloatArray, member: IntArray, among: npt.ArrayLike = True) -> Floor:
+        """Return the floor of groups, `member` being the group of each item, from the lowest unfairness and its E.
+
+        Groups are numbered query by query. The mean is over some of the queries only.
+        """
+        sizes = np.bincount(member)
+        query = np.zeros(sizes.size, np.int64)
+        query[member] = self.query
+        exposure, merit = (np.bincount(member, each).astype(np.float64) for each in (E, self.data.R))
+        gap, fair = self.certify(exposure, merit, query, sizes)
+        return Floor(
+            unfairness=float(self.mean(unfair, among)),
+            gap=float(self.mean(gap, among)),
+            query_unfairness=unfair,
+            query_gap=gap,
+            reachable=fair,
+            E=E,
+        )
 
     def certify(
         self, E: FloatArray, M: FloatArray, query: IntArray, sizes: IntArray
@@ -222,16 +242,8 @@ def fairness_floor(data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike) -> Fl
     Floor(unfairness 2.08333, gap 0, E ∝ R is out of reach for 1 of 2 queries)
     """
     problem = ExposureProgram.of(data, visits, p)
-    unfair, _, E = problem.optima(np.zeros(1))
-    gap, fair = problem.certify(E, data.R, problem.query, np.ones(data.items, np.int64))
-    return Floor(
-        unfairness=float(problem.mean(unfair[0])),
-        gap=float(problem.mean(gap)),
-        query_unfairness=unfair[0],
-        query_gap=gap,
-        reachable=fair,
-        E=E,
-    )
+    (unfair,), _, E = problem.optima(np.zeros(1))
+    return problem.floor(unfair, E, np.arange(data.items))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -429,24 +441,8 @@ def group_floor(data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike) -> Floor
     E, unfair = np.empty(data.items), np.empty(data.queries)
     fill_group_optima(data.R.copy(), groups.copy(), problem.p, data.offsets.copy(), problem.visits, E, unfair)
     most = groups.max(initial=0) + 1  # groups are numbered anew in every query
-    found, member = np.unique(problem.query * most + groups, return_inverse=True)
-    exposure, merit = (np.bincount(member, each).astype(np.float64) for each in (E, data.R))
-    gap, fair = problem.certify(exposure, merit, found // most, np.bincount(member))
-    several = np.zeros(data.queries, np.bool_)
-    several[problem.query[groups > 0]] = True
-    counted = problem.counted & several
-
-    def mean(values: FloatArray) -> float:
-        return float(values[counted].sum() / max(counted.sum(), 1))
-
-    return Floor(
-        unfairness=mean(unfair),
-        gap=mean(gap),
-        query_unfairness=unfair,
-        query_gap=gap,
-        reachable=fair,
-        E=E,
-    )
+    several = np.isin(np.arange(data.queries), problem.query[groups > 0])
+    return problem.floor(unfair, E, np.unique(problem.query * most + groups, return_inverse=True)[1], several)
 
 
 def lowest_possible(metric: Metric, data: Dataset, visits: npt.ArrayLike, p: npt.ArrayLike) -> Floor:

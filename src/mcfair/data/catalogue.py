@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import operator
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -258,16 +257,20 @@ def roots() -> list[Path]:
     return [*([Path(named).expanduser()] if named else []), platformdirs.user_data_path("mcfair")]
 
 
-def copies(entry: Entry) -> Iterator[tuple[Path, Path, str]]:
-    """Yield each folder that may hold a catalogued fold, its test file and the sum of that."""
-    whole = entry.folder.split("/")
+def find(entry: Entry) -> tuple[Path | None, list[tuple[Path, str]]]:
+    """Find the folder of a catalogued fold; return it, and test files in the way with another sum, each with that."""
+    whole, others = entry.folder.split("/"), list[tuple[Path, str]]()
     for root in roots():
         for components in (whole, whole[-1:]):
             folder: Path | None = root
             for component in components:
                 folder = folder and find_child(folder, component)
             if folder and (test := find_child(folder, *file_names("test"))):
-                yield folder, test, original(content_sum(test))
+                found = original(content_sum(test))
+                if found == entry.sums["test"]:
+                    return folder, others
+                others.append((test, found))
+    return None, others
 
 
 def locate(name: str) -> Path:
@@ -290,11 +293,9 @@ def locate(name: str) -> Path:
     entry = CATALOGUE.get(name.lower())
     if entry is None:
         raise DataError(unknown("dataset", name, CATALOGUE))
-    others = []
-    for folder, test, found in copies(entry):
-        if found == entry.sums["test"]:
-            return folder
-        others.append((test, found))
+    folder, others = find(entry)
+    if folder:
+        return folder
     if others:
         test, found = others[0]
         raise DataError(
@@ -318,13 +319,10 @@ def available() -> list[tuple[str, str, str]]:
     """
     rows = [(name, profile.description, "built in") for name, profile in PROFILES.items()]
     for name, entry in CATALOGUE.items():
-        where = "not found"
         try:
-            for folder, test, found in copies(entry):
-                if found == entry.sums["test"]:
-                    where = str(folder)
-                    break
-                where = f"not found: {test} has another checksum"
+            folder, others = find(entry)
+            problem = f": {others[-1][0]} has another checksum" if others else ""
+            where = str(folder) if folder else f"not found{problem}"
         except DataError as error:
             where = f"not found: {error}"
         rows.append((name, entry.description, where))

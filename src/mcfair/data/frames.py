@@ -106,7 +106,8 @@ def scan_table(path: Path, separator: str | None = None, kind: str = "") -> pl.L
         raise DataError(f"{path}: expected a file that ends in {', '.join(KINDS)}")
     try:
         if kind == "Parquet":
-            check_head(path)
+            if not next(pieces(path), b""):
+                raise DataError(f"{path}: the file is empty")
             table = pl.scan_parquet(path, glob=False, hive_partitioning=False)
         elif kind == "JSON lines":
             check_json_lines(path)
@@ -126,14 +127,6 @@ def unreadable(path: Path, kind: str, error: BaseException) -> DataError:
     if isinstance(error, OSError) and error.strerror:
         return DataError(f"cannot read {path}: {error.strerror}")
     return DataError(f"{path}: not a {kind} file, or damaged or cut short: {first_line(error)}")
-
-
-def check_head(path: Path) -> bytes:
-    """Return the first bytes of a file; DataError if it is none, or empty."""
-    head = next(pieces(path), b"")
-    if not head:
-        raise DataError(f"{path}: the file is empty")
-    return head
 
 
 def check_lines(path: Path) -> str:

@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 
 from ..arrays import check_memory
-from ..data.dataset import Dataset
 from ..data.frames import build_dataset, read_candidates
 from ..data.protocols import NO_PROTOCOL
 from ..errors import DataError, SettingError
@@ -95,7 +94,8 @@ def fair_lists(
     lists = np.zeros((sessions, data.queries, min(k, int(data.sizes.max()))), np.int64)  # one item is a list
     lists[:, :, 1:] = -1
     if several.size:
-        drawn = with_cyclic_arrivals(data.take(several))
+        in_turn = dataclasses.replace(NO_PROTOCOL, arrivals="cyclic")
+        drawn = dataclasses.replace(data.take(several), protocol=in_turn)
         steps = sessions * several.size
         trace = simulate(drawn, policy, steps=steps, k=k, seed=seed, record=True, checkpoints=1)
         shown = np.full((steps, lists.shape[2]), -1)
@@ -111,8 +111,3 @@ def fair_lists(
             "item": pl.Series(items, dtype=pl.String).gather(item),
         }
     )
-
-
-def with_cyclic_arrivals(data: Dataset) -> Dataset:
-    """Return the same data, visited one query after the other."""
-    return dataclasses.replace(data, protocol=dataclasses.replace(NO_PROTOCOL, arrivals="cyclic"))
