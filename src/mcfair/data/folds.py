@@ -382,4 +382,5 @@ def open_data(source: str | os.PathLike[str], **options: Unpack[LoadingOptions])
         data = synthetic(name, loading.seed)
         data = data if loading.epsilon == EPSILON else data.with_relevance(loading.epsilon)
     data = data._derived(protocol=bounded)
-    return data.select(min_items=bounded.min_items, max_items=bounded.max_items)
+    bounds = bounded.min_items, bounded.max_items
+    return data if bounds == (0, None) else data.select(min_items=bounds[0], max_items=bounds[1])

@@ -696,17 +696,16 @@ def columns_by_name(table: Any, value: str) -> pl.DataFrame:
 
 def data_from_trec(qrels: Any, run: Any, name: str) -> Dataset:
     """Build a dataset from judgements, and from a run if its documents are the candidates; see `Dataset.from_trec`."""
-    judged = read_trec(qrels, QRELS)
+    judged = read_trec(qrels, QRELS).with_columns(pl.col("relevance").clip(0))
     columns = {"query": "query_id", "item": "doc_id", "grade": "relevance"}
     if run is None:
-        return build_dataset(judged.with_columns(pl.col("relevance").clip(0)), columns, name)
-    ranked = read_trec(run, RUN)
-    grades = judged.with_columns(pl.col("relevance").clip(0)).unique(maintain_order=True)
+        return build_dataset(judged, columns, name)
+    grades = judged.unique(maintain_order=True)
     check_distinct(grades["query_id"], grades["doc_id"], "doc_id", f"{name}, judgements")
-    table = ranked.join(grades, on=["query_id", "doc_id"], how="left", maintain_order="left")
-    if table.is_empty() or not judged["query_id"].is_in(ranked["query_id"].implode()).any():
+    ranked = read_trec(run, RUN).filter(pl.col("query_id").is_in(grades["query_id"].implode()))
+    if ranked.is_empty():
         raise DataError(f"{name}: no query of the judgements occurs in the run")
-    kept = table.filter(pl.col("query_id").is_in(judged["query_id"].implode()))
+    kept = ranked.join(grades, on=["query_id", "doc_id"], how="left", maintain_order="left")
     data = build_dataset(kept.with_columns(pl.col("relevance").fill_null(0)), columns | {"score": "score"}, name)
     highest = int(np.max(grades["relevance"].to_numpy()))  # also of documents that the run lacks: R is that of any run
     return dataclasses.replace(data, y_max=max(highest, data.y_max), R=None, fingerprint="")  # type: ignore[arg-type]

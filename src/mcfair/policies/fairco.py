@@ -19,24 +19,15 @@ LEAST_RELEVANCE = 0.01  # exposure is divided by relevance, which an estimate ma
 
 
 @kernel
-def write_lag(E: FloatArray, R: FloatArray, out: FloatArray) -> None:
-    """Write err(d) = max_x E(x)/R⁺(x) - E(d)/R⁺(d) with R⁺ = max(R, 0.01)."""
-    n = out.shape[0]
+def write_controlled(q: Query, theta: FloatArray, out: FloatArray) -> None:
+    """Write w_R R + α err, where err(d) = max_x E(x)/R⁺(x) - E(d)/R⁺(d) with R⁺ = max(R, 0.01)."""
+    relevance, fairness, E, R = theta[RELEVANCE], theta[FAIRNESS], q.E, q.R
     most = 0.0
-    for d in range(n):
+    for d in range(out.shape[0]):
         out[d] = E[d] / max(R[d], LEAST_RELEVANCE)
         most = max(most, out[d])
-    for d in range(n):
-        out[d] = most - out[d]
-
-
-@kernel
-def write_controlled(q: Query, theta: FloatArray, out: FloatArray) -> None:
-    """Write w_R R + α err."""
-    relevance, fairness, R = theta[RELEVANCE], theta[FAIRNESS], q.R
-    write_lag(q.E, R, out)
     for d in range(out.shape[0]):
-        out[d] = relevance * R[d] + fairness * out[d]
+        out[d] = relevance * R[d] + fairness * (most - out[d])
 
 
 @kernel

@@ -42,7 +42,7 @@ DEVIATION, INDEX = range(2)  # the order of IlpTies
 SAME = 1e-10  # lists whose objectives differ by less are equally good
 ENOUGH = 1e-9  # by which the effectiveness of a list may fall short of its bound, because of rounding
 
-HASTE = 2000  # nodes of a search with rough bounds, after which better ones, of a linear program, are worth their time
+HASTE = 8_000  # nodes of a search with rough bounds, after which better ones, of a linear program, are worth their time
 UNLIMITED = 2**40  # deviations
 DEVIATIONS = 4  # from the list of the least penalties, in the first look for a good list
 

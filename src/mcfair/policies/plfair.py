@@ -203,13 +203,6 @@ def add_product(X: FloatArray, D: FloatArray, lr: float, W: FloatArray, b: Float
 # --- training --------------------------------------------------------------------------------------------------------
 
 
-@kernel
-def draw_turns(places: IntArray, rng: Draws, turns: FloatArray) -> None:
-    """Write one random number per query; training visits the queries in its order."""
-    for q in range(places.shape[0]):
-        turns[q] = uniform(Draws(rng.seed, rng.purpose, np.uint64(places[q]), rng.visit), LAST)
-
-
 @kernel(allocates=True)
 def train_epoch(
     net: Network,
@@ -324,13 +317,13 @@ class PLFair(Policy):
         if rng.visit > 0 and not state.C.any():
             return None
         R = data.R if data.scores is None else data.scores
-        X, turns = np.array(data.X, np.float64), np.empty(data.queries)
+        X = np.array(data.X, np.float64)
         scale_features(X, data.offsets)
         net = initial_network(X.shape[1], rng)
         informative = R.size > 0 and R.min() < R.max()
         for epoch in range(self.epochs if informative else 0):
             draw_rng = rng._replace(visit=np.uint64(int(rng.visit) * self.epochs + epoch))
-            draw_turns(data.places, draw_rng, turns)
+            turns = [uniform(draw_rng._replace(query=np.uint64(place)), LAST) for place in data.places]
             order = np.argsort(turns, kind="stable")
             rules = state.p, self.alpha, self.lr, self.samples, draw_rng
             if not train_epoch(net, X, R, data.offsets, data.places, order, *rules):
