@@ -47,18 +47,6 @@ UNLIMITED = 2**40  # deviations
 DEVIATIONS = 4  # from the list of the least penalties, in the first look for a good list
 
 
-@kernel
-def deficits(R: FloatArray, E: FloatArray, visits: int, S: float, out: FloatArray) -> None:
-    """Write δ(d) = (N+1) R(d)/ΣR - E(d)/S; without any relevance all items deserve the same."""
-    n = out.shape[0]
-    total = 0.0
-    for d in range(n):
-        total += R[d]
-    for d in range(n):
-        share = R[d] / total if total > 0.0 else 1.0 / n
-        out[d] = (visits + 1.0) * share - E[d] / S
-
-
 @kernel(inline=False, allocates=True)
 def undominated(R: FloatArray, deficit: FloatArray, k: int) -> IntArray:
     """Return the items that an optimal list may hold: fewer than k others match them in relevance and deficit."""
@@ -406,8 +394,12 @@ def prepared(q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> Program 
     R, k, p, S = q.R, out.shape[0], q.p[: out.shape[0]], 0.0
     for j in range(k):
         S += p[j]
-    deficit, items = np.empty(R.shape[0]), np.arange(R.shape[0])
-    deficits(R, q.E, q.visits[()], S, deficit)
+    deficit, items, total = np.empty(R.shape[0]), np.arange(R.shape[0]), 0.0
+    for d in range(R.shape[0]):
+        total += R[d]
+    for d in range(R.shape[0]):
+        share = R[d] / total if total > 0.0 else 1.0 / R.shape[0]  # without any relevance all items deserve the same
+        deficit[d] = (q.visits[()] + 1.0) * share - q.E[d] / S
     sort_by_insertion(R, R, BY_INDEX, rng, items, R.shape[0], out)
     need = (1.0 - alpha) * dcg(out, R, p) - ENOUGH
     sort_by_insertion(deficit, R, BY_INDEX, rng, items, R.shape[0], out)

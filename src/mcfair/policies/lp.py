@@ -6,7 +6,7 @@ per relevance of item a exceeds that of an item b of no more relevance by. Past 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,8 +30,7 @@ Delivery = Literal["iid", "balanced"]
 
 Refresh = Annotated[int, msgspec.Meta(ge=1, description="a whole number of at least 1")]
 
-DELIVERIES = get_args(Delivery)
-IID = 0  # its index there
+IID = 0  # the order of Delivery
 
 
 # --- the linear program ----------------------------------------------------------------------------------------------
@@ -332,7 +331,7 @@ class Mixed(Policy):
         memory[:HEAD] = weights.size, int(q.visits)
         mixture, pi = mixture_of.interpreted(memory, n, k), np.empty(k, np.int64)  # compiled code returns no views
         mixture.R[:], mixture.weights[:], mixture.shown[:], mixture.items[:] = q.R, weights, 0.0, lists.ravel()
-        deliver(mixture, float(DELIVERIES.index(self.delivery)), int(q.visits), rng, pi)
+        deliver(mixture, float(self.theta[2]), int(q.visits), rng, pi)
         return pi
 
 
