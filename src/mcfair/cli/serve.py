@@ -41,13 +41,7 @@ __all__ = [
 
 # --- options of all commands on stores and rules ---------------------------------------------------------------------
 
-STORE = Annotated[
-    str,
-    typer.Option(
-        help="Store: sqlite:///PATH (three slashes relative, four absolute), a path, or "
-        "postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
-    ),
-]
+STORE = Annotated[str, typer.Option(help="A path, sqlite:///PATH, or postgresql://USER:PASSWORD@HOST:PORT/DATABASE.")]
 DEFAULT_STORE = "sqlite:///mcfair.db"
 
 MAX_SECONDS = 1e10
@@ -61,20 +55,12 @@ class RuleOptions:
     """Rules that differ from those in force."""
 
     policy: Annotated[str | None, typer.Option(help="Ranking policy, such as 'MCFair(alpha=2, guard=0.95)'.")] = None
-    estimator: Annotated[
-        str | None, typer.Option(help="Relevance estimator, such as 'Mixture'; auto is the policy's own.")
-    ] = None
-    examination: Annotated[
-        str | None, typer.Option(help="Severity of position bias, or examination probabilities: 1,0.6,0.5.")
-    ] = None
+    estimator: Annotated[str | None, typer.Option(help="Such as Mixture; auto is that of the policy.")] = None
+    examination: Annotated[str | None, typer.Option(help="Severity of position bias, or 1,0.6,0.5.")] = None
     prior_mean: Annotated[float | None, typer.Option(help="Prior relevance of items without a prior.")] = None
     prior_strength: Annotated[float | None, typer.Option(help="Weight of the prior, as pseudo-exposure.")] = None
-    prior_certainty: Annotated[float | None, typer.Option(help="Exposure that a prior counts for in exploration.")] = (
-        None
-    )
-    maturation: Annotated[
-        str | None, typer.Option(help="Age at which impressions enter the relevance estimate: 30m, 1d.")
-    ] = None
+    prior_certainty: Annotated[float | None, typer.Option(help="Exposure that a prior has in exploration.")] = None
+    maturation: Annotated[str | None, typer.Option(help="Age at which lists enter the estimate: 30m, 1d.")] = None
     half_life: Annotated[str | None, typer.Option(help="Time in which counts lose half their weight: 30d.")] = None
     newcomer_exposure: Annotated[str | None, typer.Option(help="Starting exposure of new items: zero or fair.")] = None
 
@@ -138,12 +124,8 @@ class ServerOptions:
     proxy_headers: Annotated[
         bool, typer.Option("--proxy-headers", help="Take client addresses from the headers of trusted proxies.")
     ] = False
-    trusted_proxies: Annotated[
-        str, typer.Option(help="Addresses of the proxies that --proxy-headers trusts, separated by commas.")
-    ] = "127.0.0.1"
-    access_log: Annotated[
-        bool, typer.Option("--access-log", help="Log every request; query texts are never logged.")
-    ] = False
+    trusted_proxies: Annotated[str, typer.Option(help="Their addresses, separated by commas.")] = "127.0.0.1"
+    access_log: Annotated[bool, typer.Option("--access-log", help="Log requests, never query texts.")] = False
 
 
 @with_option_groups

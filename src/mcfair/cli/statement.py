@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,7 @@ from .serve import DEFAULT_STORE, STORE
 from .stores import readable
 
 if TYPE_CHECKING:
-    from ..service.core.importance import Importance, Measured
+    from ..service.core.importance import Importance, Measured, PartImportance
     from ..service.core.rules import Version
 
 __all__ = ["statement"]
@@ -27,9 +28,7 @@ __all__ = ["statement"]
 def statement(
     plugins: PluginOptions,
     store: STORE = DEFAULT_STORE,
-    since: Annotated[
-        str | None, typer.Option(help="Begin of the period, such as 2026-01-31 or 2026-01-31T12:00, in UTC.")
-    ] = None,
+    since: Annotated[str | None, typer.Option(help="Begin of the period: 2026-01-31 or 2026-01-31T12:00.")] = None,
     until: Annotated[str | None, typer.Option(help="End of the period.")] = None,
     sample: Annotated[int, typer.Option(min=1, help="Maximum number of decisions to repeat.")] = 1_000,
     out: Annotated[
@@ -42,25 +41,17 @@ def statement(
     from ..service.stores import open_reader
 
     plugins.load()
-    begin, end = (0 if since is None else moment("since", since)), (None if until is None else moment("until", until))
-    if end is not None and end <= begin:
+    begin, end = moment("since", since), moment("until", until)
+    if end is not None and end <= (begin or 0):
         raise SettingError(f"until = {until!r} is not allowed: expected a time after since = {since!r}")
     with readable(store), open_reader(store) as reader, stages() as report:
-        found = measure_importance(
-            reader,
-            since=begin,
-            until=end,
-            sample=sample,
-            progress=lambda done, total: report("repeating decisions", done, total),
-        )
-    if found.unrepeatable and not found.sampled:
-        raise DataError(
-            f"none of {found.unrepeatable:,} sampled decisions can be repeated: name their policies with --plugin"
-        )
+        repeated = partial(report, "repeating decisions")
+        found = measure_importance(reader, since=begin or 0, until=end, sample=sample, progress=repeated)
     if not found.sampled:
         raise DataError(
-            "the log of the store has no decisions in this period that could be repeated; lists in shadow mode and "
-            "imported counts are none, and old ones were compacted"
+            "the log of the store has no decisions in this period that could be repeated: lists in shadow mode and "
+            "imported counts are none, old ones were compacted, and the policies of "
+            f"{found.unrepeatable:,} are not installed here (name them with --plugin)"
         )
     folder = out if out is not None or json else Path("mcfair-statement")
     page = None if folder is None else write_statement(found, folder, since, until)
@@ -70,8 +61,10 @@ def statement(
         print(*findings(found), "", page, sep="\n")
 
 
-def moment(name: str, text: str) -> int:
+def moment(name: str, text: str | None) -> int | None:
     """Parse a date or a time, in UTC unless it names another zone, to ms."""
+    if text is None:
+        return None
     try:
         parsed = datetime.datetime.fromisoformat(text)
     except ValueError:
@@ -91,36 +84,19 @@ INTRODUCTION = (
     "parameter, and the lists were compared."
 )
 
-PARTS = {
-    "relevance": (
-        "Relevance",
-        "How relevant an item is to the query, as estimated from clicks: how often users who looked at the item "
-        "clicked it. Lower ranks are looked at less often, and the estimate takes that into account.",
-    ),
-    "fairness": (
-        "Fairness",
-        "How much exposure an item has had so far, that is how much it was looked at, compared with what its relevance "
-        "earns. An item that has had less than its share is moved up, and one that has had more is moved down.",
-    ),
-    "group": (
-        "Fairness between providers",
-        "How much exposure the provider of an item has had so far, compared with what the relevance of its items "
-        "earns. The items of a provider that has had less than its share are moved up.",
-    ),
-    "exploration": (
-        "Exploration",
-        "How little is known of an item. An item that few users have seen is moved up, so that its relevance can be "
-        "learnt.",
-    ),
-    "guard": (
-        "Guard",
-        "A limit on the other parameters: where they would cost a list too much of the relevance that the estimates "
-        "allow, items of higher relevance are moved up.",
-    ),
+MEANINGS = {
+    "relevance": "How relevant an item is to the query, as estimated from clicks: how often users who looked at the "
+    "item clicked it. Lower ranks are looked at less often, and the estimate takes that into account.",
+    "fairness": "How much exposure an item has had so far, that is how much it was looked at, compared with what its "
+    "relevance earns. An item that has had less than its share is moved up, and one that has had more is moved down.",
+    "fairness between providers": "How much exposure the provider of an item has had so far, compared with what the "
+    "relevance of its items earns. The items of a provider that has had less than its share are moved up.",
+    "exploration": "How little is known of an item. An item that few users have seen is moved up, so that its "
+    "relevance can be learnt.",
+    "guard": "A limit on the other parameters: where they would cost a list too much of the relevance that the "
+    "estimates allow, items of higher relevance are moved up.",
 }
-"""The name of each part of a policy, and what it means, in plain language."""
-
-OWN_PART = ("Term {!r}", "A term of the score that the operator's own policy defines.")
+"""What the parts of our policies mean, in plain language."""
 
 RULES = ("policy", "estimator", "prior_strength", "prior_mean", "half_life", "examination")
 """The rules that the order depends on."""
@@ -139,7 +115,8 @@ def write_statement(found: Importance, folder: Path, since: str | None, until: s
     from ..report.page import Block, Document, render_template, write_document
 
     document = Document(findings=findings(found))
-    meanings = tuple(f"{name(each.part)}. {PARTS.get(each.part, OWN_PART)[1]}" for each in found.parts)
+    own = "A term of the score that the operator's own policy defines."
+    meanings = tuple(f"{part}. {MEANINGS.get(part.lower(), own)}" for part in map(name, found.parts))
     document.section("parameters", "The main parameters", Block(kind="list", items=meanings))
     document.section("importance", "Their relative importance", importance_table(found))
     document.section("measured", "How it was measured", *method(found, since, until))
@@ -158,7 +135,7 @@ def write_statement(found: Importance, folder: Path, since: str | None, until: s
 def findings(found: Importance) -> list[str]:
     """Return the result in sentences, the most important parameter first."""
     sentences = [
-        f"{name(each.part)}: without it, {interval(each.lists_changed)} of the lists would have been different, and "
+        f"{name(each)}: without it, {interval(each.lists_changed)} of the lists would have been different, and "
         f"{interval(each.places_changed)} of their places would have held another item."
         for each in found.parts
     ]
@@ -179,7 +156,7 @@ def importance_table(found: Importance) -> Table:
         columns=("parameter", "relative importance", "lists changed", "places changed", "items replaced"),
         rows=tuple(
             (
-                name(each.part),
+                name(each),
                 *map(interval, (each.relative, each.lists_changed, each.places_changed, each.items_replaced)),
             )
             for each in found.parts
@@ -200,9 +177,8 @@ def method(found: Importance, since: str | None, until: str | None) -> list[str]
     sentences = [
         f"Period: {period or 'all that is still in the log'}, with {decisions(found)}. Of these {found.sampled:,} were "
         f"repeated, evenly spread over the queries and the time from {date(found.first)} to {date(found.last)}.",
-        "A decision is repeated from the log with everything that was known at its time. It is compared with the list "
-        "that the same rules would have chosen without one parameter, all others being equal. The intervals are those "
-        "of 1,000 resamples of the queries.",
+        "A decision is repeated from the log with everything that was known at its time, without one parameter and all "
+        "others being equal. The intervals are those of 1,000 resamples of the queries.",
         "Decisions by policy: " + ", ".join(f"{policy} {count:,}" for policy, count in found.policies.items()) + ".",
     ]
     if found.whole:
@@ -238,9 +214,9 @@ def rules_table(versions: list[Version]) -> Table:
     )
 
 
-def name(part: str) -> str:
-    """Return the name of a parameter."""
-    return PARTS.get(part, OWN_PART)[0].format(part)
+def name(each: PartImportance) -> str:
+    """Return the name of a part."""
+    return "Fairness between providers" if each.part == "group" else each.part.capitalize()
 
 
 def decisions(found: Importance) -> str:

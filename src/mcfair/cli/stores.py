@@ -59,9 +59,7 @@ def backup(
 def restore_backup(
     file: Annotated[Path, typer.Argument(help="Backup to restore.")],
     store: STORE = DEFAULT_STORE,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace an existing store, and keep it under another name.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a store; it is kept under another name.")] = False,
 ) -> None:
     """Restore a backup as a store, verified before and after; the server must be stopped."""
     from ..service.core.verification import verify as verify_store
@@ -96,9 +94,7 @@ def import_log(
     reading: LogOptions,
     store: STORE = DEFAULT_STORE,
     url: Annotated[str | None, typer.Option(help="Import into the service at this address instead.")] = None,
-    key: Annotated[
-        str | None, typer.Option(envvar="MCFAIR_KEY", help="API key of that service, with the scope admin.")
-    ] = None,
+    key: Annotated[str | None, typer.Option(envvar="MCFAIR_KEY", help="Its API key, of scope admin.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be imported; write nothing.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of sentences.")] = False,
 ) -> None:
@@ -184,16 +180,14 @@ def readable(store: str, *others: str) -> Iterator[None]:
 
     try:
         yield
-    except MCFairError as error:
-        # The file at fault, or the database without its password and options.
-        if any(describe(name).rpartition("/")[2] in str(error) for name in (store, *others)):
-            raise
-        fault = "is damaged" if isinstance(error, StoreCorruptError) else "cannot be read"
-        raise StoreError(f"{describe(store)} {fault}: {error}") from error
     except Exception as error:
-        raise StoreError(
-            f"{describe(store)} is damaged: {type(error).__name__}: {' '.join(str(error).split())}"
-        ) from error
+        ours, what = isinstance(error, MCFairError), " ".join(str(error).split())
+        # The file at fault, or the database without its password and options.
+        if ours and any(describe(name).rpartition("/")[2] in what for name in (store, *others)):
+            raise
+        damaged = not ours or isinstance(error, StoreCorruptError)
+        about = what if ours else f"{type(error).__name__}: {what}"
+        raise StoreError(f"{describe(store)} {'is damaged' if damaged else 'cannot be read'}: {about}") from error
 
 
 @contextlib.contextmanager

@@ -36,10 +36,7 @@ MOST_GROUPS = 10
 def what_if(
     plugins: PluginOptions,
     store: STORE = DEFAULT_STORE,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(help="Policy to replay, such as 'TopK' or 'MCFair(alpha=2)'; repeat for several."),
-    ] = None,
+    policy: Annotated[list[str] | None, typer.Option(help="Policy to replay, such as 'TopK'; repeat.")] = None,
     since: Annotated[str | None, typer.Option(help="Compare lists of this last while only: 12h, 7d.")] = None,
     lists: Annotated[int, typer.Option(min=1, help="Lists to compare at most, spread evenly over the log.")] = 1_000,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
@@ -88,9 +85,9 @@ def show_comparison(found: PolicyComparisons, experiment: ExperimentReport | Non
             notes=differences,
         ).print()
     if experiment is not None:
-        stopped = tuple(f"{arm} was stopped: {reason}" for arm, reason in view.stopped)
-        rows = tuple(tuple(row) for row in view.arm_rows)
-        Table(caption=f"{view.title}. {view.experiment}", columns=("", *view.arms), rows=rows, notes=stopped).print()
+        notes = (view.experiment, *(f"{arm} was stopped: {reason}" for arm, reason in view.stopped))
+        rows = tuple(map(tuple, view.arm_rows))
+        Table(caption=view.title, columns=("", *view.arms), rows=rows, notes=notes).print()
 
 
 # --- simulated users -------------------------------------------------------------------------------------------------
@@ -117,9 +114,7 @@ class ChangedRules(RuleOptions):
 class UserOptions:
     """The simulated users and their application."""
 
-    clicks: Annotated[str, typer.Option(help="How users click, such as 'Cascade(stop=0.7)'; see mcfair clicks.")] = (
-        "PositionBased"
-    )
+    clicks: Annotated[str, typer.Option(help="How users click; see mcfair clicks.")] = "PositionBased"
     sessions: Annotated[int, typer.Option(help="Lists to show, over all queries.")] = 2_000
     k: Annotated[int, typer.Option(help="Length of a list.")] = 10
     interval: Annotated[str, typer.Option(help="Time between sessions: 45s, 5m.")] = "60s"
@@ -150,11 +145,7 @@ def rehearse(
     plugins: PluginOptions,
     data: Annotated[str | None, typer.Option(help=f"{DATA} Priors are its scores, else its relevance.")] = None,
     store: Annotated[
-        str | None,
-        typer.Option(
-            help="Take queries and rules from this store instead. Its estimates are the priors, and the true relevance "
-            "is drawn from their posterior distribution."
-        ),
+        str | None, typer.Option(help="Take queries, rules and priors from this store, and draw the relevance.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
