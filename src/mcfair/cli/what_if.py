@@ -47,6 +47,8 @@ def what_if(
     from ..service.stores import open_reader
 
     plugins.load()
+    if not json:
+        needs_extra("jinja2", "service")  # for what the tables share with the dashboard
     texts = canonical_policies(policy or [])
     age = None if since is None else parse_duration("since", since)
     now = time.time_ns() // 1_000_000
@@ -65,7 +67,6 @@ def what_if(
 
 def show_comparison(found: PolicyComparisons, experiment: ExperimentReport | None) -> None:
     """Print a table for each policy, and one of the arms of the experiment: what the dashboard shows."""
-    needs_extra("markupsafe", "service")
     from ..service.web.dashboard.compare import compare_view, share
     from ..tables import Table
 
