@@ -124,7 +124,9 @@ class ServerOptions:
     proxy_headers: Annotated[
         bool, typer.Option("--proxy-headers", help="Take client addresses from the headers of trusted proxies.")
     ] = False
-    trusted_proxies: Annotated[str, typer.Option(help="Their addresses, separated by commas.")] = "127.0.0.1"
+    trusted_proxies: Annotated[str, typer.Option(help="Addresses of trusted proxies, separated by commas.")] = (
+        "127.0.0.1"
+    )
     access_log: Annotated[bool, typer.Option("--access-log", help="Log requests, never query texts.")] = False
 
 

@@ -94,7 +94,7 @@ def import_log(
     reading: LogOptions,
     store: STORE = DEFAULT_STORE,
     url: Annotated[str | None, typer.Option(help="Import into the service at this address instead.")] = None,
-    key: Annotated[str | None, typer.Option(envvar="MCFAIR_KEY", help="Its API key, of scope admin.")] = None,
+    key: Annotated[str | None, typer.Option(envvar="MCFAIR_KEY", help="API key of that service (scope admin).")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be imported; write nothing.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of sentences.")] = False,
 ) -> None:
