@@ -57,6 +57,7 @@ found = {
     "steps": mf.simulate(mf.synthetic("mq2008-like", seed=0), "MCFair", steps=50).sessions,
     "demo": command("demo", "--out", FOLDER),
     "serve": command("serve", "--store", "memory:"),
+    "what-if": command("what-if"),
     "run": command("run", TOML, "--out", FOLDER),
     "compare": command("compare", *simulate[1:], "--policy", "MCFair", "--seeds", "1"),
     "cluster": command("compare", *simulate[1:], "--policy", "MCFair", "--cluster", "tcp://127.0.0.1:1"),
@@ -102,7 +103,8 @@ def test_the_base_simulates_and_ranks(base):
 
 
 @pytest.mark.parametrize(
-    ("command", "extra"), [("demo", "report"), ("run", "report"), ("serve", "service"), ("cluster", "cluster")]
+    ("command", "extra"),
+    [("demo", "report"), ("run", "report"), ("serve", "service"), ("what-if", "service"), ("cluster", "cluster")],
 )
 def test_a_command_without_its_extra_says_how_to_install_it(base, command, extra):
     found, folder = base

@@ -91,7 +91,7 @@ def test_the_lowest_of_many_groups_is_not_behind_by_chance():
 def test_a_group_that_is_behind_is_found_among_many():
     found = mf.audit(log_of_groups(0, worse=0.4, impressions=20_000), resamples=200)
     assert found.groups().filter("beyond_chance")["group"].to_list() == ["0"]
-    assert "The group “0” gets the least attention for its merit" in findings(found)[1]
+    assert "The group “0” gets the least exposure for its merit" in findings(found)[1]
 
 
 def test_no_resamples_give_figures_without_intervals(tmp_path):

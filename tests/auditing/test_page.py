@@ -43,7 +43,7 @@ def text_of(page):
 def test_the_page_states_assumptions_results_and_provenance(audited, page):
     text = text_of(page)
     for needed in (
-        *("At a glance", "What was read", "Who gets the attention?", "Where is it least fair?", "What if?"),
+        *("At a glance", "What was read", "Who gets the exposure?", "Where is it least fair?", "What if?"),
         *("Is it getting better?", "Since the beginning: all impressions up to the end of the day", "Alone: only the"),
         *("Does it depend on the assumptions?", "All measures", "How to reproduce this page", "1/log2(rank + 1)"),
         *("estimated from the clicks by IPS", "mcfair audit 'my log.csv'", "An estimate, not a measurement"),

@@ -1,4 +1,4 @@
-"""Audits of click logs: who got the attention, who deserved it, and how far from the best possible that is."""
+"""Audits of click logs: who got the exposure, who deserved it, and how far from the best possible that is."""
 
 from __future__ import annotations
 

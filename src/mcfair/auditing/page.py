@@ -152,10 +152,10 @@ def groups(audit: Audit) -> str:
     shares = f"{percent(row['exposure_share'])} of the exposure for {percent(row['merit_share'])} of the merit"
     if sure.height:
         return (
-            f"The group “{row['group']}” gets the least attention for its merit: {shares}, which is beyond chance, "
+            f"The group “{row['group']}” gets the least exposure for its merit: {shares}, which is beyond chance, "
             f"also for the lowest of {table.height} groups."
         )
-    known = "No group gets less attention than it deserves beyond chance" if audit.resamples else "Chance is not judged"
+    known = "No group gets less exposure than it deserves beyond chance" if audit.resamples else "Chance is not judged"
     return f"{known}; the lowest is “{row['group']}” with {shares}."
 
 
@@ -288,7 +288,7 @@ def add_groups(document: Document, audit: Audit) -> None:
     more = f"; the {SHOWN_GROUPS} largest groups" if frame.height > SHOWN_GROUPS else ""
     caption = f"Share of exposure against share of merit, the least served group at the top{more}."
     picture = document.add_picture(shares_picture(audit), f"{caption} Lines are 95 % intervals.")
-    section(document, "groups", "Who gets the attention?", picture, table)
+    section(document, "groups", "Who gets the exposure?", picture, table)
 
 
 def add_queries(document: Document, audit: Audit) -> None:
@@ -358,7 +358,7 @@ def add_ranks(document: Document, audit: Audit) -> None:
         columns |= {"clicks": "clicks,", "click rate": "ctr%", "its interval": "ctr±%"}
     columns["exposure assumed"] = "assumed.3"
     text = (
-        "Better items are usually shown higher, so click rates fall faster than attention does, and need not agree "
+        "Better items are usually shown higher, so click rates fall faster than examination does, and need not agree "
         "with the assumed exposure. mcfair examination separates the two where the log allows it."
     )
     blocks: list[Block | Table] = [table_of("ranks", "Ranks", frame.head(SHOWN_RANKS), columns)]
@@ -586,7 +586,7 @@ EXPLANATIONS = {
     "distance": ("Distance to the floor", "0", "Unfairness less its floor: what other lists could have avoided."),
     "relative_unfairness": ("Unfairness per impression²", "0", "Unfairness that does not grow with the log."),
     "group_unfairness": ("Unfairness among groups", "0", "Eq. 8 on the sums of exposure and merit of each group."),
-    "iaa": ("Inequity of amortised attention", "0", "Sum over items of |attention received less attention due|."),
+    "iaa": ("Inequity of amortised attention", "0", "Sum over items of |exposure received less exposure due|."),
     "iaa_per_session": ("Inequity per impression", "0", "The same divided by the impressions: 0 to 2."),
     "ee_d": ("EE-D", "", "Squared length of expected exposure: how unequal it is."),
     "ee_r": ("EE-R", "", "Twice its product with the ideal exposure: how well it follows merit."),
@@ -601,16 +601,16 @@ EXPLANATIONS = {
     "clicks_per_impression": ("Clicks per impression", "", "Clicks per list."),
     "clicks_per_exposure": ("Clicks per exposure", "", "Click rate corrected for the ranks at which items stood."),
     "ips_ctr": ("IPS-weighted click rate", "", "Click rate of a uniformly random policy, by the logged propensities."),
-    "ndcg": ("NDCG by merit", "1", "Attention-weighted merit of the lists over that of ideal lists."),
+    "ndcg": ("NDCG by merit", "1", "Exposure-weighted merit of the lists over that of ideal lists."),
     "demographic_parity": ("Demographic parity", "1", "Least over greatest exposure per candidate among groups."),
     "disparate_treatment": ("Disparate treatment", "1", "Least over greatest exposure per merit among groups."),
     "disparate_impact": ("Disparate impact", "1", "Least over greatest number of clicks per merit among groups."),
     "impact_ratio": ("Impact ratio", "1", "Lowest selection rate of a group over that of the best group."),
-    "awrf_log2_population": ("AWRF, log2, population", "1", "Attention of groups against their share of candidates."),
-    "awrf_log2_merit": ("AWRF, log2, merit", "1", "Attention of groups against their share of merit."),
-    "awrf_log2_given": ("AWRF, log2, given target", "1", "Attention of groups against the given shares."),
-    "awrf_geometric_population": ("AWRF, geometric, population", "1", "The same with attention halved at each rank."),
-    "awrf_geometric_merit": ("AWRF, geometric, merit", "1", "The same with attention halved at each rank."),
-    "awrf_geometric_given": ("AWRF, geometric, given target", "1", "The same with attention halved at each rank."),
+    "awrf_log2_population": ("AWRF, log2, population", "1", "Exposure of groups against their share of candidates."),
+    "awrf_log2_merit": ("AWRF, log2, merit", "1", "Exposure of groups against their share of merit."),
+    "awrf_log2_given": ("AWRF, log2, given target", "1", "Exposure of groups against the given shares."),
+    "awrf_geometric_population": ("AWRF, geometric, population", "1", "The same with exposure halved at each rank."),
+    "awrf_geometric_merit": ("AWRF, geometric, merit", "1", "The same with exposure halved at each rank."),
+    "awrf_geometric_given": ("AWRF, geometric, given target", "1", "The same with exposure halved at each rank."),
 }
 """Label, the value that is fair or best ("" if none is), and a sentence, of each measure."""

@@ -12,7 +12,6 @@ import typer
 
 from ..errors import MCFairError, MCFairWarning, renamed
 from . import audit, experiments, parts, stores
-from .import_log import import_log
 from .rank import rank
 from .serve import keys, serve
 from .simulate import simulate
@@ -77,7 +76,7 @@ for each in (stores.verify, stores.replay, stores.backup):
     app.command()(each)
 app.command("restore")(stores.restore_backup)
 app.command()(stores.migrate)
-app.command("import")(import_log)
+app.command("import")(stores.import_log)
 app.command()(statement)
 app.add_typer(keys, name="keys")
 

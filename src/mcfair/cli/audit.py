@@ -55,7 +55,7 @@ class AssumptionOptions:
     top: Annotated[int, typer.Option(help="Ranks that count as a selection, for impact ratios.")] = 3
     k: Annotated[int | None, typer.Option("--k", help="The last rank that counts in NDCG  [default: all]")] = None
     target: Annotated[
-        list[str] | None, typer.Option(metavar="GROUP=SHARE", help="Attention that a group should have; repeat.")
+        list[str] | None, typer.Option(metavar="GROUP=SHARE", help="Exposure that a group should have; repeat.")
     ] = None
 
 
@@ -79,7 +79,7 @@ def audit_log(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a summary.")] = False,
 ) -> None:
-    """Audit a click log: who gets the attention, who deserves it, and how far from the best possible it is."""
+    """Audit a click log: who gets the exposure, who deserves it, and how far from the best possible it is."""
     from ..auditing.audit import audit
 
     plugins.load()

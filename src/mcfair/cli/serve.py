@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 import math
@@ -13,7 +12,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,9 +23,9 @@ from .options import PluginOptions, with_option_groups
 from .render import status
 
 if TYPE_CHECKING:
+    from ..service.client import Client
     from ..service.ranker import Ranker
-    from ..service.stores import Store
-    from ..service.wire import ActivePolicy, KeyInfo
+    from ..service.wire import KeyInfo
 
 __all__ = [
     "DEFAULT_STORE",
@@ -43,13 +41,7 @@ __all__ = [
 
 # --- options of all commands on stores and rules ---------------------------------------------------------------------
 
-STORE = Annotated[
-    str,
-    typer.Option(
-        help="Store: sqlite:///PATH (three slashes relative, four absolute), a path, or "
-        "postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
-    ),
-]
+STORE = Annotated[str, typer.Option(help="A path, sqlite:///PATH, or postgresql://USER:PASSWORD@HOST:PORT/DATABASE.")]
 DEFAULT_STORE = "sqlite:///mcfair.db"
 
 MAX_SECONDS = 1e10
@@ -63,27 +55,19 @@ class RuleOptions:
     """Rules that differ from those in force."""
 
     policy: Annotated[str | None, typer.Option(help="Ranking policy, such as 'MCFair(alpha=2, guard=0.95)'.")] = None
-    estimator: Annotated[
-        str | None, typer.Option(help="Relevance estimator, such as 'Mixture'; auto is the policy's own.")
-    ] = None
-    examination: Annotated[
-        str | None, typer.Option(help="Severity of position bias, or examination probabilities: 1,0.6,0.5.")
-    ] = None
+    estimator: Annotated[str | None, typer.Option(help="Such as Mixture; auto is that of the policy.")] = None
+    examination: Annotated[str | None, typer.Option(help="Severity of position bias, or 1,0.6,0.5.")] = None
     prior_mean: Annotated[float | None, typer.Option(help="Prior relevance of items without a prior.")] = None
     prior_strength: Annotated[float | None, typer.Option(help="Weight of the prior, as pseudo-exposure.")] = None
-    prior_certainty: Annotated[float | None, typer.Option(help="Exposure that a prior counts for in exploration.")] = (
-        None
-    )
-    maturation: Annotated[
-        str | None, typer.Option(help="Age at which impressions enter the relevance estimate: 30m, 1d.")
-    ] = None
+    prior_certainty: Annotated[float | None, typer.Option(help="Exposure that a prior has in exploration.")] = None
+    maturation: Annotated[str | None, typer.Option(help="Age at which lists enter the estimate: 30m, 1d.")] = None
     half_life: Annotated[str | None, typer.Option(help="Time in which counts lose half their weight: 30d.")] = None
     newcomer_exposure: Annotated[str | None, typer.Option(help="Starting exposure of new items: zero or fair.")] = None
 
     def settings(self) -> dict[str, Any]:
         """Return the rules besides the policy, as `Ranker` takes them, without those that were not given."""
-        given = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
-        given.pop("policy", None)
+        rules = dataclasses.asdict(self).items()
+        given = {name: value for name, value in rules if value is not None and name not in ("policy", "guard")}
         for name in given.keys() & {"maturation", "half_life", "retention"}:
             given[name] = parse_duration(name.replace("_", "-"), given[name])
         if "examination" in given:
@@ -140,12 +124,10 @@ class ServerOptions:
     proxy_headers: Annotated[
         bool, typer.Option("--proxy-headers", help="Take client addresses from the headers of trusted proxies.")
     ] = False
-    trusted_proxies: Annotated[
-        str, typer.Option(help="Addresses of the proxies that --proxy-headers trusts, separated by commas.")
-    ] = "127.0.0.1"
-    access_log: Annotated[
-        bool, typer.Option("--access-log", help="Log every request; query texts are never logged.")
-    ] = False
+    trusted_proxies: Annotated[str, typer.Option(help="Addresses of trusted proxies, separated by commas.")] = (
+        "127.0.0.1"
+    )
+    access_log: Annotated[bool, typer.Option("--access-log", help="Log requests, never query texts.")] = False
 
 
 @with_option_groups
@@ -158,60 +140,47 @@ def serve(
 ) -> None:
     """Serve rankings over HTTP and learn from feedback. Rules that are not given stay as stored."""
     from ..service.ranker import Ranker
-    from ..service.web.server import check_proxies
+    from ..service.stores import exists
+    from ..service.web.server import bind, check_bind, check_proxies
     from ..service.web.server import serve as listen
 
     plugins.load()
-    settings, drain_seconds = rules.settings(), parse_duration("drain", server.drain)
+    settings, limits = rules.settings(), dataclasses.asdict(server)
+    limits["drain_seconds"] = parse_duration("drain", limits.pop("drain"))
+    trusted = limits.pop("trusted_proxies")
+    if limits.pop("proxy_headers"):
+        limits["trusted_proxies"] = check_proxies(trusted)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    trusted = check_proxies(server.trusted_proxies) if server.proxy_headers else None
-    check_address(store, server.host, server.port)
+    # An address that cannot be used is refused before the store is opened, which would create it.
+    if not exists(store):
+        check_bind(server.host, has_keys=False)
+    bind(server.host, server.port).close()
     with status("opening the store; the first start on a machine compiles for about a minute"):
         ranker = Ranker(store, policy=rules.policy, cache=cache << 20, **settings)
     try:
         token = secrets.token_urlsafe(32)
-        listen(
-            ranker,
-            server.host,
-            server.port,
-            access_log=server.access_log,
-            drain_seconds=drain_seconds,
-            max_in_flight=server.max_in_flight,
-            max_connections=server.max_connections,
-            trusted_proxies=trusted,
-            admin_token=token,
-            on_ready=partial(announce, ranker, token),
-        )
+        listen(ranker, admin_token=token, on_ready=partial(announce, ranker, token), **limits)
     finally:
         ranker.close()
 
 
 def announce(ranker: Ranker, token: str, url: str) -> None:
-    """Print the address of the service on stderr, and publish it for our commands in a note that only we can read."""
-    ranker.executor.store.write_lock_note(msgspec.json.encode({"url": url, "token": token}))
-    sys.stderr.write(greeting(url, ranker.policy(), ranker.executor.store, ranker.has_keys))
-    sys.stderr.flush()
-
-
-def greeting(url: str, rules: ActivePolicy, store: Store, has_keys: bool) -> str:
-    """Return the start-up message: address, store, rules, and whether keys are required."""
+    """Print the address and the rules of the service, and publish a note for our commands that only we can read."""
+    store, rules = ranker.executor.store, ranker.policy()
+    store.write_lock_note(msgspec.json.encode({"url": url, "token": token}))
     decay = "none" if rules.half_life is None else f"{rules.half_life:g} s"
-    return (
-        f"mcfair: serving on {url} (a dashboard; the API is described at {url}/docs), store {store}\n"
-        f"mcfair: {rules.policy}, version {rules.version}; examination {rules.examination}, prior strength "
-        f"{rules.prior_strength:g}, half-life {decay}, retention {rules.retention / 86_400:g} d\n"
-        + ("" if has_keys else "mcfair: there are no API keys: only requests from this machine are accepted\n")
+    print_line(f"serving on {url} (a dashboard; the API is described at {url}/docs), store {store}")
+    print_line(
+        f"{rules.policy}, version {rules.version}; examination {rules.examination}, prior strength "
+        f"{rules.prior_strength:g}, half-life {decay}, retention {rules.retention / 86_400:g} d"
     )
+    if not ranker.has_keys:
+        print_line("there are no API keys: only requests from this machine are accepted")
 
 
-def check_address(store: str, host: str, port: int) -> None:
-    """Refuse an address that cannot be used before the store is opened, which would create it."""
-    from ..service.stores import exists
-    from ..service.web.server import bind, check_bind
-
-    if not exists(store):
-        check_bind(host, has_keys=False)
-    bind(host, port).close()
+def print_line(sentence: str) -> None:
+    """Print a line on stderr at once."""
+    print(f"mcfair: {sentence}", file=sys.stderr, flush=True)
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------
@@ -232,7 +201,7 @@ def add_key(
     with open_admin(store) as service:
         added = service.add_key(request.name, request.scopes)
     print(added.key)
-    sys.stderr.write(f"mcfair: created key {added.info.id} ({name}) with scope {', '.join(added.info.scopes)}\n")
+    print_line(f"created key {added.info.id} ({name}) with scope {', '.join(added.info.scopes)}")
 
 
 @keys.command("list")
@@ -261,8 +230,7 @@ def revoke_key(
         print(describe_key(service.revoke_key(id)))
 
 
-@contextlib.contextmanager
-def open_admin(store: str) -> Iterator[Any]:
+def open_admin(store: str) -> Ranker | Client:
     """Open a store for changes: through the running server if there is one, else directly."""
     from ..service.stores import is_shared, locate, read_lock_note
 
@@ -270,17 +238,14 @@ def open_admin(store: str) -> Iterator[Any]:
     if note is None:
         from ..service.ranker import Ranker
 
-        with Ranker(store, warm=False) as ranker:
-            yield ranker
-        return
+        return Ranker(store, warm=False)
     from ..service.client import Client
 
     try:
         known = msgspec.json.decode(note, type=dict[str, str])
     except msgspec.MsgspecError:
         raise StoreError(f"{locate(store)} is in use by a process that is not `mcfair serve`: stop it first") from None
-    with Client(known["url"], known["token"]) as client:
-        yield client
+    return Client(known["url"], known["token"])
 
 
 def describe_key(key: KeyInfo) -> str:
@@ -358,9 +323,3 @@ def has_display() -> bool:
     if sys.platform in ("darwin", "win32"):
         return True
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
-
-
-def print_line(sentence: str) -> None:
-    """Print a line on stderr at once."""
-    sys.stderr.write(f"mcfair: {sentence}\n")
-    sys.stderr.flush()

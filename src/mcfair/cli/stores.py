@@ -1,20 +1,23 @@
-"""The commands on stores: verify, replay, backup, restore and migrate."""
+"""The commands on stores: verify, replay, backup, restore, migrate and import."""
 
 from __future__ import annotations
 
 import contextlib
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from ..errors import MCFairError, StoreError
+from ..errors import MCFairError, SettingError, StoreError
+from .audit import LOG, LogOptions
 from .options import PluginOptions, with_option_groups
-from .render import bar, status
-from .serve import DEFAULT_STORE, STORE
+from .render import bar, encoded, stages, status
+from .serve import DEFAULT_STORE, STORE, open_admin
 
-__all__ = ["backup", "migrate", "readable", "replay", "restore_backup", "verify"]
+__all__ = ["backup", "import_log", "migrate", "readable", "replay", "restore_backup", "verify"]
 
 
 def verify(store: STORE = DEFAULT_STORE) -> None:
@@ -56,9 +59,7 @@ def backup(
 def restore_backup(
     file: Annotated[Path, typer.Argument(help="Backup to restore.")],
     store: STORE = DEFAULT_STORE,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace an existing store, and keep it under another name.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a store; it is kept under another name.")] = False,
 ) -> None:
     """Restore a backup as a store, verified before and after; the server must be stopped."""
     from ..service.core.verification import verify as verify_store
@@ -87,6 +88,81 @@ def migrate(
     print(f"{describe(target)}: {rows:,} rows, equal to those of {describe(source)}")
 
 
+@with_option_groups
+def import_log(
+    log: LOG,
+    reading: LogOptions,
+    store: STORE = DEFAULT_STORE,
+    url: Annotated[str | None, typer.Option(help="Import into the service at this address instead.")] = None,
+    key: Annotated[str | None, typer.Option(envvar="MCFAIR_KEY", help="API key of that service (scope admin).")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be imported; write nothing.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of sentences.")] = False,
+) -> None:
+    """Import a click log into a store, so that a service does not begin without history; repeating it adds nothing."""
+    from ..service.client import Client
+    from ..service.histories import open_sources, read_source
+
+    if url is not None and store != DEFAULT_STORE:
+        raise SettingError("store and url are not allowed together: name one target")
+    found = []
+    with stages() as progress:
+        for opened in open_sources(log, reading.values):
+            source, histories = read_source(opened, reading.values)
+            outcomes: Counter[str] = Counter()
+            refused: Counter[str] = Counter()
+            if not dry_run:
+                with open_admin(store) if url is None else Client(url, key) as service:
+                    for batch in histories.batches():
+                        results = service.import_history(source, batch)
+                        # A query may come in several parts; it is counted by the first.
+                        outcomes.update(r.status for r, each in zip(results, batch, strict=True) if each.part == 0)
+                        refused.update(str(r.detail) for r in results if r.status == "refused")
+                        progress(opened.name, outcomes.total(), histories.queries)
+            found.append(
+                {
+                    "name": opened.name,
+                    "format": opened.format,
+                    "source": source,
+                    "rows": histories.counts.rows,
+                    "queries": histories.queries,
+                    "items": histories.items,
+                    "impressions": histories.impressions,
+                    "shown": histories.shown_total,
+                    "clicks": histories.clicks_total,
+                    "excluded": histories.excluded,
+                    "quality": histories.counts.quality,
+                    "imported": outcomes["imported"],
+                    "duplicate": outcomes["duplicate"],
+                    "refused": refused,
+                }
+            )
+    if json:
+        sys.stdout.write(encoded({"dry_run": dry_run, "sources": found}))
+        return
+    for each in found:
+        show_import(each, dry_run)
+
+
+def show_import(found: dict[str, Any], dry_run: bool) -> None:
+    """Print in sentences what was imported from a source, or would be."""
+    print("{name}: read as {format}, {rows:,} rows".format_map(found))
+    for reason, number in found["excluded"].items():
+        print(f"left out: {number:,} rows ({reason})")
+    what = (
+        "{queries:,} queries, {items:,} items of queries, {impressions:,} impressions with {shown:,} items shown, "
+        "{clicks:,} clicks"
+    ).format_map(found)
+    if dry_run:
+        print(f"would import {what}; queries that have counts of this source already are left as they are")
+        return
+    print(what + ": {imported:,} queries imported, {duplicate:,} had been imported before".format_map(found))
+    for reason, number in found["refused"].items():
+        print(f"refused: {number:,} queries ({reason})")
+
+
+# --- what the commands share -----------------------------------------------------------------------------------------
+
+
 def report(faults: list[str], failure: str) -> None:
     """Raise StoreError with the first fault and the number of the others, if there are any."""
     if faults:
@@ -104,16 +180,14 @@ def readable(store: str, *others: str) -> Iterator[None]:
 
     try:
         yield
-    except MCFairError as error:
-        # The file at fault, or the database without its password and options.
-        if any(describe(name).rpartition("/")[2] in str(error) for name in (store, *others)):
-            raise
-        fault = "is damaged" if isinstance(error, StoreCorruptError) else "cannot be read"
-        raise StoreError(f"{describe(store)} {fault}: {error}") from error
     except Exception as error:
-        raise StoreError(
-            f"{describe(store)} is damaged: {type(error).__name__}: {' '.join(str(error).split())}"
-        ) from error
+        ours, what = isinstance(error, MCFairError), " ".join(str(error).split())
+        # The file at fault, or the database without its password and options.
+        if ours and any(describe(name).rpartition("/")[2] in what for name in (store, *others)):
+            raise
+        damaged = not ours or isinstance(error, StoreCorruptError)
+        about = what if ours else f"{type(error).__name__}: {what}"
+        raise StoreError(f"{describe(store)} {'is damaged' if damaged else 'cannot be read'}: {about}") from error
 
 
 @contextlib.contextmanager

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import NotFoundError, SettingError
+from ..errors import NotFoundError, SettingError, needs_extra
 from .options import DATA, PluginOptions, TableOptions, with_option_groups
 from .render import encoded, progress, stages, status
 from .serve import DEFAULT_STORE, STORE, RuleOptions, parse_duration
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from ..data.dataset import Dataset
     from ..service.core.rules import Rules
     from ..service.rehearsal import Outcome, Rehearsal
-    from ..service.wire import ExperimentReport, MeasuredDifference, MeasuredValue, PolicyComparisons
+    from ..service.wire import ExperimentReport, PolicyComparisons
 
 __all__ = ["rehearse", "what_if"]
 
@@ -37,10 +36,7 @@ MOST_GROUPS = 10
 def what_if(
     plugins: PluginOptions,
     store: STORE = DEFAULT_STORE,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(help="Policy to replay, such as 'TopK' or 'MCFair(alpha=2)'; repeat for several."),
-    ] = None,
+    policy: Annotated[list[str] | None, typer.Option(help="Policy to replay, such as 'TopK'; repeat.")] = None,
     since: Annotated[str | None, typer.Option(help="Compare lists of this last while only: 12h, 7d.")] = None,
     lists: Annotated[int, typer.Option(min=1, help="Lists to compare at most, spread evenly over the log.")] = 1_000,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
@@ -51,6 +47,8 @@ def what_if(
     from ..service.stores import open_reader
 
     plugins.load()
+    if not json:
+        needs_extra("jinja2", "service")  # for what the tables share with the dashboard
     texts = canonical_policies(policy or [])
     age = None if since is None else parse_duration("since", since)
     now = time.time_ns() // 1_000_000
@@ -64,55 +62,33 @@ def what_if(
     if json:
         sys.stdout.write(encoded({"comparison": found.to_dict(), "experiment": experiment and experiment.to_dict()}))
         return
-    show_policies(found)
-    if experiment is not None:
-        show_experiment(experiment, found)
+    show_comparison(found, experiment)
 
 
-def show_policies(found: PolicyComparisons) -> None:
-    """Print a table: a row for each figure, a column for each policy."""
-    part = f"{found.lists:,} lists" if found.lists == found.of else f"{found.lists:,} of about {found.of:,} lists"
+def show_comparison(found: PolicyComparisons, experiment: ExperimentReport | None) -> None:
+    """Print a table for each policy, and one of the arms of the experiment: what the dashboard shows."""
+    from ..service.web.dashboard.compare import compare_view, share
+    from ..tables import Table
+
+    view = compare_view(found, experiment)
     if not found.policies:
-        print(f"{part}; none was ranked in shadow mode: name a policy with --policy")
-        return
-    fields: Fields = (
-        ("lists, queries", "lists queries", "{:,}, {:,}".format),
-        ("lists that differ", "differing", share),
-        ("items in both lists", "overlap", share),
-        ("same item at a rank", "same_rank", share),
-        ("NDCG by estimate, shown", "ndcg_shown", measured),
-        ("NDCG by estimate, policy", "ndcg", measured),
-        ("difference", "ndcg_difference", measured),
-        ("unfairness added by a list, shown", "unfairness_shown", measured),
-        ("unfairness added by a list, policy", "unfairness", measured),
-        ("difference", "unfairness_difference", measured),
-    )
-    columns = [(f"{each.policy} ({each.source})", each) for each in found.policies]
-    groups = ("exposure of {}: shown, policy", "shown policy", lambda shown, policy: f"{share(shown)}, {share(policy)}")
-    show(
-        f"{part}: what each policy would have shown", columns, fields, groups, [each.groups for each in found.policies]
-    )
-
-
-def show_experiment(experiment: ExperimentReport, found: PolicyComparisons) -> None:
-    """Print a table: a row for each figure, a column for each arm."""
-    state = "running" if experiment.running else "ended"
-    title = f"experiment {experiment.name}, {state}, since {experiment.since:%Y-%m-%d %H:%M} UTC"
-    fields: Fields = (
-        ("policy", "policy", str),
-        ("share of sessions", "share", "{:.1%}".format),
-        ("stopped", "stopped", lambda reason: reason or "-"),
-        ("lists, clicks", "lists clicks", "{:,}, {:,}".format),
-        ("clicks per list", "clicks_per_list", measured),
-        ("difference from the control", "differences", lambda found: tested(found.get("clicks_per_list"))),
-        ("NDCG by estimate", "ndcg", measured),
-        ("difference from the control", "differences", lambda found: tested(found.get("ndcg"))),
-        ("unfairness added by a list", "unfairness", measured),
-        ("difference from the control", "differences", lambda found: tested(found.get("unfairness"))),
-    )
-    exposures = [found.arms.get(arm.name, []) for arm in experiment.arms]
-    columns = [(arm.name, arm) for arm in experiment.arms]
-    show(title, columns, fields, ("exposure of {}", "exposure", share), exposures)
+        print(f"{view.sample}; none was ranked in shadow mode: name a policy with --policy")
+    for each, card in zip(found.policies, view.policies, strict=True):
+        differences = (
+            f"lists that differ: {share(each.differing)}",
+            f"items in both lists: {share(each.overlap)}",
+            f"same item at a rank: {share(each.same_rank)}",
+        )
+        Table(
+            caption=f"{view.sample}: what {each.policy} would have shown ({each.source})",
+            columns=("", "shown", "policy", "difference"),
+            rows=tuple(card.rows),
+            notes=differences,
+        ).print()
+    if experiment is not None:
+        notes = (view.experiment, *(f"{arm} was stopped: {reason}" for arm, reason in view.stopped))
+        rows = tuple(map(tuple, view.arm_rows))
+        Table(caption=view.title, columns=("", *view.arms), rows=rows, notes=notes).print()
 
 
 # --- simulated users -------------------------------------------------------------------------------------------------
@@ -129,9 +105,7 @@ class ChangedRules(RuleOptions):
         from ..policies.base import parse_policy
         from ..service.core.rules import change_rules
 
-        given = self.settings()
-        given.pop("guard", None)
-        changed = change_rules(rules, self.policy, given)
+        changed = change_rules(rules, self.policy, self.settings())
         if self.guard is None:
             return changed
         return change_rules(changed, dataclasses.replace(parse_policy(changed.policy), guard=self.guard), {})
@@ -141,9 +115,7 @@ class ChangedRules(RuleOptions):
 class UserOptions:
     """The simulated users and their application."""
 
-    clicks: Annotated[str, typer.Option(help="How users click, such as 'Cascade(stop=0.7)'; see mcfair clicks.")] = (
-        "PositionBased"
-    )
+    clicks: Annotated[str, typer.Option(help="How users click; see mcfair clicks.")] = "PositionBased"
     sessions: Annotated[int, typer.Option(help="Lists to show, over all queries.")] = 2_000
     k: Annotated[int, typer.Option(help="Length of a list.")] = 10
     interval: Annotated[str, typer.Option(help="Time between sessions: 45s, 5m.")] = "60s"
@@ -159,20 +131,11 @@ class UserOptions:
         from ..service.rehearsal import Rehearsal
         from ..users.base import parse_click_model
 
-        return Rehearsal(
-            data=queries,
-            weights=weights,
-            clicks=parse_click_model(self.clicks),
-            sessions=self.sessions,
-            k=self.k,
-            seed=self.seed,
-            interval=parse_duration("interval", self.interval),
-            click_delay=parse_duration("click-delay", self.click_delay),
-            lost_clicks=self.lost_clicks,
-            newcomers=self.newcomers,
-            drift=self.drift,
-            priors=self.priors,
-        )
+        settings = dataclasses.asdict(self)
+        settings["clicks"] = parse_click_model(self.clicks)
+        for name in ("interval", "click_delay"):
+            settings[name] = parse_duration(name.replace("_", "-"), settings[name])
+        return Rehearsal(data=queries, weights=weights, **settings)
 
 
 @with_option_groups
@@ -183,11 +146,7 @@ def rehearse(
     plugins: PluginOptions,
     data: Annotated[str | None, typer.Option(help=f"{DATA} Priors are its scores, else its relevance.")] = None,
     store: Annotated[
-        str | None,
-        typer.Option(
-            help="Take queries and rules from this store instead. Its estimates are the priors, and the true relevance "
-            "is drawn from their posterior distribution."
-        ),
+        str | None, typer.Option(help="Take queries, rules and priors from this store, and draw the relevance.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
@@ -222,71 +181,35 @@ def rehearse(
 
 def show_outcomes(title: str, outcomes: Mapping[str, Outcome]) -> None:
     """Print a table: a row for each rule that differs and each figure, a column for each set of rules."""
-    from ..policies.base import parse_policy
+    from ..tables import Table
 
     rules = [each.rules for each in outcomes.values()]
     differing = [name for name in rules[0].__struct_fields__ if getattr(rules[0], name) != getattr(rules[-1], name)]
-    fields: Fields = (
-        ("policy", "rules.policy", lambda text: parse_policy(text).label),
-        *((name.replace("_", " "), f"rules.{name}", str) for name in differing if name != "policy"),
-        ("NDCG", "ndcg", number),
-        ("NDCG of the worst list", "worst_ndcg worst_list", lambda x, i: f"{number(x)} (list {i:,})" if i else "-"),
-        ("unfairness", "unfairness", number),
-        ("floor (lowest possible)", "floor", number),
-        ("items shown", "shown shown_after", lambda part, i: f"all, after list {i:,}" if i else f"{part:.1%}"),
-        ("clicks", "clicks", "{:,}".format),
-    )
-    exposures = ("exposure of {} (merit)", "exposure_share merit_share", "{:.1%} ({:.1%})".format)
-    show(title, list(outcomes.items()), fields, exposures, [each.groups for each in outcomes.values()])
+    groups = [each.group for each in next(iter(outcomes.values())).groups[:MOST_GROUPS]]
+    columns = [column(each, differing, groups) for each in outcomes.values()]
+    rows = tuple((label, *(each[label] for each in columns)) for label in columns[0])
+    Table(caption=title, columns=("", *outcomes), rows=rows).print()
 
 
-# --- tables ----------------------------------------------------------------------------------------------------------
+def column(outcome: Outcome, differing: Sequence[str], groups: Sequence[str]) -> dict[str, str]:
+    """Return the rules that differ, the figures and the exposure of some groups as text, by their labels."""
+    from ..policies.base import parse_policy
+    from ..tables import NOTHING, format_number
 
-Field = tuple[str, str, Callable[..., str]]
-"""A row of a table: its label, the attributes that it shows, and how they are written."""
-Fields = Iterable[Field]
-
-
-def show(
-    title: str, columns: Sequence[tuple[str, Any]], fields: Fields, of_group: Field, groups: Sequence[Iterable[Any]]
-) -> None:
-    """Print a table: a column for each alternative, a row for each field, and one for each group of items."""
-    from ..tables import Table
-
-    rows = [(label, *(written(each, names, form) for _, each in columns)) for label, names, form in fields]
-    label, names, form = of_group
-    by_group = [{each.group: each for each in found} for found in groups]
-    known = list(dict.fromkeys(group for found in by_group for group in found))
-    for group in known[:MOST_GROUPS] if known != [None] else []:
-        cells = (written(found[group], names, form) if group in found else "-" for found in by_group)
-        rows.append((label.format(group or "items without a group"), *cells))
-    Table(caption=title, columns=("", *(name for name, _ in columns)), rows=tuple(rows)).print()
-
-
-def written(each: Any, names: str, form: Callable[..., str]) -> str:
-    """Return some attributes as text."""
-    return form(*(attrgetter(name)(each) for name in names.split()))
-
-
-def number(value: float | None) -> str:
-    """Return a figure with four significant digits."""
-    return "-" if value is None else f"{value:.4g}"
-
-
-def share(value: MeasuredValue) -> str:
-    """Return a share in per cent, with its interval."""
-    ends = "" if value.interval is None else f" ({100 * value.interval[0]:.3g} to {100 * value.interval[1]:.3g})"
-    return "-" if value.value is None else f"{100 * value.value:.3g} %{ends}"
-
-
-def measured(value: MeasuredValue | MeasuredDifference) -> str:
-    """Return a figure, with its interval."""
-    ends = "" if value.interval is None else f" ({value.interval[0]:.4g} to {value.interval[1]:.4g})"
-    return "-" if value.value is None else f"{value.value:.4g}{ends}"
-
-
-def tested(difference: MeasuredDifference | None) -> str:
-    """Return a difference with its interval and p-value."""
-    if difference is None:
-        return "-"
-    return measured(difference) + ("" if difference.p is None else f", p = {difference.p:.2g}")
+    rules = {name.replace("_", " "): str(getattr(outcome.rules, name)) for name in ("policy", *differing)}
+    rules["policy"] = parse_policy(outcome.rules.policy).label
+    worst, after = outcome.worst_list, outcome.shown_after
+    figures = {
+        "NDCG": format_number(outcome.ndcg),
+        "NDCG of the worst list": f"{format_number(outcome.worst_ndcg)} (list {worst:,})" if worst else NOTHING,
+        "unfairness": format_number(outcome.unfairness),
+        "floor (lowest possible)": format_number(outcome.floor),
+        "items shown": f"all, after list {after:,}" if after else f"{outcome.shown:.1%}",
+        "clicks": f"{outcome.clicks:,}",
+    }
+    exposures = {
+        f"exposure of {each.group} (merit)": f"{each.exposure_share:.1%} ({each.merit_share:.1%})"
+        for each in outcome.groups
+        if each.group in groups
+    }
+    return rules | figures | exposures
