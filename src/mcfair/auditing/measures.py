@@ -19,7 +19,7 @@ from .._jit import kernel
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..metrics.exposure import query_unfairness, unfairness_per_query
 from ..metrics.reachable import balance, project
-from .counts import LogCounts, Slots, arrays, inferred_slots, rank_weights, slots_of_lists, slots_of_rows, sums_at
+from .counts import LogCounts, Slots, arrays, inferred_slots, rank_weights, slots_of_lists, sums_at
 
 __all__ = ["Assumptions", "LogMeasures", "Summary", "expected_exposure", "unfairness_over_time"]
 
@@ -92,8 +92,8 @@ def inequity(counts: LogCounts, p: FloatArray, R: FloatArray) -> FloatArray:
     if counts.patterns:
         sums = np.array([rank_weights(p, ranks).sum() for ranks in counts.patterns])[counts.cell_pattern]
     else:
-        slots = sums_at(counts.slot_query, counts.slot_count * rank_weights(p, counts.slot_rank), counts.queries)
-        sums = (slots / np.maximum(counts.visits, 1))[query[counts.cell_item]]
+        handed_out = per_query(counts.slot_weights(p), counts.offsets)
+        sums = (handed_out / np.maximum(counts.visits, 1))[query[counts.cell_item]]
     share = ratio(weights, sums, 0.0)
     attention = sums_at(counts.cell_item, counts.shown * share, counts.items)
     merit = per_query(R, counts.offsets)
@@ -560,20 +560,20 @@ def unfairness_over_time(figures: LogMeasures) -> pl.DataFrame | None:
         return None
     order, judged = descending(R, counts.offsets), figures.judged > 0
     E, w, rows = np.zeros(counts.items), np.zeros(counts.items), []
-    until = pl.DataFrame(schema={"item": pl.Int64, "rank": pl.Int64, "n": pl.Int64})
+    until = timed.cells.clear()
     so_far = mean_figures(E, R, w, counts.offsets, order, judged)
     for period, label in enumerate(timed.periods.labels()):
-        cells = timed.items(period)
+        cells = timed.cells.filter(period=period)
         if cells.is_empty():  # one wrong time may add thousands of periods
             rows.append((label, 0, *so_far, float("nan"), float("nan")))
             continue
         item, rank, shown = arrays(cells, "item", "rank", "n")
-        query, place, _, count = slots = period_slots(counts, cells, period)
+        slots = period_slots(counts, cells, period)
         own, places = sums_at(item, shown * rank_weights(p, rank), counts.items), counts.slot_weights(p, slots)
-        visits = sums_at(query[place == 0], count[place == 0], counts.queries)
+        visits = counts.visits_of(slots)
         E += own
         if inferred:  # from all rows so far, because a list without an id is known by what else was shown
-            until = pl.concat([until, cells]).group_by("item", "rank").agg(pl.col("n").sum())
+            until = pl.concat([until, cells], how="diagonal").group_by("item", "rank").agg(pl.col("n").sum())
             w = counts.slot_weights(p, period_slots(counts, until, period))
         else:
             w += places
@@ -590,9 +590,7 @@ def period_slots(counts: LogCounts, cells: pl.DataFrame, period: int) -> Slots:
     if counts.timed.lists is not None:
         return slots_of_lists(counts.timed.lists.filter(period=period), counts.patterns)
     item, rank, shown = arrays(cells, "item", "rank", "n")
-    if counts.patterns:
-        return slots_of_rows(item, rank, shown, counts.item_query)
-    return inferred_slots(item, rank, shown, counts.item_query, counts.queries)[0]
+    return inferred_slots(item, rank, shown, counts.item_query, counts.queries)
 
 
 def mean_figures(
