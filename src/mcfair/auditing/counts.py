@@ -255,15 +255,19 @@ class Timed:
     ----------
     periods : Periods
         The periods.
-    cells : DataFrame
-        Columns period, item, rank and n, in the order of the first three.
+    shown : DataFrame
+        Impressions `n` by period, item and rank, of which each may occur several times.
     lists : DataFrame or None
         Impressions `n` by period, query and pattern; None if the log does not identify them.
     """
 
     periods: Periods
-    cells: pl.DataFrame
+    shown: pl.DataFrame
     lists: pl.DataFrame | None
+
+    def cells(self, period: int) -> pl.DataFrame:
+        """Return how often each item was at each rank in a period; in order, on which sums of fractions depend."""
+        return self.shown.filter(period=period).group_by("item", "rank").agg(pl.col("n").sum()).sort("item", "rank")
 
 
 def arrays(table: pl.DataFrame, *names: str) -> list[IntArray]:
@@ -635,7 +639,7 @@ def with_period(table: pl.DataFrame, periods: Periods | None) -> pl.DataFrame:
 
 def assembled(log: ClickLog, survey: pl.DataFrame, parts: Sequence[Tables]) -> LogCounts:
     """Bring the counts of all parts together, in the order of the names."""
-    found = {name: pl.concat([part[name] for part in parts]) for name in parts[0]}
+    found = {name: pl.concat([part[name] for part in parts]) for name in parts[0] if name != "timed"}
     rows = int(survey["rows"].sum())
     excluded = {FAULTS[code - 1]: number for code, number in survey.select("fault", "rows").rows() if code}
     left_out = found["left out"].group_by("reason").agg(pl.col("n").sum()).filter(pl.col("n") > 0)
@@ -665,14 +669,14 @@ def assembled(log: ClickLog, survey: pl.DataFrame, parts: Sequence[Tables]) -> L
             quality["impressions with missing ranks"] = int(lists.filter(gaps.gather(lists["pattern"]))["n"].sum())
     timed = None
     if periods is not None:
-        cells = with_period(found["timed"], periods).filter(pl.col("period") >= 0).join(names, on=PAIR)
-        cells = cells.group_by("period", "rank", item="at").agg(pl.col("n").sum())
-        timed = Timed(periods, cells.sort("period", "item", "rank"), lists)  # sums of fractions depend on their order
+        dated = (with_period(part.pop("timed"), periods).join(names, on=PAIR) for part in parts)
+        timed = Timed(periods, pl.concat(each.select("period", "rank", "n", item="at") for each in dated), lists)
     cells = found["cells"].join(names, on=PAIR).join(numbers, on="shape")
     item, rank, pattern, counted = summed_cells(cells)
     item_query = np.repeat(np.arange(queries.height), np.diff(offsets))
-    slots = inferred_slots(item, rank, counted["shown"], item_query, queries.height)
-    if lists is not None:
+    if lists is None:
+        slots = inferred_slots(item, rank, counted["shown"], item_query, queries.height)
+    else:
         slots = slots_of_lists(lists, patterns)
     groups, group_names = group_codes(names, cells, known, quality)
     relevance = merit(names, cells, known, log, quality)

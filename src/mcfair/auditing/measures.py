@@ -560,10 +560,10 @@ def unfairness_over_time(figures: LogMeasures) -> pl.DataFrame | None:
         return None
     order, judged = descending(R, counts.offsets), figures.judged > 0
     E, w, rows = np.zeros(counts.items), np.zeros(counts.items), []
-    until = timed.cells.clear()
+    until = timed.cells(0).clear()
     so_far = mean_figures(E, R, w, counts.offsets, order, judged)
     for period, label in enumerate(timed.periods.labels()):
-        cells = timed.cells.filter(period=period)
+        cells = timed.cells(period)
         if cells.is_empty():  # one wrong time may add thousands of periods
             rows.append((label, 0, *so_far, float("nan"), float("nan")))
             continue
@@ -573,7 +573,7 @@ def unfairness_over_time(figures: LogMeasures) -> pl.DataFrame | None:
         visits = counts.visits_of(slots)
         E += own
         if inferred:  # from all rows so far, because a list without an id is known by what else was shown
-            until = pl.concat([until, cells], how="diagonal").group_by("item", "rank").agg(pl.col("n").sum())
+            until = pl.concat([until, cells]).group_by("item", "rank").agg(pl.col("n").sum())
             w = counts.slot_weights(p, period_slots(counts, until, period))
         else:
             w += places
