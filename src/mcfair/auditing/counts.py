@@ -531,11 +531,10 @@ def count_log(
     if missing_click not in ("exclude", "0"):
         raise SettingError(f"missing_click = {missing_click!r} is not allowed: expected 0 or exclude")
     rows = encoded(log, first_rank, missing_click)
-    surveys: list[pl.DataFrame] = []
-    parts: list[Tables] = []
     if cluster is not None:
         surveys, parts = count_on_cluster(log, first_rank, missing_click, cluster)
     else:
+        surveys, parts = [], []
         passes = 1 + number_of_rows(log) // MOST_ROWS
         for each in range(passes):
             survey, held = read_rows(rows if passes == 1 else rows.filter(pl.col("list") % passes == each), log)
@@ -585,12 +584,12 @@ def count_on_cluster(
     SettingError
         If there is no such cluster, its workers have other versions, or it loses its work.
     """
-    from ..experiments.execute import Cluster
+    from ..experiments.execute import Cluster, version
 
     if not log.parts:
         raise DataError(f"{log.name}: a cluster reads flat tables and Open Bandit data in files; got {log.format}")
     parts = [dataclasses.replace(log, rows=each, parts=(), candidates=None) for each in log.parts]
-    size, wanted = len(parts), versions()
+    size, wanted = len(parts), version()
     with Cluster.connect(address) as cluster, cluster.errors_in_one_line():
         submit, gather = partial(cluster.client.submit, pure=False), cluster.client.gather
         read = [submit(read_part, each, first_rank, missing_click, size, wanted) for each in parts]
@@ -600,21 +599,10 @@ def count_on_cluster(
         return gather(surveys), [table for tables in gather(counted) for table in tables]
 
 
-def versions() -> str:
-    """Return the versions of mcfair, Python and Polars: with others, hashes may differ."""
-    from ..experiments.execute import version
-
-    return f"{version()} Polars {pl.__version__}"
-
-
-def check_version(expected: str) -> None:
-    """Raise an error on a worker with other versions, which may have joined later."""
-    if versions() != expected:
-        raise SettingError("a worker has another version of mcfair, Python or Polars; install the same ones there")
-
-
 def read_part(log: ClickLog, first_rank: int | None, missing_click: str, size: int, wanted: str) -> list[pl.DataFrame]:
     """Read a part of a log on a worker; return its survey and its rows, divided by impression."""
+    from ..experiments.execute import check_version
+
     check_version(wanted)
     survey, rows = read_rows(encoded(log, first_rank, missing_click), log)
     return [survey, *(rows.filter(pl.col("list") % size == place) for place in range(size))]
@@ -622,6 +610,8 @@ def read_part(log: ClickLog, first_rank: int | None, missing_click: str, size: i
 
 def count_part(rows: list[pl.DataFrame], log: ClickLog, wanted: str) -> list[Tables]:
     """Count the rows of some impressions on a worker."""
+    from ..experiments.execute import check_version
+
     check_version(wanted)
     return count_buckets(pl.concat(rows), log)
 

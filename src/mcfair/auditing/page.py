@@ -15,7 +15,7 @@ import polars as pl
 
 from ..errors import DataError
 from ..report.figures import BLUE, NARROW_WIDTH, ORANGE, VERMILLION, Picture, draw, shorten
-from ..report.page import Block, Document, Section, create_folders, render_template, write_document
+from ..report.page import Block, Document, create_folders, render_template, write_document
 from ..tables import NOTHING, Table, format_interval, format_number
 from .audit import Audit
 
@@ -211,20 +211,9 @@ def table_of(name: str, caption: str, frame: pl.DataFrame, columns: dict[str, st
     return Table(name=name, caption=caption, columns=tuple(columns), rows=rows, **options)
 
 
-def pairs_table(name: str, caption: str, rows: list[tuple[str, str]], **options: Any) -> Table:
+def pairs_table(name: str, caption: str, rows: list[tuple[str, str]]) -> Table:
     """Return a table of names and values."""
-    return Table(name=name, caption=caption, columns=("", "value"), rows=tuple(rows), text_columns=2, **options)
-
-
-def section(document: Document, anchor: str, title: str, *blocks: Block | Table | str) -> None:
-    """Append a section of blocks, tables and paragraphs."""
-    shown = []
-    for each in blocks:
-        if isinstance(each, Table):
-            shown.append(document.add_table(each))
-        else:
-            shown.append(Block(kind="paragraph", text=each) if isinstance(each, str) else each)
-    document.sections.append(Section(document.unique_name(anchor), title, tuple(shown)))
+    return Table(name=name, caption=caption, columns=("", "value"), rows=tuple(rows), text_columns=2)
 
 
 # --- sections --------------------------------------------------------------------------------------------------------
@@ -245,16 +234,12 @@ def add_source(document: Document, audit: Audit) -> None:
         ("clicks", f"{int(counts.clicks.sum()):,}" if counts.clicked else "none logged"),
     ]
     found = counts.excluded | counts.quality
-    problems = tuple((name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in found.items())
-    quality = Table(
-        name="found",
-        caption="What was left out, and what else was found",
-        columns=("found", "number"),
-        rows=problems,
-        notes=(f"{sum(counts.excluded.values()):,} of {counts.rows:,} rows were left out.",),
-    )
+    problems = [(name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in found.items()]
+    note = f"{sum(counts.excluded.values()):,} of {counts.rows:,} rows were left out."
+    title, columns = "What was left out, and what else was found", ("found", "number")
+    quality = Table(name="found", caption=title, columns=columns, rows=tuple(problems), notes=(note,))
     read = pairs_table("read", "Content of the log", rows)
-    section(document, "source", "What was read", read, *audit.notes, quality)
+    document.section("source", "What was read", read, *audit.notes, quality)
 
 
 def add_groups(document: Document, audit: Audit) -> None:
@@ -288,7 +273,7 @@ def add_groups(document: Document, audit: Audit) -> None:
     more = f"; the {SHOWN_GROUPS} largest groups" if frame.height > SHOWN_GROUPS else ""
     caption = f"Share of exposure against share of merit, the least served group at the top{more}."
     picture = document.add_picture(shares_picture(audit), f"{caption} Lines are 95 % intervals.")
-    section(document, "groups", "Who gets the attention?", picture, table)
+    document.section("groups", "Who gets the attention?", picture, table)
 
 
 def add_queries(document: Document, audit: Audit) -> None:
@@ -318,9 +303,9 @@ def add_queries(document: Document, audit: Audit) -> None:
     for i, query in enumerate(worst["query"].head(5).to_list(), start=1):
         chosen = items.filter(query=query).sort(pl.col("difference").abs(), descending=True).head(WORST)
         caption = f"Items of {query}, those with too little exposure first"
-        block = document.add_table(table_of(f"items-{i}", caption, chosen.sort("difference"), of_item, text_columns=2))
-        details.append(Block(kind="details", text=f"Items of {query}", blocks=(block,)))
-    section(document, "queries", "Where is it least fair?", distance(audit), table, *details)
+        table_of_items = table_of(f"items-{i}", caption, chosen.sort("difference"), of_item, text_columns=2)
+        details.append(document.add_details(f"Items of {query}", table_of_items))
+    document.section("queries", "Where is it least fair?", distance(audit), table, *details)
 
 
 def add_over_time(document: Document, audit: Audit, frame: pl.DataFrame) -> None:
@@ -347,7 +332,7 @@ def add_over_time(document: Document, audit: Audit, frame: pl.DataFrame) -> None
     caption = f"Unfairness and its floor since the beginning of the log, at the end of each {unit}."
     table = table_of("over-time", f"By {unit}", frame, columns, notes=(note,))
     picture = document.add_picture(time_picture(frame, unit), caption)
-    section(document, "time", "Is it getting better?", text, picture, table)
+    document.section("time", "Is it getting better?", text, picture, table)
 
 
 def add_ranks(document: Document, audit: Audit) -> None:
@@ -365,7 +350,7 @@ def add_ranks(document: Document, audit: Audit) -> None:
     if frame["clicks"].sum() and frame.height > 1:
         caption = "Click rates beside the exposure that is assumed."
         blocks.insert(0, document.add_picture(rates_picture(frame, audit.model.name), caption))
-    section(document, "ranks", "What do users look at?", text, *blocks)
+    document.section("ranks", "What do users look at?", text, *blocks)
 
 
 def add_sensitivity(document: Document, audit: Audit) -> None:
@@ -393,7 +378,7 @@ def add_sensitivity(document: Document, audit: Audit) -> None:
             "Unfairness depends on the scale of exposure: compare it with the floor of the same row.",
         ),
     )
-    section(document, "sensitivity", "Does it depend on the assumptions?", dependence(audit), table)
+    document.section("sensitivity", "Does it depend on the assumptions?", dependence(audit), table)
 
 
 IPS_NOTE = (
@@ -438,7 +423,7 @@ def add_policies(document: Document, audit: Audit) -> None:
         notes=(note, IPS_NOTE) if scored else (note,),
         row_classes={0: "base"},
     )
-    section(document, "policies", "What if?", table)
+    document.section("policies", "What if?", table)
 
 
 def add_measures(document: Document, audit: Audit) -> None:
@@ -453,7 +438,7 @@ def add_measures(document: Document, audit: Audit) -> None:
     columns = {"measure": "label", "meaning": "text", "value": "value.4", "95 % interval": "value±4", "best": "best"}
     notes = (f"NDCG counts ranks 1 to {k}.",) if k else ()
     table = table_of("measures", "All measures", frame, columns, text_columns=2, notes=notes)
-    section(document, "measures", "All measures", table)
+    document.section("measures", "All measures", table)
 
 
 def add_provenance(document: Document, audit: Audit, command: str) -> None:
@@ -466,7 +451,7 @@ def add_provenance(document: Document, audit: Audit, command: str) -> None:
         if each.is_file():
             with each.open("rb") as stream:
                 rows.append((f"SHA-256 of {each.name}", hashlib.file_digest(stream, "sha256").hexdigest()))
-    section(document, "how", "How to reproduce this page", pairs_table("how", "How to repeat it", rows))
+    document.section("how", "How to reproduce this page", pairs_table("how", "How to repeat it", rows))
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------

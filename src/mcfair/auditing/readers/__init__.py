@@ -27,10 +27,9 @@ from ...data.frames import (
 from ...data.letor import KINDS, kind_of, pieces
 from ...errors import DataError, SettingError, unknown
 from ..log import ROLES, ClickLog, find_columns
-from .metarank import is_metarank, read_metarank
+from .events import is_metarank, is_ubi, read_metarank, read_ubi
 from .recorded_run import read_recorded_run
 from .tables import is_open_bandit, read_flat, read_lists, read_open_bandit
-from .ubi import is_ubi, read_ubi
 
 __all__ = ["FORMATS", "SOURCES", "is_store", "open_log", "scan", "with_catalogue"]
 
