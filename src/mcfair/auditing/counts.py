@@ -31,7 +31,7 @@ __all__ = ["LogCounts", "Periods", "Slots", "Timed", "count_log", "rank_weights"
 UNKNOWN = "unknown"
 """The group of items without one: a class of its own."""
 
-MOST_ROWS = 50_000_000
+MOST_ROWS = 30_000_000
 """Rows that are held, 20 to 50 bytes each; a log with more is read several times."""
 
 BATCH, BUCKET = 500_000, 1_000_000
@@ -481,7 +481,8 @@ def count_rows(rows: pl.DataFrame, log: ClickLog) -> Tables:
     if "shapes" in found:
         found["lists"] = lists.group_by("query", "shape", *hour).agg(n=pl.len())
     if hour:
-        found["timed"] = rows.group_by("hour", "query", "item", "rank").agg(n=pl.len())
+        timed = rows.group_by("hour", "query", "item", "rank").agg(n=pl.len())
+        found["timed"] = timed.with_columns(timed["n"].shrink_dtype())  # it may have as many rows as the log
     names = [each for each in ("group", "merit", "propensity") if each in rows.columns]
     n, clicks = pl.len(), pl.col("clicked").sum()
     found["cells"] = rows.group_by("query", "item", "rank", "shape", *names).agg(n=n, clicks=clicks)
@@ -537,10 +538,16 @@ def count_log(
         surveys, parts = [], []
         passes = 1 + number_of_rows(log) // MOST_ROWS
         for each in range(passes):
-            survey, held = read_rows(rows if passes == 1 else rows.filter(pl.col("list") % passes == each), log)
+            survey, tables = counted(rows if passes == 1 else rows.filter(pl.col("list") % passes == each), log)
             surveys.append(survey)
-            parts += count_buckets(held, log)
+            parts += tables
     return assembled(log, added(surveys, log, first_rank), parts)
+
+
+def counted(rows: pl.LazyFrame, log: ClickLog) -> tuple[pl.DataFrame, list[Tables]]:
+    """Read and count rows, which are let go; return their survey and their counts."""
+    survey, held = read_rows(rows, log)
+    return survey, count_buckets(held, log)
 
 
 def number_of_rows(log: ClickLog) -> int:
@@ -660,8 +667,9 @@ def assembled(log: ClickLog, survey: pl.DataFrame, parts: Sequence[Tables]) -> L
     timed = None
     if periods is not None:
         dated = (with_period(part.pop("timed"), periods).join(names, on=PAIR) for part in parts)
-        timed = Timed(periods, pl.concat(each.select("period", "rank", "n", item="at") for each in dated), lists)
-    cells = found["cells"].join(names, on=PAIR).join(numbers, on="shape")
+        shown = pl.concat((each.select("period", "rank", "n", item="at") for each in dated), how="vertical_relaxed")
+        timed = Timed(periods, shown, lists)
+    cells = found["cells"].join(names, on=PAIR).drop(PAIR).join(numbers.select("shape", "pattern"), on="shape")
     item, rank, pattern, counted = summed_cells(cells)
     item_query = np.repeat(np.arange(queries.height), np.diff(offsets))
     if lists is None:
