@@ -31,7 +31,7 @@ __all__ = ["LogCounts", "Periods", "Slots", "Timed", "count_log", "rank_weights"
 UNKNOWN = "unknown"
 """The group of items without one: a class of its own."""
 
-MOST_ROWS = 30_000_000
+MOST_ROWS = 20_000_000
 """Rows that are held, 20 to 50 bytes each; a log with more is read several times."""
 
 BATCH, BUCKET = 500_000, 1_000_000
@@ -368,10 +368,11 @@ def within(values: IntArray, query: IntArray) -> IntArray:
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
-def encoded(log: ClickLog, first_rank: int | None, missing_click: str) -> pl.LazyFrame:
+def encoded(log: ClickLog, first_rank: int | None, missing_click: str, part: int = 0, parts: int = 1) -> pl.LazyFrame:
     """Return the rows as numbers and names as categories, with `list`, a hash that identifies the impression.
 
-    Two of a million impressions have the same hash with a probability of one in ten million.
+    Two of a million impressions have the same hash with a probability of one in ten million. With several parts, the
+    rows are those of the impressions of one part.
     """
     typed = typed_rows(log, first_rank, missing_click)
     columns = typed.collect_schema().names()
@@ -380,14 +381,16 @@ def encoded(log: ClickLog, first_rank: int | None, missing_click: str) -> pl.Laz
     if not own and "session" in columns:
         own = [pl.col(each).hash(seed) for seed, each in enumerate(("session", "stamp"), start=4) if each in columns]
     whole = pl.col("item").hash(2) if log.single or not own else reduce(lambda a, b: a ^ b, own)
-    return typed.select(
+    listed = typed.with_columns(list=pl.col("query").hash(1) ^ whole)
+    chosen = listed.filter(pl.col("list") % parts == part) if parts > 1 else listed
+    return chosen.select(
         "fault",
         *(pl.col(role).cast(pl.Categorical) for role in ("query", "item", "group") if role in columns),
         pl.col("rank").cast(pl.Int16, strict=False),
         "clicked",
         *merit,
         *(pl.col(each) for each in ("propensity", "time") if each in columns),
-        list=pl.col("query").hash(1) ^ whole,
+        "list",
     )
 
 
@@ -531,14 +534,13 @@ def count_log(
         raise SettingError(f"first_rank = {first_rank} is not allowed: expected 0 or 1")
     if missing_click not in ("exclude", "0"):
         raise SettingError(f"missing_click = {missing_click!r} is not allowed: expected 0 or exclude")
-    rows = encoded(log, first_rank, missing_click)
     if cluster is not None:
         surveys, parts = count_on_cluster(log, first_rank, missing_click, cluster)
     else:
         surveys, parts = [], []
         passes = 1 + number_of_rows(log) // MOST_ROWS
         for each in range(passes):
-            survey, tables = counted(rows if passes == 1 else rows.filter(pl.col("list") % passes == each), log)
+            survey, tables = counted(encoded(log, first_rank, missing_click, each, passes), log)
             surveys.append(survey)
             parts += tables
     return assembled(log, added(surveys, log, first_rank), parts)

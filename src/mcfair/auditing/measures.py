@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 import scipy.sparse as sp
+from scipy.special import entr, rel_entr
 
 from .._jit import kernel
 from ..arrays import BoolArray, FloatArray, IntArray
@@ -170,9 +171,7 @@ def entropy(E: FloatArray, offsets: IntArray) -> FloatArray:
     """
     n = np.diff(offsets)
     total = np.repeat(per_query(E, offsets), n)
-    share = ratio(E, total, 0.0)
-    logs = np.log2(share, out=np.zeros(E.size), where=share > 0)
-    return -per_query(share * logs, offsets) + 0.0
+    return np.asarray(per_query(entr(ratio(E, total, 0.0)), offsets) / np.log(2))
 
 
 # --- groups ----------------------------------------------------------------------------------------------------------
@@ -190,18 +189,6 @@ class GroupTotals(NamedTuple):
     clicks: FloatArray
     size: FloatArray
     selected: FloatArray
-
-
-def group_totals(counts: LogCounts, E: FloatArray, R: FloatArray, top: int) -> tuple[GroupTotals, IntArray, IntArray]:
-    """Return the totals of each pair of a query and a group that occurs in it, and the query and group of each pair."""
-    query = counts.item_query
-    groups = len(counts.group_names)
-    pair, place = np.unique(query * groups + counts.groups, return_inverse=True)
-    visits = counts.visits[query].astype(np.float64)
-    above = counts.shown * (counts.cell_rank <= top)
-    selected = sums_at(counts.cell_item, above, counts.items)
-    sums = (sums_at(place, x, pair.size) for x in (E, visits * R, counts.C, visits, selected))
-    return GroupTotals(*sums), pair // groups, pair % groups
 
 
 def shares(values: FloatArray) -> FloatArray:
@@ -235,31 +222,6 @@ def ratio(a: FloatArray | IntArray, b: FloatArray | IntArray, otherwise: float =
     return np.asarray(np.divide(a, b, out=np.full(np.broadcast(a, b).shape, otherwise), where=b > 0))
 
 
-def parity(totals: GroupTotals) -> dict[str, FloatArray]:
-    """Return DP, DTR and DIR (Singh and Joachims) as the smallest over the largest value among groups.
-
-    DP compares exposure per size, DTR exposure per merit, DIR clicks per merit; groups without merit are left out of
-    the last two.
-    """
-    met, worthy = totals.size > 0, totals.merit > 0
-    return {
-        "demographic_parity": extremes(ratio(totals.exposure, totals.size), met),
-        "disparate_treatment": extremes(ratio(totals.exposure, totals.merit), worthy),
-        "disparate_impact": extremes(ratio(totals.clicks, totals.merit), worthy),
-    }
-
-
-def impact(totals: GroupTotals, least_share: float) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Return each group's selection rate, its ratio to that of the best group, and which groups are compared.
-
-    Groups with less than `least_share` of all candidates are not compared.
-    """
-    rate = ratio(totals.selected, totals.size)
-    compared = shares(totals.size) >= least_share
-    best = np.where(compared & np.isfinite(rate), rate, -np.inf).max(axis=-1, keepdims=True)
-    return rate, ratio(rate, np.where(best > 0, best, 0.0)), compared & np.isfinite(rate)
-
-
 def attention_fairness(
     attention: FloatArray, target: FloatArray, query: IntArray, queries: int, *, whole: bool = False
 ) -> FloatArray:
@@ -288,17 +250,13 @@ def attention_fairness(
     >>> attention_fairness(np.array([3.0, 1.0, 1.0, 1.0]), np.ones(4), query, 2).round(4).tolist()
     [0.9512, 1.0]
     """
-
-    def total(values: FloatArray) -> FloatArray:
-        return sums_at(query, values, queries)
-
-    sums, targets = total(attention), total(target)
+    sums, targets = (sums_at(query, each, queries) for each in (attention, target))
     a = ratio(attention, sums[query])
     b = target if whole else ratio(target, targets[query])
     m = (a + b) / 2
-    parts = [x * np.log2(np.divide(x, m, out=np.ones(m.size), where=x > 0)) for x in (a, b)]
+    bits = sums_at(query, rel_entr(a, m) + rel_entr(b, m), queries) / np.log(2)
     elsewhere = np.maximum(1.0 - targets, 0.0) if whole else 0.0  # attention there is 0, so it counts one bit each
-    apart = (total(parts[0]) + total(parts[1]) + elsewhere) / 2
+    apart = (bits + elsewhere) / 2
     return np.where((sums > 0) & (targets > 0), 1.0 - apart, np.nan)
 
 
@@ -398,8 +356,8 @@ class LogMeasures:
         sums |= effectiveness_sums(counts, assumed, E, w, order)
         totals, query, group = None, np.zeros(0, np.int64), np.zeros(0, np.int64)
         if counts.group_names:
-            totals, query, group = group_totals(counts, E, R, assumed.top)
-            sums |= group_sums(counts, assumed, totals, query, group)
+            among, totals, query, group = group_sums(counts, assumed, E)
+            sums |= among
         return cls(
             counts=counts,
             assumed=assumed,
@@ -442,21 +400,27 @@ class LogMeasures:
         shape = (self.counts.queries, len(self.counts.group_names))
         pairs = (self.pair_query, self.pair_group)
         totals = GroupTotals(*(np.asarray(rows @ sp.csr_array((x, pairs), shape=shape)) for x in self.totals))
-        rate, against_best, compared = impact(totals, self.assumed.least_share)
-        exposure_share, merit_share = shares(totals.exposure), shares(totals.merit)
+        exposure_share, merit_share, size_share = (shares(x) for x in (totals.exposure, totals.merit, totals.size))
+        rate = ratio(totals.selected, totals.size)
+        compared = (size_share >= self.assumed.least_share) & np.isfinite(rate)
+        against_best = ratio(rate, np.where(compared, rate, 0.0).max(axis=-1, keepdims=True))
         figures = {
             **totals._asdict(),
             "exposure_share": exposure_share,
             "merit_share": merit_share,
-            "size_share": shares(totals.size),
+            "size_share": size_share,
             "ratio": ratio(exposure_share, merit_share),
             "selection_rate": rate,
             "impact_ratio": against_best,
         }
         least = np.where(compared, against_best, np.inf).min(axis=-1)
-        among = parity(totals)
-        if not self.counts.clicked:
-            del among["disparate_impact"]
+        worthy = totals.merit > 0  # the others are left out of exposure and clicks per merit
+        among = {
+            "demographic_parity": extremes(ratio(totals.exposure, totals.size), totals.size > 0),
+            "disparate_treatment": extremes(ratio(totals.exposure, totals.merit), worthy),
+        }
+        if self.counts.clicked:
+            among["disparate_impact"] = extremes(ratio(totals.clicks, totals.merit), worthy)
         return figures, among | {"impact_ratio": np.where(np.isfinite(least), least, np.nan)}
 
 
@@ -507,9 +471,18 @@ def effectiveness_sums(counts: LogCounts, assumed: Assumptions, E: FloatArray, w
     return sums
 
 
-def group_sums(counts: LogCounts, assumed: Assumptions, totals: GroupTotals, query: IntArray, group: IntArray) -> Sums:
-    """Return the measures of each query among groups: unfairness between groups, and AWRF for each target."""
-    queries = counts.queries
+def group_sums(counts: LogCounts, assumed: Assumptions, E: FloatArray) -> tuple[Sums, GroupTotals, IntArray, IntArray]:
+    """Return the measures of each query among groups: unfairness between groups, and AWRF for each target.
+
+    They are followed by the totals of each pair of a query and a group that occurs in it, and both of each pair.
+    """
+    queries, names, of = counts.queries, len(counts.group_names), counts.item_query
+    pair, place = np.unique(of * names + counts.groups, return_inverse=True)
+    query, group = pair // names, pair % names
+    candidates = counts.visits[of].astype(np.float64)
+    selected = sums_at(counts.cell_item, counts.shown * (counts.cell_rank <= assumed.top), counts.items)
+    sums_of_items = (E, candidates * assumed.R, counts.C, candidates, selected)
+    totals = GroupTotals(*(sums_at(place, each, pair.size) for each in sums_of_items))
     bounds = np.concatenate(([0], np.cumsum(np.bincount(query, minlength=queries))))
     visits = np.maximum(counts.visits, 1)[query]
     unfair = unfairness_per_query(totals.exposure, totals.merit / visits, bounds)
@@ -517,20 +490,16 @@ def group_sums(counts: LogCounts, assumed: Assumptions, totals: GroupTotals, que
     sums: Sums = {"group_unfairness": (np.where(several, unfair, 0.0), several.astype(np.float64))}
     rank = np.arange(1, counts.ranks + 1)
     discounts = {"log2": 1.0 / np.log2(np.maximum(rank, 2)), "geometric": np.asarray(GEOMETRIC ** (rank - 1.0))}
-    place = np.searchsorted(
-        query * len(counts.group_names) + group, counts.item_query * len(counts.group_names) + counts.groups
-    )
+    targets = {"population": totals.size, "merit": totals.merit}
+    if assumed.target is not None:
+        targets["given"] = assumed.target[group]
     for discount, weights in discounts.items():
         cells = counts.shown * rank_weights(weights, counts.cell_rank)
         attention = sums_at(place[counts.cell_item], cells, query.size)
-        targets = {"population": totals.size, "merit": totals.merit}
         for name, target in targets.items():
-            value = attention_fairness(attention, target, query, queries)
+            value = attention_fairness(attention, target, query, queries, whole=name == "given")
             sums[f"awrf_{discount}_{name}"] = (np.nan_to_num(value), np.isfinite(value).astype(np.float64))
-        if assumed.target is not None:
-            value = attention_fairness(attention, assumed.target[group], query, queries, whole=True)
-            sums[f"awrf_{discount}_given"] = (np.nan_to_num(value), np.isfinite(value).astype(np.float64))
-    return sums
+    return sums, totals, query, group
 
 
 # --- over time -------------------------------------------------------------------------------------------------------
