@@ -31,7 +31,7 @@ __all__ = ["LogCounts", "Periods", "Slots", "Timed", "count_log", "rank_weights"
 UNKNOWN = "unknown"
 """The group of items without one: a class of its own."""
 
-MOST_ROWS = 20_000_000
+MOST_ROWS = 50_000_000
 """Rows that are held, 20 to 50 bytes each; a log with more is read several times."""
 
 BATCH, BUCKET = 500_000, 1_000_000
@@ -399,17 +399,18 @@ def identified(log: ClickLog) -> bool:
     return not log.single and bool({"impression", "session"} & set(log.rows.collect_schema().names()))
 
 
-def read_rows(rows: pl.LazyFrame, log: ClickLog) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Read encoded rows in batches; return what is found of those with each fault, and the rows without one.
+def read_rows(rows: pl.LazyFrame, log: ClickLog, place: pl.Expr, places: int) -> list[pl.DataFrame]:
+    """Read encoded rows in batches; return what is found of those with each fault, then the others, divided by place.
 
-    They have their hour in place of their time.
+    These have their hour instead of their time.
     """
-    surveys, held = [], []
+    surveys: list[pl.DataFrame] = []
     try:
         empty = pl.DataFrame(schema=rows.collect_schema())
-        timed = "time" in empty.columns
-        time = pl.col("time") if timed else pl.lit(None, pl.Datetime("us"))
-        hour = [time.dt.epoch("s").floordiv(3600).cast(pl.Int32).alias("hour")] if timed else []
+        time = pl.col("time") if "time" in empty.columns else pl.lit(None, pl.Datetime("us"))
+        hour = {"hour": time.dt.epoch("s").floordiv(3600).cast(pl.Int32)} if "time" in empty.columns else {}
+        columns = pl.exclude("fault", "time")
+        held = [[empty.select(columns, **hour)] for _ in range(places)]
         for batch in chain([empty], rows.collect_batches(chunk_size=BATCH, maintain_order=True, engine="streaming")):
             found = batch.group_by("fault").agg(
                 rows=pl.len(),
@@ -421,10 +422,12 @@ def read_rows(rows: pl.LazyFrame, log: ClickLog) -> tuple[pl.DataFrame, pl.DataF
                 end=time.max(),
             )
             surveys.append(found)
-            held.append(batch.filter(fault=0).select(pl.exclude("fault", "time"), *hour))
+            good = batch.filter(fault=0).select(columns, **hour, place=place % places)
+            for (at,), part in good.partition_by("place", as_dict=True, include_key=False).items():
+                held[at].append(part)
     except UNREADABLE as error:
         raise DataError(f"{log.name}: damaged, cut short or not {log.format}: {first_line(error)}") from None
-    return pl.concat(surveys), pl.concat(held)
+    return [pl.concat(surveys), *map(pl.concat, held)]
 
 
 def lists_of(rows: pl.DataFrame) -> pl.DataFrame:
@@ -493,13 +496,6 @@ def count_rows(rows: pl.DataFrame, log: ClickLog) -> Tables:
     return found
 
 
-def count_buckets(rows: pl.DataFrame, log: ClickLog) -> list[Tables]:
-    """Count rows, some queries at a time."""
-    buckets = 1 + rows.height // BUCKET
-    bucket = pl.col("query").to_physical() % buckets
-    return [count_rows(rows.filter(bucket == each), log) for each in range(buckets)]
-
-
 # --- the log ---------------------------------------------------------------------------------------------------------
 
 
@@ -538,26 +534,23 @@ def count_log(
         surveys, parts = count_on_cluster(log, first_rank, missing_click, cluster)
     else:
         surveys, parts = [], []
-        passes = 1 + number_of_rows(log) // MOST_ROWS
+        size = number_of_rows(log)
+        passes, buckets = 1 + (size - 1) // MOST_ROWS, 1 + min(size, MOST_ROWS) // BUCKET
         for each in range(passes):
-            survey, tables = counted(encoded(log, first_rank, missing_click, each, passes), log)
+            rows = encoded(log, first_rank, missing_click, each, passes)
+            survey, *held = read_rows(rows, log, pl.col("query").to_physical(), buckets)
             surveys.append(survey)
-            parts += tables
+            while held:  # rows that have been counted are let go
+                parts.append(count_rows(held.pop(), log))
     return assembled(log, added(surveys, log, first_rank), parts)
 
 
-def counted(rows: pl.LazyFrame, log: ClickLog) -> tuple[pl.DataFrame, list[Tables]]:
-    """Read and count rows, which are let go; return their survey and their counts."""
-    survey, held = read_rows(rows, log)
-    return survey, count_buckets(held, log)
-
-
 def number_of_rows(log: ClickLog) -> int:
-    """Return the number of rows; 0 for a log that cannot be read, which reading it explains."""
+    """Return the number of rows, at least 1; a log that cannot be read is explained when it is."""
     try:
-        return int(log.rows.select(pl.len()).collect(engine="streaming").item())
+        return max(int(log.rows.select(pl.len()).collect(engine="streaming").item()), 1)
     except UNREADABLE:
-        return 0
+        return 1
 
 
 def added(surveys: Sequence[pl.DataFrame], log: ClickLog, first_rank: int | None) -> pl.DataFrame:
@@ -605,7 +598,7 @@ def count_on_cluster(
         surveys = [submit(itemgetter(0), each) for each in read]
         divided = [[submit(itemgetter(place), each) for each in read] for place in range(1, size + 1)]
         counted = [submit(count_part, rows, parts[0], wanted) for rows in divided]
-        return gather(surveys), [table for tables in gather(counted) for table in tables]
+        return gather(surveys), gather(counted)
 
 
 def read_part(log: ClickLog, first_rank: int | None, missing_click: str, size: int, wanted: str) -> list[pl.DataFrame]:
@@ -613,16 +606,15 @@ def read_part(log: ClickLog, first_rank: int | None, missing_click: str, size: i
     from ..experiments.execute import check_version
 
     check_version(wanted)
-    survey, rows = read_rows(encoded(log, first_rank, missing_click), log)
-    return [survey, *(rows.filter(pl.col("list") % size == place) for place in range(size))]
+    return read_rows(encoded(log, first_rank, missing_click), log, pl.col("list"), size)
 
 
-def count_part(rows: list[pl.DataFrame], log: ClickLog, wanted: str) -> list[Tables]:
+def count_part(rows: list[pl.DataFrame], log: ClickLog, wanted: str) -> Tables:
     """Count the rows of some impressions on a worker."""
     from ..experiments.execute import check_version
 
     check_version(wanted)
-    return count_buckets(pl.concat(rows), log)
+    return count_rows(pl.concat(rows), log)
 
 
 # --- bringing counts together ----------------------------------------------------------------------------------------

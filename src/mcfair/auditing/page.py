@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import platform
 import re
@@ -401,8 +400,8 @@ def add_policies(document: Document, audit: Audit) -> None:
         "unsupported": 0.0,
     }
     rows = [
-        {"label": each.label, "group": each.least_served(names), "n": each.clicks_per_impression, "ndcg": each.ndcg}
-        | {"unfairness": each.unfairness, **(dataclasses.asdict(each.off_policy) if each.off_policy else logged)}
+        {"label": each.label, "group": each.least_served(), "n": each.clicks_per_impression, "ndcg": each.ndcg}
+        | {"unfairness": each.unfairness, **(each.off_policy._asdict() if each.off_policy else logged)}
         for each in audit.policies
     ]
     columns = {"policy": "label"} | ({"least served group (ratio)": "group"} if names else {})
