@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -467,7 +468,7 @@ class Audit:
             "quality": self.quality(),
             "excluded": counts.excluded,
         }
-        text = msgspec.json.encode(found)  # nan is null there
+        text = msgspec.json.encode(found, enc_hook=methodcaller("item"))  # nan is null there
         return dict(msgspec.json.decode(text))
 
 

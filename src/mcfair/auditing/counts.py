@@ -24,7 +24,7 @@ from ..arrays import BoolArray, FloatArray, IntArray
 from ..data.dataset import relevance
 from ..data.frames import UNREADABLE, first_line
 from ..errors import DataError, SettingError
-from .log import CLICK_FAULT, FAULTS, ClickLog, typed_rows
+from .log import NO_CLICK, ClickLog, typed_rows
 
 __all__ = ["LogCounts", "Periods", "Slots", "Timed", "count_log", "rank_weights", "sums_at"]
 
@@ -422,7 +422,7 @@ def read_rows(rows: pl.LazyFrame, log: ClickLog, place: pl.Expr, places: int) ->
                 end=time.max(),
             )
             surveys.append(found)
-            good = batch.filter(fault=0).select(columns, **hour, place=place % places)
+            good = batch.filter(fault="").select(columns, **hour, place=place % places)
             for (at,), part in good.partition_by("place", as_dict=True, include_key=False).items():
                 held[at].append(part)
     except UNREADABLE as error:
@@ -559,7 +559,7 @@ def added(surveys: Sequence[pl.DataFrame], log: ClickLog, first_rank: int | None
     found = pl.concat(surveys).group_by("fault").agg(sums, pl.col("begin").min(), pl.col("end").max()).sort("fault")
     if found.is_empty():
         raise DataError(f"{log.name}: the log holds no rows")
-    zeros = int(found.filter(fault=0)["zeros"].sum())
+    zeros = int(found.filter(fault="")["zeros"].sum())
     if first_rank is None and zeros:
         raise DataError(
             f"{log.name}: {zeros:,} rows have rank 0; if the first rank is number 0, say so with --first-rank 0; if "
@@ -632,7 +632,7 @@ def assembled(log: ClickLog, survey: pl.DataFrame, parts: Sequence[Tables]) -> L
     """Bring the counts of all parts together, in the order of the names."""
     found = {name: pl.concat([part[name] for part in parts]) for name in parts[0] if name != "timed"}
     rows = int(survey["rows"].sum())
-    excluded = {FAULTS[code - 1]: number for code, number in survey.select("fault", "rows").rows() if code}
+    excluded = {reason: number for reason, number in survey.select("fault", "rows").rows() if reason}
     left_out = found["left out"].group_by("reason").agg(pl.col("n").sum()).filter(pl.col("n") > 0)
     excluded |= dict(left_out.sort("reason", descending=True).rows())
     if found["cells"].is_empty():
@@ -641,7 +641,7 @@ def assembled(log: ClickLog, survey: pl.DataFrame, parts: Sequence[Tables]) -> L
     columns, quality = log.rows.collect_schema(), dict[str, Any](log.quality)
     quality["impressions"] = "identified" if "lists" in found else "inferred"
     if "time" in columns:
-        quality["rows without a valid time"] = int(survey.filter(fault=0)["undated"].sum())
+        quality["rows without a valid time"] = int(survey.filter(fault="")["undated"].sum())
     if "impression" in columns and "owners" in found:
         quality["impressions with several queries"] = found["owners"].height - found["owners"].n_unique()
     known = pl.DataFrame() if log.candidates is None else log.candidates.with_columns(NAMES.cast(pl.Categorical))
@@ -791,17 +791,17 @@ def doubts(survey: pl.DataFrame, excluded: dict[str, int]) -> Iterator[str]:
             f"{lost:,} of {rows:,} rows ({100 * lost / rows:.0f} %) were left out, {excluded[most]:,} of them: {most}. "
             "The figures are of the others alone"
         )
-    kept = survey.filter(fault=0).row(0, named=True)
-    if excluded.get(FAULTS[CLICK_FAULT - 1]) and kept["clicks"] == kept["stated"]:
+    kept = survey.filter(fault="").row(0, named=True)
+    if excluded.get(NO_CLICK) and kept["clicks"] == kept["stated"]:
         yield (
-            f"{excluded[FAULTS[CLICK_FAULT - 1]]:,} rows without a value of clicked were left out, and all others are "
+            f"{excluded[NO_CLICK]:,} rows without a value of clicked were left out, and all others are "
             "clicked: empty probably means not clicked, which --missing-click 0 states"
         )
     rate = kept["clicks"] / max(kept["stated"], 1)
-    for each in survey.filter((pl.col("fault") > 0) & (pl.col("stated") >= 20)).iter_rows(named=True):
+    for each in survey.filter(pl.col("fault") != "", pl.col("stated") >= 20).iter_rows(named=True):
         spread = (rate * (1 - rate) / each["stated"]) ** 0.5
         if abs(each["clicks"] / each["stated"] - rate) > max(5 * spread, 0.05):
             yield (
                 f"What was left out depends on clicks: {100 * each['clicks'] / each['stated']:.0f} % of the rows with "
-                f"{FAULTS[each['fault'] - 1]} are clicked, {100 * rate:.0f} % of the others"
+                f"{each['fault']} are clicked, {100 * rate:.0f} % of the others"
             )
