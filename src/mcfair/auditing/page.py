@@ -429,11 +429,8 @@ def add_measures(document: Document, audit: Audit) -> None:
     """Append every measure with its interval."""
     k = audit.figures.assumed.k
     words = pl.DataFrame([(key, *each) for key, each in EXPLANATIONS.items()], schema=WORDS, orient="row")
-    frame = (
-        audit.measures()
-        .join(words, on="measure", maintain_order="left")
-        .rename({"low": "value_low", "high": "value_high"})
-    )
+    frame = audit.measures().join(words, on="measure", maintain_order="left")
+    frame = frame.rename({"low": "value_low", "high": "value_high"})
     columns = {"measure": "label", "meaning": "text", "value": "value.4", "95 % interval": "value±4", "best": "best"}
     notes = (f"NDCG counts ranks 1 to {k}.",) if k else ()
     table = table_of("measures", "All measures", frame, columns, text_columns=2, notes=notes)
@@ -500,64 +497,70 @@ def shares_picture(audit: Audit) -> Picture:
     return panel_picture("shares", alt, 1.5 + 0.34 * len(names), fill)
 
 
-def time_picture(frame: pl.DataFrame, unit: str) -> Picture:
-    """Draw unfairness and its floor since the beginning of the log, at the end of each period."""
-    labels = frame["from"].to_list()
+Lines = dict[str, tuple[Any, str, str]]
+"""Figures of a line by its label, with its form and its colour."""
+
+
+def lines_picture(
+    name: str, alt: str, lines: Lines, x: str, y: str, *, labels: list[str] | None = None, band: Any = None
+) -> Picture:
+    """Draw lines over ranks or labels; `band` has the ends of an interval and its label, None if it has none."""
 
     def fill(panel: Axes, narrow: bool) -> None:
-        x = np.arange(len(labels))
-        panel.plot(x, frame["unfairness"].to_numpy(), "o-", color=BLUE, label="unfairness")
-        panel.plot(x, frame["floor"].to_numpy(), "s--", color=VERMILLION, label="floor (lowest possible)")
-        step = -(-len(labels) // (3 if narrow else 7))
-        panel.set_xticks(x[::step], labels[::step], parse_math=False)
+        place = np.arange(1, len(next(iter(lines.values()))[0]) + 1)
+        if band is not None:
+            low, high, label = band
+            panel.fill_between(place, low, high, color=BLUE, alpha=0.17, linewidth=0, label=label)
+        for title, (values, form, colour) in lines.items():
+            panel.plot(place, values, form, color=colour, label=title)
+        if labels is not None:
+            step = -(-len(labels) // (3 if narrow else 7))
+            panel.set_xticks(place[::step], labels[::step], parse_math=False)
+        elif place.size <= 15:
+            panel.set_xticks(place)
         panel.set_ylim(bottom=0)
-        panel.set_xlabel(f"{unit} beginning")
-        panel.set_ylabel("since the beginning of the log")
-        panel.legend(loc="upper left")
+        panel.set_xlabel(x)
+        panel.set_ylabel(y)
+        panel.legend(loc="upper right" if labels is None else "upper left")
 
-    alt = f"Unfairness and its floor at the end of each {unit}; the numbers are in the table."
-    return panel_picture("over-time", alt, 3.6, fill)
+    return panel_picture(name, alt, 3.6, fill)
+
+
+def time_picture(frame: pl.DataFrame, unit: str) -> Picture:
+    """Draw unfairness and its floor since the beginning of the log, at the end of each period."""
+    lines: Lines = {
+        "unfairness": (frame["unfairness"].to_numpy(), "o-", BLUE),
+        "floor (lowest possible)": (frame["floor"].to_numpy(), "s--", VERMILLION),
+    }
+    alt, y = (
+        f"Unfairness and its floor at the end of each {unit}; the numbers are in the table.",
+        "since the beginning of the log",
+    )
+    return lines_picture("over-time", alt, lines, f"{unit} beginning", y, labels=frame["from"].to_list())
 
 
 def rates_picture(frame: pl.DataFrame, model: str) -> Picture:
     """Draw click rates by rank, relative to rank 1, beside the exposure that the audit assumes."""
-    rates = {name: frame[name].to_numpy() for name in ("ctr", "ctr_low", "ctr_high")}
-    first = rates["ctr"][0] if rates["ctr"][0] > 0 else np.nan
-    p, low, high = (values / first for values in rates.values())
-    assumed = frame["assumed"].to_numpy()
-    lines = {
+    first = frame["ctr"][0] if frame["ctr"][0] > 0 else np.nan
+    p, low, high = ((frame[name] / first).to_numpy() for name in ("ctr", "ctr_low", "ctr_high"))
+    lines: Lines = {
         "click rate over that of rank 1": (p, "o-", BLUE),
-        f"exposure assumed: {model}": (assumed, "s--", VERMILLION),
+        f"exposure assumed: {model}": (frame["assumed"].to_numpy(), "s--", VERMILLION),
     }
     alt = "Click rate and assumed exposure of each rank; the numbers are in the table."
-    return panel_picture("rates", alt, 3.6, lambda panel, narrow: fill_ranks(panel, low, high, None, lines))
+    return lines_picture("rates", alt, lines, "rank", "relative to rank 1", band=(low, high, None))
 
 
 def examination_picture(found: FittedExamination) -> Picture:
     """Draw fitted examination probabilities with their intervals."""
-    log2 = 1 / np.log2(np.arange(2, found.p.size + 2))
-    lines = {
+    lines: Lines = {
         f"fitted ({found.method})": (found.p, "o", BLUE),
         "never rising": (found.falling, "-", BLUE),
-        "log2": (log2, "--", VERMILLION),
+        "log2": (1 / np.log2(np.arange(2, found.p.size + 2)), "--", VERMILLION),
     }
     alt = "Fitted examination of each rank: " + ", ".join(f"rank {j} {p:.3f}" for j, p in enumerate(found.p, start=1))
-    fill = lambda panel, narrow: fill_ranks(panel, found.low, found.high, "95 % interval", lines)  # noqa: E731
-    return panel_picture("examination", alt, 3.6, fill)
-
-
-def fill_ranks(panel: Axes, low: Any, high: Any, label: str | None, lines: dict[str, tuple[Any, str, str]]) -> None:
-    """Draw figures of each rank and an interval into a panel."""
-    rank = np.arange(1, len(low) + 1)
-    panel.fill_between(rank, low, high, color=BLUE, alpha=0.17, linewidth=0, label=label)
-    for name, (values, form, colour) in lines.items():
-        panel.plot(rank, values, form, color=colour, label=name)
-    panel.set_xlabel("rank")
-    panel.set_ylabel("relative to rank 1")
-    panel.set_ylim(bottom=0)
-    if rank.size <= 15:
-        panel.set_xticks(rank)
-    panel.legend(loc="upper right")
+    band = (found.low, found.high, "95 % interval")
+    return lines_picture("examination", alt, lines, "rank", "relative to rank 1", band=band)
 
 
 # --- measures in words -----------------------------------------------------------------------------------------------
