@@ -34,8 +34,8 @@ UNKNOWN = "unknown"
 MOST_ROWS = 50_000_000
 """Rows that are held, 20 to 50 bytes each; a log with more is read several times."""
 
-BATCH, BUCKET = 500_000, 1_000_000
-"""Rows that are read, and rows that are grouped at a time."""
+BATCH, BUCKET, PART_ROWS = 500_000, 1_000_000, 4_000_000
+"""Rows that are read at a time, that are grouped at a time, and that a worker of a cluster reads."""
 
 MUCH = 0.2
 """Share of rows left out above which nothing should be concluded."""
@@ -576,8 +576,8 @@ def count_on_cluster(
 ) -> tuple[list[pl.DataFrame], list[Tables]]:
     """Return the surveys and the counts of a log, made by the workers of a Dask cluster.
 
-    Each worker reads parts of the log, files or some millions of rows of one. The rows of an impression may be in
-    several parts, so they are divided by impression before they are counted.
+    Each worker reads parts of the log, some millions of rows. The rows of an impression may be in several parts, so
+    they are divided by impression before they are counted.
 
     Raises
     ------
@@ -588,9 +588,10 @@ def count_on_cluster(
     """
     from ..experiments.execute import Cluster, version
 
-    if not log.parts:
+    if log.format not in ("flat", "open-bandit") or not log.files:
         raise DataError(f"{log.name}: a cluster reads flat tables and Open Bandit data in files; got {log.format}")
-    parts = [dataclasses.replace(log, rows=each, parts=(), candidates=None) for each in log.parts]
+    pieces = [log.rows.slice(begin, PART_ROWS) for begin in range(0, number_of_rows(log), PART_ROWS)]
+    parts = [dataclasses.replace(log, rows=each, candidates=None) for each in pieces]
     size, wanted = len(parts), version()
     with Cluster.connect(address) as cluster, cluster.errors_in_one_line():
         submit, gather = partial(cluster.client.submit, pure=False), cluster.client.gather

@@ -9,7 +9,6 @@ from pathlib import Path
 import polars as pl
 
 from ..data import frames
-from ..data.frames import UNREADABLE, first_line
 from ..errors import DataError
 
 __all__ = [
@@ -33,9 +32,6 @@ class ClickLog:
     rows
         Columns query, item and rank, and of clicked, impression, session, time, group, relevance, grade and propensity
         those that the log has. Nothing is read before the rows are counted.
-    parts
-        The same rows as several tables, one for each file or for some millions of rows of one; empty if the log is not
-        a table in files.
     single
         Whether each row is an impression of its own.
     candidates
@@ -53,7 +49,6 @@ class ClickLog:
     name: str
     format: str
     rows: pl.LazyFrame
-    parts: tuple[pl.LazyFrame, ...] = ()
     single: bool = False
     candidates: pl.DataFrame | None = None
     quality: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -130,12 +125,9 @@ def typed_rows(log: ClickLog, first_rank: int | None, missing_click: str) -> pl.
     Raises
     ------
     DataError
-        If the log cannot be read, or a column has a type that no value of its role can have.
+        If a column has a type that no value of its role can have.
     """
-    try:
-        schema = log.rows.collect_schema()
-    except UNREADABLE as error:
-        raise DataError(f"{log.name}: cannot be read: {first_line(error)}") from None
+    schema = log.rows.collect_schema()
     for role, kind in schema.items():
         check_type(role, kind, log.name)
     shift = 1 if first_rank == 0 else 0
