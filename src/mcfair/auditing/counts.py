@@ -199,7 +199,7 @@ def rank_weights(p: FloatArray, rank: IntArray) -> FloatArray:
 MOST_PERIODS = 60
 """Periods up to which a unit is chosen: hours, else days, else weeks, else months, else years."""
 
-MONDAY = np.datetime64("1970-01-05")
+UNITS = {"hour": "1h", "day": "1d", "week": "1w", "month": "1mo", "year": "1y"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -210,8 +210,8 @@ class Periods:
     ----------
     unit : str
         hour, day, week (from Monday), month or year.
-    begins : (periods,) datetime64[h] array
-        The first hour of each.
+    begins : Series
+        The first moment of each.
 
     Examples
     --------
@@ -221,30 +221,25 @@ class Periods:
     """
 
     unit: str
-    begins: Any
+    begins: pl.Series
 
     @classmethod
     def of(cls, begin: datetime, end: datetime) -> Periods:
         """Return the periods from the first to the last time of a log: the shortest unit that is not too many."""
-        ends: Any = np.array([begin, end], "M8[h]")
-        for unit, code in (("hour", "h"), ("day", "D"), ("week", "W"), ("month", "M"), ("year", "Y")):
-            if unit == "week":
-                first, last = (ends.astype("M8[D]") - MONDAY) // np.timedelta64(7, "D")
-            else:
-                first, last = ends.astype(f"M8[{code}]").astype(np.int64)
-            if last - first < MOST_PERIODS:
+        for unit, every in UNITS.items():
+            first, last = pl.Series([begin, end]).dt.truncate(every)
+            found = cls(unit, pl.datetime_range(first, last, every, eager=True))
+            if found.begins.len() <= MOST_PERIODS:
                 break
-        counts = np.arange(first, last + 1)
-        begins: Any = MONDAY + (7 * counts).astype("m8[D]") if unit == "week" else counts.astype(f"M8[{code}]")
-        return cls(unit, begins.astype("M8[h]"))
+        return found
 
     def index(self, hours: IntArray) -> IntArray:
         """Return the period of each hour since 1970."""
-        return np.searchsorted(self.begins.astype(np.int64), hours, side="right") - 1
+        return np.searchsorted(self.begins.dt.epoch("s").to_numpy() // 3600, hours, side="right") - 1
 
     def labels(self) -> list[str]:
         """Return the first day of each period, or its first hour."""
-        return [str(each).replace("T", " ") + ":00" if self.unit == "hour" else str(each)[:10] for each in self.begins]
+        return self.begins.dt.strftime("%Y-%m-%d %H:00" if self.unit == "hour" else "%Y-%m-%d").to_list()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ be computed for many resamples of the queries at once.
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -177,20 +177,6 @@ def entropy(E: FloatArray, offsets: IntArray) -> FloatArray:
 # --- groups ----------------------------------------------------------------------------------------------------------
 
 
-class GroupTotals(NamedTuple):
-    """Sums over the items of each group.
-
-    `size` counts an item once for each impression in which it was a candidate, `merit` is its relevance summed over
-    these impressions, `selected` counts its impressions among the first k ranks.
-    """
-
-    exposure: FloatArray
-    merit: FloatArray
-    clicks: FloatArray
-    size: FloatArray
-    selected: FloatArray
-
-
 def shares(values: FloatArray) -> FloatArray:
     """Return each group's share of the sum over groups; 0 if that is 0.
 
@@ -297,6 +283,10 @@ class Assumptions:
     k: int | None = None
 
 
+Sums = dict[str, tuple[FloatArray, FloatArray | None]]
+"""For each measure the summands of its numerator and of its denominator, (queries,) each; see `LogMeasures`."""
+
+
 class Summary(NamedTuple):
     """Measures of a log or of its resamples; arrays begin with the axis of the resamples, if there is one.
 
@@ -321,8 +311,10 @@ class LogMeasures:
     sums : dict
         For each measure over queries the summands of its numerator and of its denominator, (queries,) each; without a
         denominator it is a sum.
-    totals, pair_query, pair_group
-        Sums of each pair of a query and a group.
+    totals : dict
+        Sums over the items of each query in each group, (queries, groups) sparse arrays; empty without groups. `size`
+        counts an item once for each impression in which it was a candidate, `merit` is its relevance summed over these,
+        `selected` counts its impressions among the first ranks.
     """
 
     counts: LogCounts
@@ -332,10 +324,8 @@ class LogMeasures:
     unfairness: FloatArray
     floor: FloatArray
     judged: FloatArray
-    sums: dict[str, tuple[FloatArray, FloatArray | None]]
-    totals: GroupTotals | None
-    pair_query: IntArray
-    pair_group: IntArray
+    sums: Sums
+    totals: dict[str, Any]
 
     @classmethod
     def of(cls, counts: LogCounts, assumed: Assumptions) -> LogMeasures:
@@ -346,7 +336,7 @@ class LogMeasures:
         judged = ((visits > 0) & (per_query(R, offsets) > 0)).astype(np.float64)
         order = descending(R, offsets)
         unfair, lowest = unfairness_and_floor(E, R, w, offsets, order)
-        sums: dict[str, tuple[FloatArray, FloatArray | None]] = {
+        sums: Sums = {
             "unfairness": (unfair * judged, judged),
             "floor": (lowest * judged, judged),
             "distance": ((unfair - lowest) * judged, judged),
@@ -354,9 +344,9 @@ class LogMeasures:
         }
         sums |= exposure_sums(counts, assumed, E, w, judged, order)
         sums |= effectiveness_sums(counts, assumed, E, w, order)
-        totals, query, group = None, np.zeros(0, np.int64), np.zeros(0, np.int64)
+        totals: dict[str, Any] = {}
         if counts.group_names:
-            among, totals, query, group = group_sums(counts, assumed, E)
+            among, totals = group_sums(counts, assumed, E)
             sums |= among
         return cls(
             counts=counts,
@@ -368,8 +358,6 @@ class LogMeasures:
             judged=judged,
             sums=sums,
             totals=totals,
-            pair_query=query,
-            pair_group=group,
         )
 
     def summary(self, weights: FloatArray | None = None) -> Summary:
@@ -382,7 +370,7 @@ class LogMeasures:
             for name, (_, below) in self.sums.items()
         }
         groups: dict[str, FloatArray] = {}
-        if self.totals is not None:
+        if self.totals:
             groups, among = self.group_figures(rows)
             measures |= among
         tables = self.counts.rank_tables
@@ -396,16 +384,14 @@ class LogMeasures:
 
     def group_figures(self, rows: FloatArray) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
         """Return the figures of each group, and the measures among groups."""
-        assert self.totals is not None
-        shape = (self.counts.queries, len(self.counts.group_names))
-        pairs = (self.pair_query, self.pair_group)
-        totals = GroupTotals(*(np.asarray(rows @ sp.csr_array((x, pairs), shape=shape)) for x in self.totals))
-        exposure_share, merit_share, size_share = (shares(x) for x in (totals.exposure, totals.merit, totals.size))
-        rate = ratio(totals.selected, totals.size)
+        totals = {name: np.asarray(rows @ each) for name, each in self.totals.items()}
+        exposure, merit, size = (totals[name] for name in ("exposure", "merit", "size"))
+        exposure_share, merit_share, size_share = shares(exposure), shares(merit), shares(size)
+        rate = ratio(totals["selected"], size)
         compared = (size_share >= self.assumed.least_share) & np.isfinite(rate)
         against_best = ratio(rate, np.where(compared, rate, 0.0).max(axis=-1, keepdims=True))
         figures = {
-            **totals._asdict(),
+            **totals,
             "exposure_share": exposure_share,
             "merit_share": merit_share,
             "size_share": size_share,
@@ -414,17 +400,13 @@ class LogMeasures:
             "impact_ratio": against_best,
         }
         least = np.where(compared, against_best, np.inf).min(axis=-1)
-        worthy = totals.merit > 0  # the others are left out of exposure and clicks per merit
         among = {
-            "demographic_parity": extremes(ratio(totals.exposure, totals.size), totals.size > 0),
-            "disparate_treatment": extremes(ratio(totals.exposure, totals.merit), worthy),
+            "demographic_parity": extremes(ratio(exposure, size), size > 0),
+            "disparate_treatment": extremes(ratio(exposure, merit), merit > 0),
         }
         if self.counts.clicked:
-            among["disparate_impact"] = extremes(ratio(totals.clicks, totals.merit), worthy)
+            among["disparate_impact"] = extremes(ratio(totals["clicks"], merit), merit > 0)
         return figures, among | {"impact_ratio": np.where(np.isfinite(least), least, np.nan)}
-
-
-Sums = dict[str, tuple[FloatArray, FloatArray | None]]
 
 
 def exposure_sums(
@@ -471,26 +453,23 @@ def effectiveness_sums(counts: LogCounts, assumed: Assumptions, E: FloatArray, w
     return sums
 
 
-def group_sums(counts: LogCounts, assumed: Assumptions, E: FloatArray) -> tuple[Sums, GroupTotals, IntArray, IntArray]:
-    """Return the measures of each query among groups: unfairness between groups, and AWRF for each target.
-
-    They are followed by the totals of each pair of a query and a group that occurs in it, and both of each pair.
-    """
+def group_sums(counts: LogCounts, assumed: Assumptions, E: FloatArray) -> tuple[Sums, dict[str, Any]]:
+    """Return the measures of each query among groups, Eq. 8 and AWRF for each target, and the totals of the groups."""
     queries, names, of = counts.queries, len(counts.group_names), counts.item_query
     pair, place = np.unique(of * names + counts.groups, return_inverse=True)
     query, group = pair // names, pair % names
     candidates = counts.visits[of].astype(np.float64)
     selected = sums_at(counts.cell_item, counts.shown * (counts.cell_rank <= assumed.top), counts.items)
-    sums_of_items = (E, candidates * assumed.R, counts.C, candidates, selected)
-    totals = GroupTotals(*(sums_at(place, each, pair.size) for each in sums_of_items))
+    of_items: dict[str, Any] = {"exposure": E, "merit": candidates * assumed.R, "clicks": counts.C, "size": candidates}
+    totals = {name: sums_at(place, x, pair.size) for name, x in (of_items | {"selected": selected}).items()}
     bounds = np.concatenate(([0], np.cumsum(np.bincount(query, minlength=queries))))
     visits = np.maximum(counts.visits, 1)[query]
-    unfair = unfairness_per_query(totals.exposure, totals.merit / visits, bounds)
-    several = (np.diff(bounds) > 1) & (sums_at(query, totals.merit, queries) > 0)
+    unfair = unfairness_per_query(totals["exposure"], totals["merit"] / visits, bounds)
+    several = (np.diff(bounds) > 1) & (sums_at(query, totals["merit"], queries) > 0)
     sums: Sums = {"group_unfairness": (np.where(several, unfair, 0.0), several.astype(np.float64))}
     rank = np.arange(1, counts.ranks + 1)
     discounts = {"log2": 1.0 / np.log2(np.maximum(rank, 2)), "geometric": np.asarray(GEOMETRIC ** (rank - 1.0))}
-    targets = {"population": totals.size, "merit": totals.merit}
+    targets = {"population": totals["size"], "merit": totals["merit"]}
     if assumed.target is not None:
         targets["given"] = assumed.target[group]
     for discount, weights in discounts.items():
@@ -499,7 +478,8 @@ def group_sums(counts: LogCounts, assumed: Assumptions, E: FloatArray) -> tuple[
         for name, target in targets.items():
             value = attention_fairness(attention, target, query, queries, whole=name == "given")
             sums[f"awrf_{discount}_{name}"] = (np.nan_to_num(value), np.isfinite(value).astype(np.float64))
-    return sums, totals, query, group
+    shape = (queries, names)
+    return sums, {name: sp.csr_array((x, (query, group)), shape=shape) for name, x in totals.items()}
 
 
 # --- over time -------------------------------------------------------------------------------------------------------
