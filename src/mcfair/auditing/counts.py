@@ -155,10 +155,9 @@ class LogCounts:
     @cached_property
     def rank_tables(self) -> dict[str, Any]:
         """Sums of each query at each rank, (queries, ranks) sparse arrays: shown, clicks and, perhaps, weights."""
-        place, cell = np.unique(self.item_query[self.cell_item] * self.ranks + self.cell_rank - 1, return_inverse=True)
-        at, shape = (place // self.ranks, place % self.ranks), (self.queries, self.ranks)
+        at, shape = (self.item_query[self.cell_item], self.cell_rank - 1), (self.queries, self.ranks)
         return {
-            name: sp.csr_array((sums_at(cell, values, place.size), at), shape=shape)
+            name: sp.csr_array((values.astype(np.float64), at), shape=shape)
             for name in ("shown", "clicks", "weight", "weighted_clicks")
             if (values := getattr(self, name)) is not None
         }

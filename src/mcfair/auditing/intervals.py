@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -81,22 +80,16 @@ def resampled_sessions(counts: LogCounts, rng: np.random.Generator) -> LogCounts
     """
     block = counts.item_query[counts.cell_item] * (counts.ranks + 1) + counts.cell_rank
     order = np.argsort(block, kind="stable")
-    bounds = np.append(np.flatnonzero(np.diff(block[order], prepend=-1)), order.size)
     shown, clicks = np.zeros_like(counts.shown), np.zeros_like(counts.clicks)
-    for low, high in pairwise(bounds.tolist()):
-        cells = order[low:high]
-        outcomes = np.concatenate((counts.clicks[cells], counts.shown[cells] - counts.clicks[cells]))
-        if not (total := int(outcomes.sum())):
-            continue
-        drawn = rng.multinomial(total, outcomes / total)
-        clicks[cells], shown[cells] = drawn[: cells.size], drawn[: cells.size] + drawn[cells.size :]
-    changed = dataclasses.replace(counts, shown=shown, clicks=clicks)
-    if counts.weight is None or counts.weighted_clicks is None:
-        return changed
-    weight = counts.weight * ratio(shown, counts.shown, 0.0)
-    return dataclasses.replace(
-        changed, weight=weight, weighted_clicks=counts.weighted_clicks * ratio(clicks, counts.clicks, 0.0)
-    )
+    for cells in np.split(order, np.flatnonzero(np.diff(block[order])) + 1):
+        outcomes = np.stack((counts.clicks[cells], counts.shown[cells] - counts.clicks[cells]))
+        drawn = rng.multinomial(outcomes.sum(), outcomes.ravel() / outcomes.sum()).reshape(outcomes.shape)
+        clicks[cells], shown[cells] = drawn[0], drawn.sum(axis=0)
+    changed: dict[str, Any] = {"shown": shown, "clicks": clicks}
+    if counts.weight is not None and counts.weighted_clicks is not None:
+        changed["weight"] = counts.weight * ratio(shown, counts.shown, 0.0)
+        changed["weighted_clicks"] = counts.weighted_clicks * ratio(clicks, counts.clicks, 0.0)
+    return dataclasses.replace(counts, **changed)
 
 
 def mapped(function: Callable[..., Any], *parts: Summary) -> Summary:

@@ -55,29 +55,24 @@ def fill_floor(R: FloatArray, w: FloatArray, offsets: IntArray, E: FloatArray, o
         out[q] = query_unfairness(E[low:high], R[low:high])
 
 
-def floor(R: FloatArray, w: FloatArray, offsets: IntArray, order: IntArray | None = None) -> FloatArray:
-    """Return the lowest unfairness (Eq. 8) that lists with the same places could have reached, for each query.
+def unfairness_and_floor(
+    E: FloatArray, R: FloatArray, w: FloatArray, offsets: IntArray, order: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the unfairness (Eq. 8) of each query, and the lowest that lists with the same places could have reached.
 
-    `order` sorts the items of each query by falling merit, if it is known already.
+    `order` sorts the items of each query by falling merit. A floor of nothing but rounding errors is 0.
 
     Examples
     --------
     One of three items has all the merit, but two places were filled in each of 10 lists:
 
-    >>> floor(np.array([1.0, 0.0, 0.0]), np.array([10.0, 5.0, 0.0]), np.array([0, 3])).round(4).tolist()
+    >>> R, w = np.array([1.0, 0.0, 0.0]), np.array([10.0, 5.0, 0.0])
+    >>> unfair, lowest = unfairness_and_floor(w, R, w, np.array([0, 3]), np.array([0, 1, 2]))
+    >>> lowest.round(4).tolist()
     [4.1667]
     """
-    order = descending(R, offsets) if order is None else order
-    out, E = np.empty(offsets.size - 1), np.empty(R.size)
-    fill_floor(R[order], w, offsets, E, out)
-    return out
-
-
-def unfairness_and_floor(
-    E: FloatArray, R: FloatArray, w: FloatArray, offsets: IntArray, order: IntArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return the unfairness of each query and its floor, which is 0 if it is nothing but rounding errors."""
-    unfair, lowest = unfairness_per_query(E, R, offsets), floor(R, w, offsets, order)
+    unfair, lowest = unfairness_per_query(E, R, offsets), np.empty(offsets.size - 1)
+    fill_floor(R[order], w, offsets, np.empty(R.size), lowest)
     lowest[lowest < ROUNDING * unfair] = 0.0
     return unfair, lowest
 
