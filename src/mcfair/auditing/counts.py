@@ -9,11 +9,11 @@ cluster, the same functions are mapped over parts of the log and over parts of i
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import cached_property, partial, reduce
 from itertools import chain
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -371,11 +371,12 @@ def encoded(log: ClickLog, first_rank: int | None, missing_click: str, part: int
     typed = typed_rows(log, first_rank, missing_click)
     columns = typed.collect_schema().names()
     merit = [pl.col(role).alias("merit") for role in ("relevance", "grade") if role in columns][:1]
-    own = [pl.col("impression").hash(4)] if "impression" in columns else []
-    if not own and "session" in columns:
-        own = [pl.col(each).hash(seed) for seed, each in enumerate(("session", "stamp"), start=4) if each in columns]
-    whole = pl.col("item").hash(2) if log.single or not own else reduce(lambda a, b: a ^ b, own)
-    listed = typed.with_columns(list=pl.col("query").hash(1) ^ whole)
+    keys = ["item"]
+    if identified(log):
+        keys = [each for each in ("session", "stamp") if each in columns]
+        keys = ["impression"] if "impression" in columns else keys
+    own = (pl.col(each).hash(seed) for seed, each in enumerate(("query", *keys), start=1))
+    listed = typed.with_columns(list=reduce(operator.xor, own))
     chosen = listed.filter(pl.col("list") % parts == part) if parts > 1 else listed
     return chosen.select(
         "fault",
@@ -590,8 +591,8 @@ def count_on_cluster(
     with Cluster.connect(address) as cluster, cluster.errors_in_one_line():
         submit, gather = partial(cluster.client.submit, pure=False), cluster.client.gather
         read = [submit(read_part, each, first_rank, missing_click, size, wanted) for each in parts]
-        surveys = [submit(itemgetter(0), each) for each in read]
-        divided = [[submit(itemgetter(place), each) for each in read] for place in range(1, size + 1)]
+        surveys = [submit(operator.itemgetter(0), each) for each in read]
+        divided = [[submit(operator.itemgetter(place), each) for each in read] for place in range(1, size + 1)]
         counted = [submit(count_part, rows, parts[0], wanted) for rows in divided]
         return gather(surveys), gather(counted)
 

@@ -390,18 +390,15 @@ IPS_NOTE = (
 
 def add_policies(document: Document, audit: Audit) -> None:
     """Append the estimates of other policies."""
+    from .what_if import OffPolicyEstimate
+
     names, counts = audit.counts.group_names, audit.counts
     scored = counts.weight is not None and counts.clicked
     rate = float(audit.values.measures.get("ctr", np.nan))
-    logged = {
-        "click_rate": rate,
-        "self_normalised": rate,
-        "effective_sample_size": counts.shown.sum(),
-        "unsupported": 0.0,
-    }
+    logged = OffPolicyEstimate(rate, rate, int(counts.shown.sum()), 0.0)
     rows = [
         {"label": each.label, "group": each.least_served(), "n": each.clicks_per_impression, "ndcg": each.ndcg}
-        | {"unfairness": each.unfairness, **(each.off_policy._asdict() if each.off_policy else logged)}
+        | {"unfairness": each.unfairness, **(each.off_policy or logged)._asdict()}
         for each in audit.policies
     ]
     columns = {"policy": "label"} | ({"least served group (ratio)": "group"} if names else {})
