@@ -180,17 +180,10 @@ def rank_counts(counts: LogCounts, ranks: int | None = None) -> RankCounts:
     Items are resampled with their queries or, if there are few queries, on their own.
     """
     k = min(ranks or counts.ranks, counts.ranks)
-    inside = (counts.cell_rank <= k) & (counts.shown > 0)
+    inside = counts.cell_rank <= k
     code, place = np.unique(counts.cell_item[inside] * k + counts.cell_rank[inside] - 1, return_inverse=True)
-    sums: dict[str, Any] = {
-        name: None if values is None else sums_at(place, values[inside], code.size)
-        for name, values in (
-            ("n", counts.shown),
-            ("c", counts.clicks),
-            ("weight", counts.weight),
-            ("weighted_clicks", counts.weighted_clicks),
-        )
-    }
+    values: dict[str, Any] = {"n": counts.shown, "c": counts.clicks, **counts.weights}
+    sums = {name: sums_at(place, x[inside], code.size) for name, x in values.items() if name != "squared_weight"}
     source = np.arange(counts.items) if counts.queries < FEW_CLUSTERS else counts.item_query
     blocks = min(BLOCKS, int(source.max()) + 1)
     return RankCounts(item=code // k, rank=code % k, block=(source % blocks)[code // k], blocks=blocks, ranks=k, **sums)

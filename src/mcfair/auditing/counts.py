@@ -82,8 +82,9 @@ class LogCounts:
         Position of each item's group in `group_names`; empty if the log names no groups.
     relevance : (items,) array or None
         Merit that the log states.
-    weight, weighted_clicks, squared_weight : (cells,) arrays or None
-        Impressions and clicks divided by the logged propensities, and impressions divided by their squares.
+    weights : dict of (cells,) arrays
+        If propensities were logged, weight and weighted_clicks, which are impressions and clicks divided by them, and
+        squared_weight, impressions divided by their squares.
     timed : Timed or None
         Counts by period, if the log has times.
     clicked
@@ -106,9 +107,7 @@ class LogCounts:
     groups: IntArray
     group_names: tuple[str, ...]
     relevance: FloatArray | None
-    weight: FloatArray | None
-    weighted_clicks: FloatArray | None
-    squared_weight: FloatArray | None
+    weights: dict[str, FloatArray]
     timed: Timed | None
     clicked: bool
     rows: int
@@ -158,8 +157,7 @@ class LogCounts:
         at, shape = (self.item_query[self.cell_item], self.cell_rank - 1), (self.queries, self.ranks)
         return {
             name: sp.csr_array((values.astype(np.float64), at), shape=shape)
-            for name in ("shown", "clicks", "weight", "weighted_clicks")
-            if (values := getattr(self, name)) is not None
+            for name, values in {"shown": self.shown, "clicks": self.clicks, **self.weights}.items()
         }
 
     def exposure(self, p: FloatArray) -> FloatArray:
@@ -717,14 +715,14 @@ def summed_cells(cells: pl.DataFrame) -> tuple[IntArray, IntArray, IntArray, dic
     same, q = ["at", "rank", "pattern"], [each for each in cells.columns if each == "propensity"]
     summed = cells.group_by(*same, *q).agg(shown=pl.col("n").sum(), clicks=pl.col("clicks").sum()).sort(*same, *q)
     if q:  # equal propensities first, so that sums of fractions do not depend on the division of the rows
-        shown, clicks = pl.col("shown") / pl.col(*q), pl.col("clicks") / pl.col(*q)
-        summed = summed.with_columns(weight=shown, weighted_clicks=clicks, squared_weight=shown / pl.col(*q))
+        weight, weighted_clicks = pl.col("shown") / pl.col(*q), pl.col("clicks") / pl.col(*q)
+        squared_weight = weight / pl.col(*q)
+        summed = summed.with_columns(weight=weight, weighted_clicks=weighted_clicks, squared_weight=squared_weight)
         summed = summed.group_by(same, maintain_order=True).sum()
-    counted: dict[str, Any] = {name: summed[name].cast(pl.Int64).to_numpy() for name in ("shown", "clicks")}
-    for name in ("weight", "weighted_clicks", "squared_weight"):
-        counted[name] = summed[name].to_numpy() if q else None
-    item, rank, pattern = arrays(summed, *same)
-    return item, rank, pattern, counted
+    names = ("weight", "weighted_clicks", "squared_weight") if q else ()
+    item, rank, pattern, shown, clicks = arrays(summed, *same, "shown", "clicks")
+    weights = {name: summed[name].to_numpy() for name in names}
+    return item, rank, pattern, {"shown": shown, "clicks": clicks, "weights": weights}
 
 
 def merit(

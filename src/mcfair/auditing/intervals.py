@@ -85,11 +85,9 @@ def resampled_sessions(counts: LogCounts, rng: np.random.Generator) -> LogCounts
         outcomes = np.stack((counts.clicks[cells], counts.shown[cells] - counts.clicks[cells]))
         drawn = rng.multinomial(outcomes.sum(), outcomes.ravel() / outcomes.sum()).reshape(outcomes.shape)
         clicks[cells], shown[cells] = drawn[0], drawn.sum(axis=0)
-    changed: dict[str, Any] = {"shown": shown, "clicks": clicks}
-    if counts.weight is not None and counts.weighted_clicks is not None:
-        changed["weight"] = counts.weight * ratio(shown, counts.shown, 0.0)
-        changed["weighted_clicks"] = counts.weighted_clicks * ratio(clicks, counts.clicks, 0.0)
-    return dataclasses.replace(counts, **changed)
+    scales = {"weight": ratio(shown, counts.shown, 0.0), "weighted_clicks": ratio(clicks, counts.clicks, 0.0)}
+    weights = {name: counts.weights[name] * scale for name, scale in scales.items() if counts.weights}
+    return dataclasses.replace(counts, shown=shown, clicks=clicks, weights=weights)
 
 
 def mapped(function: Callable[..., Any], *parts: Summary) -> Summary:

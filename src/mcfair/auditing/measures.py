@@ -443,8 +443,8 @@ def effectiveness_sums(counts: LogCounts, assumed: Assumptions, E: FloatArray, w
     gain, ideal = per_query(R * E, counts.offsets), per_query(R[order] * w, counts.offsets)
     ndcg = ratio(gain, ideal, 0.0)
     sums["ndcg"] = (ndcg * visits, np.where(ideal > 0, visits, 0.0))
-    if counts.weight is not None and counts.weighted_clicks is not None:
-        sums["ips_ctr"] = (total(counts.weighted_clicks), total(counts.weight))
+    if counts.weights:
+        sums["ips_ctr"] = (total(counts.weights["weighted_clicks"]), total(counts.weights["weight"]))
     return sums
 
 

@@ -393,7 +393,7 @@ def add_policies(document: Document, audit: Audit) -> None:
     from .what_if import OffPolicyEstimate
 
     names, counts = audit.counts.group_names, audit.counts
-    scored = counts.weight is not None and counts.clicked
+    scored = bool(counts.weights) and counts.clicked
     rate = float(audit.values.measures.get("ctr", np.nan))
     logged = OffPolicyEstimate(rate, rate, int(counts.shown.sum()), 0.0)
     rows = [

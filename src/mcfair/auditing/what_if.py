@@ -220,8 +220,7 @@ def off_policy(counts: LogCounts, kept: BoolArray, F: CountArray, visits: IntArr
     OffPolicyEstimate or None
         None for a log without propensities.
     """
-    weight, clicks, squares = counts.weight, counts.weighted_clicks, counts.squared_weight
-    if weight is None or clicks is None or squares is None:
+    if not counts.weights:
         return None
     share: FloatArray = F / np.maximum(visits, 1)[:, None]
     inside = kept[counts.cell_item] & (counts.cell_rank <= F.shape[1])
@@ -230,15 +229,16 @@ def off_policy(counts: LogCounts, kept: BoolArray, F: CountArray, visits: IntArr
     logged = np.zeros(F.shape, np.bool_)
     logged[item, rank] = counts.shown[inside] > 0
     unsupported = float(F[~logged].sum() / max(F.sum(), 1))
-    rows, total = counts.shown[inside].sum(), float(pi @ weight[inside])
+    weight, clicks, squares = (counts.weights[name][inside] for name in ("weight", "weighted_clicks", "squared_weight"))
+    rows, total = counts.shown[inside].sum(), float(pi @ weight)
     if unsupported > MOST_UNSUPPORTED or not total > 0:
         return OffPolicyEstimate(
             click_rate=np.nan, self_normalised=np.nan, effective_sample_size=0.0, unsupported=unsupported
         )
-    clicked = float(pi @ clicks[inside])
+    clicked = float(pi @ clicks)
     return OffPolicyEstimate(
         click_rate=clicked / rows,
         self_normalised=clicked / total,
-        effective_sample_size=total * total / float((pi * pi) @ squares[inside]),
+        effective_sample_size=total * total / float((pi * pi) @ squares),
         unsupported=unsupported,
     )
