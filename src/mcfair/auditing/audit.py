@@ -29,7 +29,7 @@ from .assumptions import (
 )
 from .counts import LogCounts, sums_at
 from .intervals import behind, bootstrap, intervals
-from .measures import Assumptions, LogMeasures, Summary, unfairness_over_time
+from .measures import LEAST_SHARE, Assumptions, LogMeasures, Summary, unfairness_over_time
 
 if TYPE_CHECKING:
     from .what_if import Estimate
@@ -314,7 +314,7 @@ class Audit:
         }
         names = ("exposure_share", "merit_share", "size_share", "ratio", "selection_rate", "impact_ratio")
         table |= with_ends({name: values[name] for name in names}, self.intervals.groups)
-        compared = values["size_share"] >= self.figures.assumed.least_share
+        compared = values["size_share"] >= LEAST_SHARE
         flagged = compared & (values["impact_ratio"] < 0.8)
         return pl.DataFrame(table | {"compared": compared, "flagged": flagged, "beyond_chance": self.behind})
 

@@ -42,7 +42,8 @@ MUCH = 0.2
 
 TWICE, REPEATED = "rows logged twice", "rows of impressions with a rank or an item twice"
 
-PAIR, NAMES = ["query", "item"], pl.col(pl.String)
+PAIR = ["query", "item"]
+"""Names, as they are in the log, of what is counted."""
 
 Tables = dict[str, pl.DataFrame]
 """Counts of some rows, as `count_rows` returns them."""
@@ -535,7 +536,7 @@ def count_log(
             surveys.append(survey)
             while held:  # rows that have been counted are let go
                 parts.append(count_rows(held.pop(), log))
-    return assembled(log, added(surveys, log, first_rank), parts)
+    return assembled(log, survey_of(surveys, log, first_rank), parts)
 
 
 def number_of_rows(log: ClickLog) -> int:
@@ -546,7 +547,7 @@ def number_of_rows(log: ClickLog) -> int:
         return 1
 
 
-def added(surveys: Sequence[pl.DataFrame], log: ClickLog, first_rank: int | None) -> pl.DataFrame:
+def survey_of(surveys: Sequence[pl.DataFrame], log: ClickLog, first_rank: int | None) -> pl.DataFrame:
     """Add up the surveys of all rows; raise DataError for a log without rows, or with doubtful ranks of 0."""
     sums = pl.col("rows", "stated", "clicks", "zeros", "undated").cast(pl.Int64).sum()
     found = pl.concat(surveys).group_by("fault").agg(sums, pl.col("begin").min(), pl.col("end").max()).sort("fault")
@@ -638,7 +639,7 @@ def assembled(log: ClickLog, survey: pl.DataFrame, parts: Sequence[Tables]) -> L
         quality["rows without a valid time"] = int(survey.filter(fault="")["undated"].sum())
     if "impression" in columns and "owners" in found:
         quality["impressions with several queries"] = found["owners"].height - found["owners"].n_unique()
-    known = pl.DataFrame() if log.candidates is None else log.candidates.with_columns(NAMES.cast(pl.Categorical))
+    known = pl.DataFrame() if log.candidates is None else log.candidates.cast({pl.String: pl.Categorical})
     names = ordered_names(found["cells"], known)
     queries = names.group_by("query", maintain_order=True).agg(size=pl.len()).with_row_index("number")
     offsets = np.append(0, queries["size"].cast(pl.Int64).cum_sum().to_numpy())

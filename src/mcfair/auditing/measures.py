@@ -246,6 +246,9 @@ def attention_fairness(
 GEOMETRIC = 0.5
 """Probability of going on to the next rank in the geometric attention of AWRF."""
 
+LEAST_SHARE = 0.02
+"""Groups with a smaller share of the candidates are left out of impact ratios."""
+
 ROUNDING = 1e-12
 """Share of the unfairness below which a floor is nothing but rounding errors of exposure that could be fair."""
 
@@ -262,8 +265,6 @@ class Assumptions:
         Merit.
     top
         Ranks that count as a selection.
-    least_share
-        Groups with a smaller share of the candidates are left out of impact ratios.
     target : (groups,) array or None
         Shares of attention that AWRF compares with, if they were given.
     k
@@ -273,7 +274,6 @@ class Assumptions:
     p: FloatArray
     R: FloatArray
     top: int
-    least_share: float = 0.02
     target: FloatArray | None = None
     k: int | None = None
 
@@ -383,7 +383,7 @@ class LogMeasures:
         exposure, merit, size = (totals[name] for name in ("exposure", "merit", "size"))
         exposure_share, merit_share, size_share = shares(exposure), shares(merit), shares(size)
         rate = ratio(totals["selected"], size)
-        compared = (size_share >= self.assumed.least_share) & np.isfinite(rate)
+        compared = (size_share >= LEAST_SHARE) & np.isfinite(rate)
         against_best = ratio(rate, np.where(compared, rate, 0.0).max(axis=-1, keepdims=True))
         figures = {
             **totals,
