@@ -14,7 +14,7 @@ from ..errors import SettingError
 from .counts import LogCounts
 from .measures import LogMeasures, Summary, ratio
 
-__all__ = ["behind", "bootstrap", "check_resamples", "intervals", "resampled_sessions"]
+__all__ = ["behind", "bootstrap", "intervals", "resampled_sessions"]
 
 AT_MOST_1 = {"gini", "jain", "ctr", "ips_ctr", "ndcg", "selection_rate", "impact_ratio"} | {
     "demographic_parity",
@@ -28,16 +28,6 @@ MOST_BYTES = 1 << 30
 
 LEVEL = 0.95
 """Share of logs without differences in which no group is said to be behind."""
-
-
-def check_resamples(resamples: int, figures: LogMeasures) -> None:
-    """Raise SettingError for more resamples than memory should hold."""
-    size = 8 * sum(np.size(value) for part in figures.summary() for value in part.values())
-    if resamples * size > MOST_BYTES:
-        raise SettingError(
-            f"resamples = {resamples:,} is not allowed: with this log they would take {resamples * size / 1e9:,.0f} "
-            f"GB; expected at most {MOST_BYTES // size:,}"
-        )
 
 
 def bootstrap(
@@ -62,8 +52,18 @@ def bootstrap(
         Arrays whose first axis is that of the resamples.
     str
         "queries" or "sessions".
+
+    Raises
+    ------
+    SettingError
+        If memory should not hold so many.
     """
-    check_resamples(resamples, figures)
+    size = 8 * sum(np.size(value) for part in figures.summary() for value in part.values())
+    if resamples * size > MOST_BYTES:
+        raise SettingError(
+            f"resamples = {resamples:,} is not allowed: with this log they would take {resamples * size / 1e9:,.0f} "
+            f"GB; expected at most {MOST_BYTES // size:,}"
+        )
     rng = np.random.default_rng(seed)
     queries = figures.counts.queries
     if queries < FEW_CLUSTERS:
