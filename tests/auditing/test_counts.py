@@ -64,7 +64,7 @@ def test_counts_are_those_of_every_row(gaps):
     assert +clicked == hits
     places = Counter((q, i, j) for q, shown in sessions for i, (j, _, _) in enumerate(shown))
     slots = Counter()
-    for q, i, j, n in zip(held.slot_query, held.slot_place, held.slot_rank, held.slot_count, strict=True):
+    for q, i, j, n in zip(*held.slots, strict=True):
         slots[query[q], int(i), int(j)] += int(n)
     assert slots == places
 

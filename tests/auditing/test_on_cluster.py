@@ -9,7 +9,7 @@ from dask_cluster import cluster
 from logs import random_log
 
 import mcfair as mf
-from mcfair.auditing import readers
+from mcfair.auditing import counts
 from mcfair.errors import DataError, SettingError
 
 P = [1.0, 0.5, 0.25]
@@ -33,7 +33,7 @@ def address(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_results_are_identical(log, address, tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(readers, "PART_ROWS", 17)  # several parts of each Parquet file
+    monkeypatch.setattr(counts, "PART_ROWS", 17)  # parts that begin and end within files
     size = -(-log.height // 3)
     for i in range(3):
         part = log[size * i : size * (i + 1)]
@@ -61,8 +61,9 @@ def test_a_cluster_that_does_not_answer(tmp_path):
 
 
 @pytest.mark.parametrize("lost", ["a worker", "the scheduler"])
-def test_what_is_lost_meanwhile_is_made_up_for_or_one_line(log, tmp_path, lost):
+def test_what_is_lost_meanwhile_is_made_up_for_or_one_line(log, tmp_path, monkeypatch, lost):
     pytest.importorskip("distributed")
+    monkeypatch.setattr(counts, "PART_ROWS", log.height)
     (tmp_path / "log").mkdir()
     for i in range(6):
         log.with_columns(pl.col("impression") + 100 * i).write_csv(tmp_path / "log" / f"{i}.csv")

@@ -231,9 +231,14 @@ def test_metarank(trace, truth, tmp_path):
     found = small(path, trace)
     agrees(found, truth, "metarank")
     assert found.quality()["clicks without a list"] == 1
-    path.write_text(path.read_text() + '{"event": 3}\n')
-    with pytest.raises(DataError, match=rf"line {len(lines) + 1}: not an event"):
-        mf.audit(path)
+    text = path.read_text()
+    for wrong, error in (
+        ('{"event": ', rf"line {len(lines) + 1}: not a JSON object"),
+        ('{"event": "ranking", "items": 3}', "not events of Metarank"),
+    ):
+        path.write_text(f"{text}{wrong}\n")
+        with pytest.raises(DataError, match=error):
+            mf.audit(path)
 
 
 def test_store_of_the_service(tmp_path):

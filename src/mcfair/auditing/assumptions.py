@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..analysis.propensities import BLOCKS, FittedExamination, RankCounts, fit_propensities, run_counts
 from ..analysis.resampling import FEW_CLUSTERS
@@ -179,17 +180,10 @@ def rank_counts(counts: LogCounts, ranks: int | None = None) -> RankCounts:
     Items are resampled with their queries or, if there are few queries, on their own.
     """
     k = min(ranks or counts.ranks, counts.ranks)
-    inside = (counts.cell_rank <= k) & (counts.shown > 0)
+    inside = counts.cell_rank <= k
     code, place = np.unique(counts.cell_item[inside] * k + counts.cell_rank[inside] - 1, return_inverse=True)
-    sums: dict[str, Any] = {
-        name: None if values is None else sums_at(place, values[inside], code.size)
-        for name, values in (
-            ("n", counts.shown),
-            ("c", counts.clicks),
-            ("weight", counts.weight),
-            ("weighted_clicks", counts.weighted_clicks),
-        )
-    }
+    values: dict[str, Any] = {"n": counts.shown, "c": counts.clicks, **counts.weights}
+    sums = {name: sums_at(place, x[inside], code.size) for name, x in values.items() if name != "squared_weight"}
     source = np.arange(counts.items) if counts.queries < FEW_CLUSTERS else counts.item_query
     blocks = min(BLOCKS, int(source.max()) + 1)
     return RankCounts(item=code // k, rank=code % k, block=(source % blocks)[code // k], blocks=blocks, ranks=k, **sums)
@@ -262,21 +256,10 @@ def merit_of(counts: LogCounts, p: FloatArray, source: str | Estimator) -> Float
         assert counts.relevance is not None
         return counts.relevance
     E, C = counts.exposure(p), counts.C.astype(np.int32)
+    cells, shape = (counts.cell_item, counts.cell_rank - 1), (counts.items, max(counts.ranks, p.size))
+    F = sp.csr_array((counts.shown.astype(np.int32), cells), shape=shape)[:, : p.size]
     if source.pooled:
-        source = source.refit(C, E, shown_at(counts, 0, counts.items, p.size), p)
+        source = source.refit(C, E, F.toarray(), p)
     step = max(1, CHUNK // p.size)
-    parts = []
-    for begin in range(0, counts.items, step):
-        end = min(begin + step, counts.items)
-        parts.append(source.estimates(C[begin:end], E[begin:end], shown_at(counts, begin, end, p.size), p)[0])
-    return np.concatenate(parts)
-
-
-def shown_at(counts: LogCounts, begin: int, end: int, ranks: int) -> Any:
-    """Return how often each of some items was shown at each rank."""
-    cells = slice(*np.searchsorted(counts.cell_item, (begin, end)))
-    item, rank, shown = counts.cell_item[cells] - begin, counts.cell_rank[cells] - 1, counts.shown[cells]
-    inside = rank < ranks
-    F = np.zeros((end - begin, ranks), np.int32)
-    np.add.at(F, (item[inside], rank[inside]), shown[inside].astype(np.int32))
-    return F
+    parts = (slice(begin, begin + step) for begin in range(0, counts.items, step))
+    return np.concatenate([source.estimates(C[each], E[each], F[each].toarray(), p)[0] for each in parts])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -27,7 +29,7 @@ from .assumptions import (
 )
 from .counts import LogCounts, sums_at
 from .intervals import behind, bootstrap, intervals
-from .measures import Assumptions, LogMeasures, Summary, unfairness_over_time
+from .measures import LEAST_SHARE, Assumptions, LogMeasures, Summary, unfairness_over_time
 
 if TYPE_CHECKING:
     from .what_if import Estimate
@@ -312,7 +314,7 @@ class Audit:
         }
         names = ("exposure_share", "merit_share", "size_share", "ratio", "selection_rate", "impact_ratio")
         table |= with_ends({name: values[name] for name in names}, self.intervals.groups)
-        compared = values["size_share"] >= self.figures.assumed.least_share
+        compared = values["size_share"] >= LEAST_SHARE
         flagged = compared & (values["impact_ratio"] < 0.8)
         return pl.DataFrame(table | {"compared": compared, "flagged": flagged, "beyond_chance": self.behind})
 
@@ -416,7 +418,7 @@ class Audit:
         if self.policies:
             from .what_if import policy_table
 
-            tables["policies"] = policy_table(self.policies, self.counts.group_names)
+            tables["policies"] = policy_table(self.policies)
         return tables
 
     def to_dict(self) -> dict[str, Any]:
@@ -426,49 +428,48 @@ class Audit:
         -------
         dict
         """
-        counts, groups = self.counts, []
+        counts, groups = self.counts, list[dict[str, Any]]()
         for row in self.groups().iter_rows(named=True):
             pairs = {
                 name: [row.pop(f"{name}_low"), row.pop(f"{name}_high")] for name in list(row) if f"{name}_low" in row
             }
             groups.append(row | {f"{name}_interval": ends for name, ends in pairs.items()})
-        found: dict[str, Any] = plain(
-            {
-                "log": self.name,
-                "format": self.format,
-                "warnings": list(self.warnings),
-                "notes": list(self.notes),
-                "period": counts.period,
-                "rows": counts.rows,
-                "impressions": int(counts.visits.sum()),
-                "queries": counts.queries,
-                "items": counts.items,
-                "clicks": int(counts.clicks.sum()),
-                "exposure_model": self.model.name,
-                "examination": self.model.p.tolist(),
-                "merit": self.merit,
-                "k": self.figures.assumed.k,
-                "unfairness": self.unfairness,
-                "floor": self.floor,
-                "groups": groups,
-                "measures": {
-                    row["measure"]: {"value": row["value"], "interval": [row["low"], row["high"]]}
-                    for row in self.measures().iter_rows(named=True)
-                },
-                "ranks": self.ranks().to_dicts(),
-                "sensitivity": self.sensitivity.to_dicts(),
-                "over_time": {
-                    "unit": self.time_unit or None,
-                    "periods": [] if self.over_time is None else self.over_time.to_dicts(),
-                },
-                "worst_queries": self.queries().head(20).to_dicts(),
-                "policies": [each.to_dict(counts.group_names) for each in self.policies],
-                "resampled": self.resampled,
-                "quality": self.quality(),
-                "excluded": counts.excluded,
-            }
-        )
-        return found
+        found = {
+            "log": self.name,
+            "format": self.format,
+            "warnings": list(self.warnings),
+            "notes": list(self.notes),
+            "period": counts.period,
+            "rows": counts.rows,
+            "impressions": int(counts.visits.sum()),
+            "queries": counts.queries,
+            "items": counts.items,
+            "clicks": int(counts.clicks.sum()),
+            "exposure_model": self.model.name,
+            "examination": self.model.p.tolist(),
+            "merit": self.merit,
+            "k": self.figures.assumed.k,
+            "unfairness": self.unfairness,
+            "floor": self.floor,
+            "groups": groups,
+            "measures": {
+                row["measure"]: {"value": row["value"], "interval": [row["low"], row["high"]]}
+                for row in self.measures().iter_rows(named=True)
+            },
+            "ranks": self.ranks().to_dicts(),
+            "sensitivity": self.sensitivity.to_dicts(),
+            "over_time": {
+                "unit": self.time_unit or None,
+                "periods": [] if self.over_time is None else self.over_time.to_dicts(),
+            },
+            "worst_queries": self.queries().head(20).to_dicts(),
+            "policies": [each.to_dict() for each in self.policies],
+            "resampled": self.resampled,
+            "quality": self.quality(),
+            "excluded": counts.excluded,
+        }
+        text = msgspec.json.encode(found, enc_hook=methodcaller("item"))  # nan is null there
+        return dict(msgspec.json.decode(text))
 
 
 def with_ends(values: dict[str, FloatArray], ends: dict[str, FloatArray]) -> dict[str, FloatArray]:
@@ -477,14 +478,3 @@ def with_ends(values: dict[str, FloatArray], ends: dict[str, FloatArray]) -> dic
     for name, value in values.items():
         found |= {name: value, f"{name}_low": ends[name][0], f"{name}_high": ends[name][1]}
     return found
-
-
-def plain(value: Any) -> Any:
-    """Return data of Python's own types, in which numbers that do not exist are None."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, dict):
-        return {key: plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -1,17 +1,19 @@
 """Counting: from the rows of a log, which may exceed memory, to counts of (query, item, rank).
 
 The rows are read as a stream and held as numbers. Where memory does not hold all of them, the log is read several
-times, each time for a part of its impressions. Rows of the same queries are then grouped; everything after that works
-on the counts. All of them are whole numbers, so that neither the division nor the order of the rows changes a result.
+times, each time for a part of its impressions. Rows of the same queries are then counted by group-bys, and counts of
+parts are added. All are whole numbers, so that neither the division nor the order of the rows changes a result. On a
+cluster, the same functions are mapped over parts of the log and over parts of its impressions.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from functools import cached_property, reduce
-from itertools import pairwise
+from functools import cached_property, partial, reduce
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,29 +24,41 @@ from ..arrays import BoolArray, FloatArray, IntArray
 from ..data.dataset import relevance
 from ..data.frames import UNREADABLE, first_line
 from ..errors import DataError, SettingError
-from .log import CLICK_FAULT, FAULTS, TOP_RANK, ClickLog, typed_rows
+from .log import NO_CLICK, ClickLog, typed_rows
 
-__all__ = ["LogCounts", "Periods", "Timed", "count_log", "rank_weights", "sums_at"]
+__all__ = ["LogCounts", "Periods", "Slots", "Timed", "count_log", "rank_weights", "sums_at"]
 
 UNKNOWN = "unknown"
 """The group of items without one: a class of its own."""
 
-MOST_ROWS, MOST_PASSES = 50_000_000, 1024
-"""Rows that are held, 20 to 50 bytes each, and how often a log with more is read at most."""
+MOST_ROWS = 50_000_000
+"""Rows that are held, 20 to 50 bytes each; a log with more is read several times."""
 
-BATCH, BUCKET = 500_000, 1_000_000
-"""Rows that are read, and rows that are grouped at a time."""
+BATCH, BUCKET, PART_ROWS = 500_000, 1_000_000, 4_000_000
+"""Rows that are read at a time, that are grouped at a time, and that a worker of a cluster reads."""
 
 MUCH = 0.2
 """Share of rows left out above which nothing should be concluded."""
 
 TWICE, REPEATED = "rows logged twice", "rows of impressions with a rank or an item twice"
 
-Slots = tuple[IntArray, IntArray, IntArray, IntArray]
-"""The query, the place and the rank of slots, and how many there were."""
+PAIR = ["query", "item"]
+"""Names, as they are in the log, of what is counted."""
+
+Tables = dict[str, pl.DataFrame]
+"""Counts of some rows, as `count_rows` returns them."""
 
 
 # --- the counts of a log ---------------------------------------------------------------------------------------------
+
+
+class Slots(NamedTuple):
+    """How often a place of a query's lists was at a rank; place 0 is the first rank that a list filled."""
+
+    query: IntArray
+    place: IntArray
+    rank: IntArray
+    number: IntArray
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -57,22 +71,21 @@ class LogCounts:
         Names of the queries, (queries,), and of the items of all queries, (items,).
     offsets : (queries + 1,) int array
         Where each query's items begin.
-    visits : (queries,) int array
-        Impressions of each query.
     cell_item, cell_rank, cell_pattern : (cells,) int arrays
         Item (position in `item_ids`), rank from 1, and the set of ranks of the lists, of each count that follows.
     shown, clicks : (cells,) int arrays
         Impressions and clicks.
-    slot_query, slot_place, slot_rank, slot_count : (slots,) int arrays
-        How often a place of a query's lists was at a rank; place 0 is the first rank that a list filled.
+    slots : Slots
+        The places of the lists.
     patterns : list of int arrays
         The distinct sets of ranks that lists filled; empty if impressions cannot be told apart.
     groups : (items,) int array
         Position of each item's group in `group_names`; empty if the log names no groups.
     relevance : (items,) array or None
         Merit that the log states.
-    weight, weighted_clicks, squared_weight : (cells,) arrays or None
-        Impressions and clicks divided by the logged propensities, and impressions divided by their squares.
+    weights : dict of (cells,) arrays
+        If propensities were logged, weight and weighted_clicks, which are impressions and clicks divided by them, and
+        squared_weight, impressions divided by their squares.
     timed : Timed or None
         Counts by period, if the log has times.
     clicked
@@ -85,23 +98,17 @@ class LogCounts:
     query_ids: pl.Series
     item_ids: pl.Series
     offsets: IntArray
-    visits: IntArray
     cell_item: IntArray
     cell_rank: IntArray
     cell_pattern: IntArray
     shown: IntArray
     clicks: IntArray
-    slot_query: IntArray
-    slot_place: IntArray
-    slot_rank: IntArray
-    slot_count: IntArray
+    slots: Slots
     patterns: list[IntArray]
     groups: IntArray
     group_names: tuple[str, ...]
     relevance: FloatArray | None
-    weight: FloatArray | None
-    weighted_clicks: FloatArray | None
-    squared_weight: FloatArray | None
+    weights: dict[str, FloatArray]
     timed: Timed | None
     clicked: bool
     rows: int
@@ -113,7 +120,7 @@ class LogCounts:
     @property
     def queries(self) -> int:
         """Number of queries."""
-        return self.visits.size
+        return self.offsets.size - 1
 
     @property
     def items(self) -> int:
@@ -124,6 +131,11 @@ class LogCounts:
     def sizes(self) -> IntArray:
         """Number of items of each query."""
         return np.diff(self.offsets)
+
+    @cached_property
+    def visits(self) -> IntArray:
+        """Impressions of each query."""
+        return self.visits_of(self.slots)
 
     @cached_property
     def item_query(self) -> IntArray:
@@ -143,12 +155,10 @@ class LogCounts:
     @cached_property
     def rank_tables(self) -> dict[str, Any]:
         """Sums of each query at each rank, (queries, ranks) sparse arrays: shown, clicks and, perhaps, weights."""
-        place, cell = np.unique(self.item_query[self.cell_item] * self.ranks + self.cell_rank - 1, return_inverse=True)
-        at, shape = (place // self.ranks, place % self.ranks), (self.queries, self.ranks)
+        at, shape = (self.item_query[self.cell_item], self.cell_rank - 1), (self.queries, self.ranks)
         return {
-            name: sp.csr_array((sums_at(cell, values, place.size), at), shape=shape)
-            for name in ("shown", "clicks", "weight", "weighted_clicks")
-            if (values := getattr(self, name)) is not None
+            name: sp.csr_array((values.astype(np.float64), at), shape=shape)
+            for name, values in {"shown": self.shown, "clicks": self.clicks, **self.weights}.items()
         }
 
     def exposure(self, p: FloatArray) -> FloatArray:
@@ -157,8 +167,13 @@ class LogCounts:
 
     def slot_weights(self, p: FloatArray, slots: Slots | None = None) -> FloatArray:
         """Return the exposure that each query's lists, or given ones, handed out at their places, as an item array."""
-        query, place, rank, count = slots or (self.slot_query, self.slot_place, self.slot_rank, self.slot_count)
+        query, place, rank, count = slots or self.slots
         return sums_at(self.offsets[query] + place, count * rank_weights(p, rank), self.items)
+
+    def visits_of(self, slots: Slots) -> IntArray:
+        """Return the lists of each query that some slots belong to."""
+        first = slots.place == 0
+        return sums_at(slots.query[first], slots.number[first], self.queries).astype(np.int64)
 
 
 def sums_at(at: IntArray, values: FloatArray | IntArray, size: int) -> FloatArray:
@@ -182,7 +197,7 @@ def rank_weights(p: FloatArray, rank: IntArray) -> FloatArray:
 MOST_PERIODS = 60
 """Periods up to which a unit is chosen: hours, else days, else weeks, else months, else years."""
 
-MONDAY = np.datetime64("1970-01-05")
+UNITS = {"hour": "1h", "day": "1d", "week": "1w", "month": "1mo", "year": "1y"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -193,8 +208,8 @@ class Periods:
     ----------
     unit : str
         hour, day, week (from Monday), month or year.
-    begins : (periods,) datetime64[h] array
-        The first hour of each.
+    begins : Series
+        The first moment of each.
 
     Examples
     --------
@@ -204,62 +219,48 @@ class Periods:
     """
 
     unit: str
-    begins: Any
+    begins: pl.Series
 
     @classmethod
     def of(cls, begin: datetime, end: datetime) -> Periods:
         """Return the periods from the first to the last time of a log: the shortest unit that is not too many."""
-        ends: Any = np.array([begin, end], "M8[h]")
-        for unit, code in (("hour", "h"), ("day", "D"), ("week", "W"), ("month", "M"), ("year", "Y")):
-            if unit == "week":
-                first, last = (ends.astype("M8[D]") - MONDAY) // np.timedelta64(7, "D")
-            else:
-                first, last = ends.astype(f"M8[{code}]").astype(np.int64)
-            if last - first < MOST_PERIODS:
+        for unit, every in UNITS.items():
+            first, last = pl.Series([begin, end]).dt.truncate(every)
+            found = cls(unit, pl.datetime_range(first, last, every, eager=True))
+            if found.begins.len() <= MOST_PERIODS:
                 break
-        counts = np.arange(first, last + 1)
-        begins: Any = MONDAY + (7 * counts).astype("m8[D]") if unit == "week" else counts.astype(f"M8[{code}]")
-        return cls(unit, begins.astype("M8[h]"))
+        return found
 
     def index(self, hours: IntArray) -> IntArray:
         """Return the period of each hour since 1970."""
-        return np.searchsorted(self.begins.astype(np.int64), hours, side="right") - 1
+        return np.searchsorted(self.begins.dt.epoch("s").to_numpy() // 3600, hours, side="right") - 1
 
     def labels(self) -> list[str]:
         """Return the first day of each period, or its first hour."""
-        return [str(each).replace("T", " ") + ":00" if self.unit == "hour" else str(each)[:10] for each in self.begins]
+        return self.begins.dt.strftime("%Y-%m-%d %H:00" if self.unit == "hour" else "%Y-%m-%d").to_list()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Timed:
-    """Counts by period. They may be as many as the rows of the log, so they are kept as they were counted.
+    """Counts by period, which may be as many as the rows of the log.
 
     Attributes
     ----------
     periods : Periods
         The periods.
-    shown : list of DataFrames
-        Impressions `n` by period, variant and rank, of each part of the rows.
-    item_at : list of int arrays
-        The item of each variant of a part.
+    shown : DataFrame
+        Impressions `n` by period, item and rank, of which each may occur several times.
     lists : DataFrame or None
         Impressions `n` by period, query and pattern; None if the log does not identify them.
     """
 
     periods: Periods
-    shown: list[pl.DataFrame]
-    item_at: list[IntArray]
+    shown: pl.DataFrame
     lists: pl.DataFrame | None
 
-    def items(self, period: int) -> pl.DataFrame:
-        """Return how often each item was at each rank in a period: columns item, rank, n."""
-        found = []
-        for table, item_at in zip(self.shown, self.item_at, strict=True):
-            part = table.filter(period=period)
-            item = pl.Series("item", item_at).gather(part["variant"])
-            found.append(part.select(item, pl.col("rank", "n").cast(pl.Int64)))
-        cells = pl.concat(found).sort("item", "rank")  # sums of fractions depend on their order
-        return cells.group_by("item", "rank", maintain_order=True).agg(pl.col("n").sum())
+    def cells(self, period: int) -> pl.DataFrame:
+        """Return how often each item was at each rank in a period; in order, on which sums of fractions depend."""
+        return self.shown.filter(period=period).group_by("item", "rank").agg(pl.col("n").sum()).sort("item", "rank")
 
 
 def arrays(table: pl.DataFrame, *names: str) -> list[IntArray]:
@@ -277,20 +278,11 @@ def slots_of_lists(lists: pl.DataFrame, patterns: Sequence[IntArray]) -> Slots:
     begin, repeats = np.cumsum(size) - size, size[pattern]
     entry = np.repeat(np.arange(pattern.size), repeats)
     place = np.arange(entry.size) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    return query[entry], place, np.concatenate(patterns)[begin[pattern[entry]] + place], count[entry]
+    return Slots(query[entry], place, np.concatenate(patterns)[begin[pattern[entry]] + place], count[entry])
 
 
-def slots_of_rows(item: IntArray, rank: IntArray, count: IntArray, item_query: IntArray) -> Slots:
-    """Return how often each query showed anything at each rank, where every row is a list with one place."""
-    top = int(rank.max(initial=0)) + 1
-    code, cell = np.unique(item_query[item] * top + rank, return_inverse=True)
-    return code // top, np.zeros_like(code), code % top, sums_at(cell, count, code.size).astype(np.int64)
-
-
-def inferred_slots(
-    item: IntArray, rank: IntArray, count: IntArray, item_query: IntArray, queries: int
-) -> tuple[Slots, IntArray]:
-    """Return the slots of each query and its visits, from how often each item was shown at each rank.
+def inferred_slots(item: IntArray, rank: IntArray, count: IntArray, item_query: IntArray, queries: int) -> Slots:
+    """Return the slots of each query, from how often each item was shown at each rank.
 
     No list holds an item or a rank twice, so the fewest lists that the rows can have come from are as many as the most
     frequent rank or item (König). Where lists without gaps explain the counts, the place of a row is its rank.
@@ -308,21 +300,20 @@ def inferred_slots(
 
     Returns
     -------
-    slots : tuple of int arrays
-        Query, place from 0, rank and count, as `LogCounts` holds them.
-    visits : (queries,) int array
+    Slots
 
     Examples
     --------
     An item is shown twice, at ranks 1 and 3, and another once at rank 2: two lists, with three rows in two places.
 
     >>> cells = np.array([0, 1, 0]), np.array([1, 2, 3]), np.array([1, 1, 1])
-    >>> slots, visits = inferred_slots(*cells, np.array([0, 0]), 1)
-    >>> [each.tolist() for each in slots[1:]], visits.tolist()
-    ([[0, 0, 1], [1, 2, 3], [1, 1, 1]], [2])
+    >>> [each.tolist() for each in inferred_slots(*cells, np.array([0, 0]), 1)[1:]]
+    [[0, 0, 1], [1, 2, 3], [1, 1, 1]]
     """
     item_count = sums_at(item, count, item_query.size).astype(np.int64)
-    query, _, rank, count = slots_of_rows(item, rank, count, item_query)
+    top = int(rank.max(initial=0)) + 1
+    code, cell = np.unique(item_query[item] * top + rank, return_inverse=True)
+    query, rank, count = code // top, code % top, sums_at(cell, count, code.size).astype(np.int64)
     visits = np.zeros(queries, np.int64)
     np.maximum.at(visits, query, count)
     np.maximum.at(visits, item_query, item_count)
@@ -335,7 +326,7 @@ def inferred_slots(
     cell = np.repeat(np.arange(query.size), pieces)
     place = first[cell] + np.arange(cell.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     part = np.minimum(end[cell], (place + 1) * size[cell]) - np.maximum(begin[cell], place * size[cell])
-    return (query[cell], place, rank[cell], np.where(plain[cell], count[cell], part)), visits
+    return Slots(query[cell], place, rank[cell], np.where(plain[cell], count[cell], part))
 
 
 def without_gaps(
@@ -370,42 +361,30 @@ def within(values: IntArray, query: IntArray) -> IntArray:
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
-class Tables(NamedTuple):
-    """Counts of some rows, all of those of their impressions.
-
-    variants: query and item, and group, merit and propensity if the log has them. cells: variant, rank, shape (what
-    identifies the ranks of the list), clicked, n. lists: query, shape, period, own (a hash of the impression alone).
-    shapes: shape, ranks. timed: period, variant, rank, n. left_out: rows by reason.
-    """
-
-    variants: pl.DataFrame
-    cells: pl.DataFrame
-    lists: pl.DataFrame
-    shapes: pl.DataFrame
-    timed: pl.DataFrame | None
-    left_out: dict[str, int]
-
-
-def encoded(log: ClickLog, first_rank: int | None, missing_click: str) -> pl.LazyFrame:
+def encoded(log: ClickLog, first_rank: int | None, missing_click: str, part: int = 0, parts: int = 1) -> pl.LazyFrame:
     """Return the rows as numbers and names as categories, with `list`, a hash that identifies the impression.
 
-    Two of a million impressions have the same hash with a probability of one in ten million.
+    Two of a million impressions have the same hash with a probability of one in ten million. With several parts, the
+    rows are those of the impressions of one part.
     """
     typed = typed_rows(log, first_rank, missing_click)
     columns = typed.collect_schema().names()
     merit = [pl.col(role).alias("merit") for role in ("relevance", "grade") if role in columns][:1]
-    own = [pl.col("impression").hash(4)] if "impression" in columns else []
-    if not own and "session" in columns:
-        own = [pl.col(each).hash(seed) for seed, each in enumerate(("session", "stamp"), start=4) if each in columns]
-    whole = pl.col("item").hash(2) if log.single or not own else reduce(lambda a, b: a ^ b, own)
-    return typed.select(
+    keys = ["item"]
+    if identified(log):
+        keys = [each for each in ("session", "stamp") if each in columns]
+        keys = ["impression"] if "impression" in columns else keys
+    own = (pl.col(each).hash(seed) for seed, each in enumerate(("query", *keys), start=1))
+    listed = typed.with_columns(list=reduce(operator.xor, own))
+    chosen = listed.filter(pl.col("list") % parts == part) if parts > 1 else listed
+    return chosen.select(
         "fault",
         *(pl.col(role).cast(pl.Categorical) for role in ("query", "item", "group") if role in columns),
         pl.col("rank").cast(pl.Int16, strict=False),
         "clicked",
         *merit,
         *(pl.col(each) for each in ("propensity", "time") if each in columns),
-        list=pl.col("query").hash(1) ^ whole,
+        "list",
     )
 
 
@@ -414,46 +393,46 @@ def identified(log: ClickLog) -> bool:
     return not log.single and bool({"impression", "session"} & set(log.rows.collect_schema().names()))
 
 
-def survey_of(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return what is counted of rows with each fault."""
-    time = pl.col("time") if "time" in rows.columns else pl.lit(None, pl.Datetime("us"))
-    return rows.group_by("fault").agg(
-        rows=pl.len(),
-        stated=pl.col("clicked").count(),
-        clicks=pl.col("clicked").sum(),
-        zeros=(pl.col("rank") == 0).sum(),
-        undated=time.null_count(),
-        begin=time.min(),
-        end=time.max(),
-    )
+def read_rows(rows: pl.LazyFrame, log: ClickLog, place: pl.Expr, places: int) -> list[pl.DataFrame]:
+    """Read encoded rows in batches; return what is found of those with each fault, then the others, divided by place.
 
-
-def used(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows without a fault, with their hour in place of their time."""
-    good = rows.filter(fault=0).drop("fault")
-    if "time" not in good.columns:
-        return good
-    return good.with_columns(hour=pl.col("time").dt.epoch("s").floordiv(3600).cast(pl.Int32)).drop("time")
-
-
-def batches(rows: pl.LazyFrame, log: ClickLog) -> Iterator[pl.DataFrame]:
-    """Yield the rows in batches; a damaged file is one line."""
+    These have their hour instead of their time.
+    """
+    surveys: list[pl.DataFrame] = []
     try:
-        yield from rows.collect_batches(chunk_size=BATCH, maintain_order=True, engine="streaming")
+        empty = pl.DataFrame(schema=rows.collect_schema())
+        time = pl.col("time") if "time" in empty.columns else pl.lit(None, pl.Datetime("us"))
+        hour = {"hour": time.dt.epoch("s").floordiv(3600).cast(pl.Int32)} if "time" in empty.columns else {}
+        columns = pl.exclude("fault", "time")
+        held = [[empty.select(columns, **hour)] for _ in range(places)]
+        for batch in chain([empty], rows.collect_batches(chunk_size=BATCH, maintain_order=True, engine="streaming")):
+            found = batch.group_by("fault").agg(
+                rows=pl.len(),
+                stated=pl.col("clicked").count(),
+                clicks=pl.col("clicked").sum(),
+                zeros=(pl.col("rank") == 0).sum(),
+                undated=time.null_count(),
+                begin=time.min(),
+                end=time.max(),
+            )
+            surveys.append(found)
+            good = batch.filter(fault="").select(columns, **hour, place=place % places)
+            for (at,), part in good.partition_by("place", as_dict=True, include_key=False).items():
+                held[at].append(part)
     except UNREADABLE as error:
         raise DataError(f"{log.name}: damaged, cut short or not {log.format}: {first_line(error)}") from None
+    return [pl.concat(surveys), *map(pl.concat, held)]
 
 
 def lists_of(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the impressions: their query, shape and hour, and whether they repeat an item or a rank."""
+    """Return the impressions: their query, hour and shape, a hash of their ranks, and whether they repeat any."""
     hour = [pl.col("hour").min()] if "hour" in rows.columns else []  # an impression belongs to where it begins
-    found = rows.group_by("list").agg(
+    return rows.group_by("list").agg(
         pl.col("query").first(),
         *hour,
         shape=pl.col("rank").hash(1).sum(),
         repeats=(pl.len() > pl.col("item").n_unique()) | (pl.len() > pl.col("rank").n_unique()),
     )
-    return found
 
 
 def whole_lists(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, int]]:
@@ -461,72 +440,54 @@ def whole_lists(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, dict[st
 
     Returns the rows with the shape and the hour of their impressions, the impressions, and the rows left out by reason.
     """
-    lists, left_out = lists_of(rows), {TWICE: 0, REPEATED: 0}
+    lists, left_out = lists_of(rows), dict[str, int]()
     if lists["repeats"].any():
-        odd, once = lists.filter("repeats"), ["list", "item", "rank"]
-        some = rows.join(odd, on="list", how="semi")
-        kept = some.group_by(once, maintain_order=True).agg(
-            pl.col("clicked").max(), pl.exclude(*once, "clicked").first()
+        place = ["list", "item", "rank"]
+        once = rows.group_by(place, maintain_order=True).agg(
+            pl.col("clicked").max(), pl.exclude(*place, "clicked").first()
         )
-        again = lists_of(kept)
-        good = kept.join(again.filter("repeats"), on="list", how="anti")
-        left_out = {TWICE: some.height - kept.height, REPEATED: kept.height - good.height}
-        rows = pl.concat([rows.join(odd, on="list", how="anti"), good.select(rows.columns)])
-        lists = pl.concat([lists.filter(~pl.col("repeats")), again.filter(~pl.col("repeats"))])
-    hour = ["hour"] if "hour" in rows.columns else []
-    return rows.drop(hour).join(lists.select("list", "shape", *hour), on="list"), lists, left_out
+        every = lists_of(once)
+        good = once.join(every.filter("repeats"), on="list", how="anti")
+        left_out = {TWICE: rows.height - once.height, REPEATED: once.height - good.height}
+        rows, lists = good, every.filter(~pl.col("repeats"))
+    known = lists.drop("query", "repeats")
+    return rows.drop("hour", strict=False).join(known, on="list"), lists, left_out
 
 
-def count_rows(rows: pl.DataFrame, log: ClickLog, periods: Periods | None) -> Tables:
-    """Count rows: all of those of their impressions."""
-    lists, left_out, timed = pl.DataFrame(), dict[str, int](), None
+def count_rows(rows: pl.DataFrame, log: ClickLog) -> Tables:
+    """Count rows: all of those of their impressions.
+
+    Returns
+    -------
+    dict
+        cells: impressions n and clicks by query, item, rank, shape, and by what else is known of the rows; if the log
+        tells impressions apart, lists: their number n by query, shape and hour, shapes: the ranks of each, and owners:
+        a hash of each impression without its query; if it has times, timed: n by hour, query, item and rank;
+        left out: rows by reason.
+    """
+    hour = [each for each in rows.columns if each == "hour"]
+    found: Tables = {}
+    left_out: dict[str, int] = {}
     if identified(log):
         rows, lists, left_out = whole_lists(rows)
+        found["owners"] = lists.select(pl.col("list") ^ pl.col("query").cast(pl.String).hash(1))
+        example = lists.unique("shape").select("list")
+        found["shapes"] = rows.join(example, on="list", how="semi").group_by("shape").agg(ranks=pl.col("rank").sort())
+    elif log.single:
+        rows = lists = rows.with_columns(shape=pl.col("rank").cast(pl.UInt64))
+        found["shapes"] = rows.select("shape", ranks=pl.concat_list("rank")).unique("shape")
     else:
-        rows = rows.with_columns(shape=(pl.col("rank") if log.single else pl.lit(0)).cast(pl.UInt64))
-    _, example, pattern = np.unique(rows["shape"].to_numpy(), return_index=True, return_inverse=True)
-    shape = rows["shape"].gather(example)
-    if identified(log):
-        ranks = rows.join(rows.select("list")[example], on="list", how="semi")
-        own = pl.col("list") ^ pl.col("query").cast(pl.String).hash(1)
-        lists = with_period(lists, periods).select("query", "shape", "period", own=own)
-        shapes = ranks.group_by("shape").agg(ranks=pl.col("rank").sort())
-    else:
-        shapes = pl.DataFrame()
-    names = [each for each in ("query", "item", "group", "merit", "propensity") if each in rows.columns]
-    hashes = [pl.col(each).to_physical().hash(seed) for seed, each in enumerate(names)]
-    key = rows.select(reduce(lambda a, b: a ^ b, hashes)).to_series().to_numpy()
-    _, first, variant = np.unique(key, return_index=True, return_inverse=True)
-    cell = variant * (TOP_RANK + 1) + rows["rank"].to_numpy()
-    if periods is not None:
-        period = with_period(rows.select("hour"), periods)["period"].to_numpy()
-        key, n = tallied((period.astype(np.int64) * first.size * (TOP_RANK + 1) + cell)[period >= 0])
-        period, at = np.divmod(key, first.size * (TOP_RANK + 1))
-        timed = pl.DataFrame({"period": period.astype(np.int16), **variants_and_ranks(at), "n": n.shrink_dtype()})
-    key, n = tallied((cell * shape.len() + pattern) * 2 + rows["clicked"].fill_null(False).to_numpy())
-    cell, place = np.divmod(key // 2, shape.len())
-    cells = pl.DataFrame({**variants_and_ranks(cell), "shape": shape.gather(place), "clicked": key % 2, "n": n})
-    return Tables(rows.select(names)[first], cells, lists, shapes, timed, left_out)
-
-
-def tallied(keys: IntArray) -> tuple[IntArray, pl.Series]:
-    """Return the distinct keys, in order, and how often each occurs."""
-    found = pl.Series(keys).sort().rle().struct.unnest()
-    return found["value"].to_numpy(), found["len"]
-
-
-def variants_and_ranks(cells: IntArray) -> dict[str, Any]:
-    """Return the variant and the rank of cells as columns."""
-    variant, rank = np.divmod(cells, TOP_RANK + 1)
-    return {"variant": variant.astype(np.uint32), "rank": rank.astype(np.uint16)}
-
-
-def with_period(table: pl.DataFrame, periods: Periods | None) -> pl.DataFrame:
-    """Replace the hour by its period, -1 without a time."""
-    if periods is None:
-        return table.with_columns(period=pl.lit(-1, pl.Int16))
-    index = periods.index(table["hour"].fill_null(np.iinfo(np.int32).min).to_numpy()).astype(np.int16)
-    return table.with_columns(period=pl.Series(index)).drop("hour")
+        rows = rows.with_columns(shape=pl.lit(0, pl.UInt64))
+    if "shapes" in found:
+        found["lists"] = lists.group_by("query", "shape", *hour).agg(n=pl.len())
+    if hour:
+        timed = rows.group_by("hour", "query", "item", "rank").agg(n=pl.len())
+        found["timed"] = timed.with_columns(timed["n"].shrink_dtype())  # it may have as many rows as the log
+    names = [each for each in ("group", "merit", "propensity") if each in rows.columns]
+    n, clicks = pl.len(), pl.col("clicked").sum()
+    found["cells"] = rows.group_by("query", "item", "rank", "shape", *names).agg(n=n, clicks=clicks)
+    found["left out"] = pl.DataFrame(list(left_out.items()), schema={"reason": pl.String, "n": pl.Int64}, orient="row")
+    return found
 
 
 # --- the log ---------------------------------------------------------------------------------------------------------
@@ -564,234 +525,223 @@ def count_log(
     if missing_click not in ("exclude", "0"):
         raise SettingError(f"missing_click = {missing_click!r} is not allowed: expected 0 or exclude")
     if cluster is not None:
-        from .on_cluster import count_on_cluster
-
-        return assembled(log, *count_on_cluster(log, first_rank, missing_click, cluster))
-    rows = encoded(log, first_rank, missing_click)
-    surveys, held, passes = [], [], 1
-    for batch in batches(rows, log):
-        surveys.append(survey_of(batch))
-        held.append(used(batch).filter(pl.col("list") % passes == 0))
-        while sum(each.height for each in held) > MOST_ROWS and passes < MOST_PASSES:
-            passes *= 2
-            held = [each.filter(pl.col("list") % passes == 0) for each in held]
-    survey = checked_survey(surveys, log, first_rank)
-    periods = periods_of(survey)
-    parts = count_buckets(held, log, periods)
-    for each in range(1, passes):
-        chosen = rows.filter(pl.col("list") % passes == each)
-        parts += count_buckets([used(batch) for batch in batches(chosen, log)], log, periods)
-    return assembled(log, survey, parts)
+        surveys, parts = count_on_cluster(log, first_rank, missing_click, cluster)
+    else:
+        surveys, parts = [], []
+        size = number_of_rows(log)
+        passes, buckets = 1 + (size - 1) // MOST_ROWS, 1 + min(size, MOST_ROWS) // BUCKET
+        for each in range(passes):
+            rows = encoded(log, first_rank, missing_click, each, passes)
+            survey, *held = read_rows(rows, log, pl.col("query").to_physical(), buckets)
+            surveys.append(survey)
+            while held:  # rows that have been counted are let go
+                parts.append(count_rows(held.pop(), log))
+    return assembled(log, survey_of(surveys, log, first_rank), parts)
 
 
-def count_buckets(held: list[pl.DataFrame], log: ClickLog, periods: Periods | None) -> list[Tables]:
-    """Count rows, some queries at a time; those that are held are let go."""
-    size = sum(each.height for each in held)
-    buckets: list[list[pl.DataFrame]] = [[] for _ in range(1 + size // BUCKET)]
-    bucket = pl.col("query").to_physical() % len(buckets)
-    while held:
-        rows = held.pop()
-        if len(buckets) == 1:
-            buckets[0].append(rows)
-            continue
-        for (place,), part in (
-            rows.with_columns(bucket=bucket).partition_by("bucket", as_dict=True, include_key=False).items()
-        ):
-            buckets[place].append(part)
-    parts = []
-    while buckets:
-        if pieces := buckets.pop():
-            parts.append(count_rows(pl.concat(pieces[::-1]), log, periods))
-    return parts
+def number_of_rows(log: ClickLog) -> int:
+    """Return the number of rows, at least 1; a log that cannot be read is explained when it is."""
+    try:
+        return max(int(log.rows.select(pl.len()).collect(engine="streaming").item()), 1)
+    except UNREADABLE:
+        return 1
 
 
-def checked_survey(parts: Sequence[pl.DataFrame], log: ClickLog, first_rank: int | None) -> pl.DataFrame:
-    """Add up the surveys of all rows; raise DataError for a log without usable rows, or with doubtful ranks of 0."""
-    if not sum(each.height for each in parts):
-        raise DataError(f"{log.name}: the log holds no rows")
+def survey_of(surveys: Sequence[pl.DataFrame], log: ClickLog, first_rank: int | None) -> pl.DataFrame:
+    """Add up the surveys of all rows; raise DataError for a log without rows, or with doubtful ranks of 0."""
     sums = pl.col("rows", "stated", "clicks", "zeros", "undated").cast(pl.Int64).sum()
-    found = pl.concat(parts).group_by("fault").agg(sums, pl.col("begin").min(), pl.col("end").max()).sort("fault")
-    zeros = int(found.filter(fault=0)["zeros"].sum())
+    found = pl.concat(surveys).group_by("fault").agg(sums, pl.col("begin").min(), pl.col("end").max()).sort("fault")
+    if found.is_empty():
+        raise DataError(f"{log.name}: the log holds no rows")
+    zeros = int(found.filter(fault="")["zeros"].sum())
     if first_rank is None and zeros:
         raise DataError(
             f"{log.name}: {zeros:,} rows have rank 0; if the first rank is number 0, say so with --first-rank 0; if "
             "these rows are to be left out, use --first-rank 1"
         )
-    if found.filter(fault=0).is_empty():
-        worst = found.sort("rows").row(-1, named=True)
-        raise DataError(
-            f"{log.name}: none of {found['rows'].sum():,} rows can be used; of {worst['rows']:,}: "
-            f"{FAULTS[worst['fault'] - 1]}"
-        )
     return found
 
 
-def periods_of(survey: pl.DataFrame) -> Periods | None:
-    """Return the periods of a log, None if it has no times."""
-    begin, end = survey["begin"].min(), survey["end"].max()
-    return Periods.of(begin, end) if isinstance(begin, datetime) and isinstance(end, datetime) else None
+# --- on a cluster ----------------------------------------------------------------------------------------------------
+
+
+def count_on_cluster(
+    log: ClickLog, first_rank: int | None, missing_click: str, address: str
+) -> tuple[list[pl.DataFrame], list[Tables]]:
+    """Return the surveys and the counts of a log, made by the workers of a Dask cluster.
+
+    Each worker reads parts of the log, some millions of rows. The rows of an impression may be in several parts, so
+    they are divided by impression before they are counted.
+
+    Raises
+    ------
+    DataError
+        If the log is no table in files, or cannot be read.
+    SettingError
+        If there is no such cluster, its workers have other versions, or it loses its work.
+    """
+    from ..experiments.execute import Cluster, version
+
+    if log.format not in ("flat", "open-bandit") or not log.files:
+        raise DataError(f"{log.name}: a cluster reads flat tables and Open Bandit data in files; got {log.format}")
+    pieces = [log.rows.slice(begin, PART_ROWS) for begin in range(0, number_of_rows(log), PART_ROWS)]
+    parts = [dataclasses.replace(log, rows=each, candidates=None) for each in pieces]
+    size, wanted = len(parts), version()
+    with Cluster.connect(address) as cluster, cluster.errors_in_one_line():
+        submit, gather = partial(cluster.client.submit, pure=False), cluster.client.gather
+        read = [submit(read_part, each, first_rank, missing_click, size, wanted) for each in parts]
+        surveys = [submit(operator.itemgetter(0), each) for each in read]
+        divided = [[submit(operator.itemgetter(place), each) for each in read] for place in range(1, size + 1)]
+        counted = [submit(count_part, rows, parts[0], wanted) for rows in divided]
+        return gather(surveys), gather(counted)
+
+
+def read_part(log: ClickLog, first_rank: int | None, missing_click: str, size: int, wanted: str) -> list[pl.DataFrame]:
+    """Read a part of a log on a worker; return its survey and its rows, divided by impression."""
+    from ..experiments.execute import check_version
+
+    check_version(wanted)
+    return read_rows(encoded(log, first_rank, missing_click), log, pl.col("list"), size)
+
+
+def count_part(rows: list[pl.DataFrame], log: ClickLog, wanted: str) -> Tables:
+    """Count the rows of some impressions on a worker."""
+    from ..experiments.execute import check_version
+
+    check_version(wanted)
+    return count_rows(pl.concat(rows), log)
 
 
 # --- bringing counts together ----------------------------------------------------------------------------------------
 
 
+def with_period(table: pl.DataFrame, periods: Periods | None) -> pl.DataFrame:
+    """Add the period of each row, -1 without a time."""
+    if periods is None:
+        return table.with_columns(period=pl.lit(-1, pl.Int16))
+    index = periods.index(table["hour"].fill_null(np.iinfo(np.int32).min).to_numpy())
+    return table.with_columns(period=pl.Series(index, dtype=pl.Int16))
+
+
 def assembled(log: ClickLog, survey: pl.DataFrame, parts: Sequence[Tables]) -> LogCounts:
     """Bring the counts of all parts together, in the order of the names."""
-    schema, periods = log.rows.collect_schema(), periods_of(survey)
-    excluded = {FAULTS[code - 1]: n for code, n in survey.select("fault", "rows").rows() if code}
-    for reason in (TWICE, REPEATED):
-        if rows := sum(part.left_out.get(reason, 0) for part in parts):
-            excluded[reason] = rows
-    variants = pl.concat([part.variants for part in parts]).with_columns(pl.col("query", "item").cast(pl.String))
-    if variants.is_empty():
+    found = {name: pl.concat([part[name] for part in parts]) for name in parts[0] if name != "timed"}
+    rows = int(survey["rows"].sum())
+    excluded = {reason: number for reason, number in survey.select("fault", "rows").rows() if reason}
+    left_out = found["left out"].group_by("reason").agg(pl.col("n").sum()).filter(pl.col("n") > 0)
+    excluded |= dict(left_out.sort("reason", descending=True).rows())
+    if found["cells"].is_empty():
         most = max(excluded, key=lambda reason: excluded[reason])
-        raise DataError(f"{log.name}: none of {survey['rows'].sum():,} rows can be used; of {excluded[most]:,}: {most}")
-    names = ordered_names(variants, log.candidates)
-    at = variants.join(names, on=["query", "item"], how="left", maintain_order="left")["at"].cast(pl.Int64).to_numpy()
-    starts = np.cumsum([0, *(part.variants.height for part in parts)]).tolist()
-    item_at = [at[low:high] for low, high in pairwise(starts)]
-    offsets = np.append(np.flatnonzero(names["query"].rle_id().diff().fill_null(1)), names.height)
-    item_query = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
-    queries = offsets.size - 1
-    quality: dict[str, Any] = log.quality | {
-        "impressions": "identified" if identified(log) or log.single else "inferred"
-    }
-    if "time" in schema:
-        quality["rows without a valid time"] = int(survey.filter(fault=0)["undated"].sum())
-    cells = pl.concat(
-        part.cells.with_columns(pl.col("variant") + start) for start, part in zip(starts, parts, strict=False)
-    )
-    lists: pl.DataFrame | None = None
+        raise DataError(f"{log.name}: none of {rows:,} rows can be used; of {excluded[most]:,}: {most}")
+    columns, quality = log.rows.collect_schema(), dict[str, Any](log.quality)
+    quality["impressions"] = "identified" if "lists" in found else "inferred"
+    if "time" in columns:
+        quality["rows without a valid time"] = int(survey.filter(fault="")["undated"].sum())
+    if "impression" in columns and "owners" in found:
+        quality["impressions with several queries"] = found["owners"].height - found["owners"].n_unique()
+    known = pl.DataFrame() if log.candidates is None else log.candidates.cast({pl.String: pl.Categorical})
+    names = ordered_names(found["cells"], known)
+    queries = names.group_by("query", maintain_order=True).agg(size=pl.len()).with_row_index("number")
+    offsets = np.append(0, queries["size"].cast(pl.Int64).cum_sum().to_numpy())
+    begin, end = survey["begin"].min(), survey["end"].max()
+    periods = Periods.of(begin, end) if isinstance(begin, datetime) and isinstance(end, datetime) else None
+    lists, numbers = None, pl.DataFrame({"shape": [0], "pattern": [0]}, schema_overrides={"shape": pl.UInt64})
     patterns: list[IntArray] = []
-    numbers: dict[int, int] = {}
-    if identified(log):
-        lists = pl.concat([part.lists for part in parts])
-        if "impression" in schema:
-            quality["impressions with several queries"] = lists.height - lists["own"].n_unique()
-        lists, patterns, numbers = numbered_lists(lists, pl.concat([part.shapes for part in parts]), names, offsets)
-        gaps = pl.Series(np.array([ranks[-1] != ranks.size for ranks in patterns], np.int64))
-        quality["impressions with missing ranks"] = int((gaps.gather(lists["pattern"]) * lists["n"]).sum())
-    elif log.single:
-        patterns = [np.array([rank]) for rank in range(1, int(cells["rank"].max()) + 1)]  # type: ignore[arg-type]
-        numbers = {rank: rank - 1 for rank in range(1, len(patterns) + 1)}
-    else:
-        numbers = {0: 0}
-    item, rank, pattern, counted = summed_cells(cells, at, numbers, variants)
-    shown = counted["shown"]
-    if lists is not None:
-        slots = slots_of_lists(lists, patterns)
-        visits = sums_at(slots[0][slots[1] == 0], slots[3][slots[1] == 0], queries).astype(np.int64)
-    elif log.single:
-        slots = slots_of_rows(item, rank, shown, item_query)
-        visits = sums_at(slots[0], slots[3], queries).astype(np.int64)
-    else:
-        slots, visits = inferred_slots(item, rank, shown, item_query, queries)
+    if "lists" in found:
+        lists, numbers = numbered_lists(found, queries, periods)
+        patterns = [np.array(ranks) for ranks in numbers["ranks"].to_list()]
+        if not log.single:
+            gaps = pl.Series([ranks[-1] != ranks.size for ranks in patterns])
+            quality["impressions with missing ranks"] = int(lists.filter(gaps.gather(lists["pattern"]))["n"].sum())
     timed = None
     if periods is not None:
-        timed = Timed(periods, [part.timed for part in parts if part.timed is not None], item_at, lists)
-    n = cells.group_by("variant").agg(pl.col("n").sum()).sort("variant")["n"].cast(pl.Int64)
-    more = variants.select(pl.exclude("query", "item")).get_columns()
-    variants = pl.DataFrame({"item": at, "n": n}).with_columns(more)
-    groups, group_names = group_codes(names, variants, log.candidates, quality)
-    if strange := sum(
-        int(each.str.contains(r"[\x00-\x1f\x7f]").sum()) for each in (names["item"], names["query"].unique())
-    ):
+        dated = (with_period(part.pop("timed"), periods).join(names, on=PAIR) for part in parts)
+        shown = pl.concat((each.select("period", "rank", "n", item="at") for each in dated), how="vertical_relaxed")
+        timed = Timed(periods, shown, lists)
+    cells = found["cells"].join(names, on=PAIR).drop(PAIR).join(numbers.select("shape", "pattern"), on="shape")
+    item, rank, pattern, counted = summed_cells(cells)
+    item_query = np.repeat(np.arange(queries.height), np.diff(offsets))
+    if lists is None:
+        slots = inferred_slots(item, rank, counted["shown"], item_query, queries.height)
+    else:
+        slots = slots_of_lists(lists, patterns)
+    groups, group_names = group_codes(names, cells, known, quality)
+    relevance = merit(names, cells, known, log, quality)
+    query_ids, item_ids = queries["query"].cast(pl.String), names["item"].cast(pl.String)
+    if strange := sum(int(each.str.contains(r"[\x00-\x1f\x7f]").sum()) for each in (item_ids, query_ids)):
         quality["ids with control characters"] = strange
     return LogCounts(
-        query_ids=names["query"][offsets[:-1]],
-        item_ids=names["item"],
+        query_ids=query_ids,
+        item_ids=item_ids,
         offsets=offsets,
-        visits=visits,
         cell_item=item,
         cell_rank=rank,
         cell_pattern=pattern,
         **counted,
-        slot_query=slots[0],
-        slot_place=slots[1],
-        slot_rank=slots[2],
-        slot_count=slots[3],
+        slots=slots,
         patterns=patterns,
         groups=groups,
         group_names=group_names,
-        relevance=merit(names, variants, log, quality),
+        relevance=relevance,
         timed=timed,
         clicked=not log.lacking,
-        rows=int(survey["rows"].sum()),
+        rows=rows,
         excluded=excluded,
         quality=quality,
-        period=(str(survey["begin"].min()), str(survey["end"].max())) if periods else None,
+        period=(str(begin), str(end)) if periods else None,
         warnings=tuple(doubts(survey, excluded)),
     )
 
 
-def ordered_names(pairs: pl.DataFrame, candidates: pl.DataFrame | None) -> pl.DataFrame:
+def ordered_names(cells: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
     """Return the items of all queries in the order of their names, those of the table of items among them."""
-    names = pairs.select("query", "item").unique()
-    if candidates is not None and "query" in candidates.columns:
-        known = candidates.select("query", "item").join(names, on="query", how="semi")
-        names = pl.concat([names, known]).unique()
-    return names.sort("query", "item").with_row_index("at")
+    names = cells.select(PAIR).unique()
+    if "query" in candidates.columns:
+        names = pl.concat([names, candidates.select(PAIR).join(names, on="query", how="semi")]).unique()
+    return names.sort(PAIR).with_row_index("at")
 
 
-def numbered_lists(
-    lists: pl.DataFrame, shapes: pl.DataFrame, names: pl.DataFrame, offsets: IntArray
-) -> tuple[pl.DataFrame, list[IntArray], dict[int, int]]:
-    """Return the lists by period, query and pattern, the patterns, most frequent first, and their number by shape."""
-    ranks = dict(shapes.unique("shape").rows())
-    often = dict(lists.group_by("shape").agg(pl.len()).rows())
-    order = sorted(often, key=lambda shape: (-often[shape], ranks[shape]))
-    numbers = {shape: i for i, shape in enumerate(order)}
-    place = names["query"][offsets[:-1]].to_frame().with_row_index("at")
-    found = (
-        lists.group_by("period", "query", "shape").agg(n=pl.len())
-        .with_columns(pl.col("query").cast(pl.String), pattern=pl.col("shape").replace_strict(numbers))
-        .join(place, on="query").select("period", "pattern", "n", query="at")
-        .sort("period", "query", "pattern")
-    )  # fmt: skip
-    return found, [np.array(ranks[shape], np.int64) for shape in order], numbers
+def numbered_lists(found: Tables, queries: pl.DataFrame, periods: Periods | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the lists by period, query and pattern, and the patterns, most frequent first, with shape and ranks."""
+    n = pl.col("n").sum()
+    often = found["lists"].group_by("shape").agg(n).join(found["shapes"].unique("shape"), on="shape")
+    numbers = often.sort("n", "ranks", descending=[True, False]).drop("n").with_row_index("pattern")
+    lists = with_period(found["lists"], periods).join(queries, on="query").join(numbers, on="shape")
+    order = ["period", "query", "pattern"]
+    return lists.group_by("period", "pattern", query="number").agg(n).select(*order, "n").sort(order), numbers
 
 
-def summed_cells(
-    cells: pl.DataFrame, item_at: IntArray, numbers: dict[int, int], variants: pl.DataFrame
-) -> tuple[IntArray, IntArray, IntArray, dict[str, Any]]:
+def summed_cells(cells: pl.DataFrame) -> tuple[IntArray, IntArray, IntArray, dict[str, Any]]:
     """Return item, rank and pattern of the counts, in this order, and the counts; weights are summed in one order."""
-    variant, rank, clicked, n = arrays(cells, "variant", "rank", "clicked", "n")
-    pattern = cells["shape"].replace_strict(numbers, return_dtype=pl.Int64).to_numpy()
-    key = (item_at[variant] * (TOP_RANK + 1) + rank) * len(numbers) + pattern
-    q = variants["propensity"].to_numpy()[variant] if "propensity" in variants.columns else None
-    order = np.argsort(key, kind="stable") if q is None else np.lexsort((q, key))
-    key, counts = key[order], {"shown": n[order], "clicks": (clicked * n)[order]}
-    if q is not None:  # equal propensities first, so that sums of fractions do not depend on the division of the rows
-        q = q[order]
-        alike = np.flatnonzero((np.diff(key, prepend=-1) != 0) | (np.diff(q, prepend=-1) != 0))
-        key, q, counts = key[alike], q[alike], {name: np.add.reduceat(x, alike) for name, x in counts.items()}
-    first = np.flatnonzero(np.diff(key, prepend=-1))
-    found: dict[str, Any] = dict.fromkeys(("weight", "weighted_clicks", "squared_weight"))
-    found |= {name: np.add.reduceat(values, first) for name, values in counts.items()}
-    if q is not None:
-        shown, clicks = counts["shown"], counts["clicks"]
-        for name, values in (("weight", shown / q), ("weighted_clicks", clicks / q), ("squared_weight", shown / q**2)):
-            found[name] = np.add.reduceat(values, first)
-    cell, pattern = np.divmod(key[first], len(numbers))
-    return cell // (TOP_RANK + 1), cell % (TOP_RANK + 1), pattern, found
+    same, q = ["at", "rank", "pattern"], [each for each in cells.columns if each == "propensity"]
+    summed = cells.group_by(*same, *q).agg(shown=pl.col("n").sum(), clicks=pl.col("clicks").sum()).sort(*same, *q)
+    if q:  # equal propensities first, so that sums of fractions do not depend on the division of the rows
+        weight, weighted_clicks = pl.col("shown") / pl.col(*q), pl.col("clicks") / pl.col(*q)
+        squared_weight = weight / pl.col(*q)
+        summed = summed.with_columns(weight=weight, weighted_clicks=weighted_clicks, squared_weight=squared_weight)
+        summed = summed.group_by(same, maintain_order=True).sum()
+    names = ("weight", "weighted_clicks", "squared_weight") if q else ()
+    item, rank, pattern, shown, clicks = arrays(summed, *same, "shown", "clicks")
+    weights = {name: summed[name].to_numpy() for name in names}
+    return item, rank, pattern, {"shown": shown, "clicks": clicks, "weights": weights}
 
 
-def merit(names: pl.DataFrame, variants: pl.DataFrame, log: ClickLog, quality: dict[str, Any]) -> FloatArray | None:
+def merit(
+    names: pl.DataFrame, cells: pl.DataFrame, known: pl.DataFrame, log: ClickLog, quality: dict[str, Any]
+) -> FloatArray | None:
     """Return the merit that the table of items states, else the log; None if neither does."""
-    known, same = log.candidates, ["query", "item"]
-    role = next((each for each in ("relevance", "grade") if known is not None and each in known.columns), None)
-    if known is not None and role is not None:
-        found = names.join(known.select(*same, merit=role), on=same, how="left", maintain_order="left")["merit"]
+    role = next((each for each in ("relevance", "grade") if each in known.columns), None)
+    if role is not None:
+        found = names.join(known.select(*PAIR, merit=role), on=PAIR, how="left", maintain_order="left")["merit"]
         quality["items without merit in the table of items"] = found.null_count()
-    elif "merit" in variants.columns:
-        each = variants.group_by("item", "merit").agg(pl.col("n").sum()).sort("item", "merit")
+    elif "merit" in cells.columns:
+        each = cells.group_by("at", "merit").agg(pl.col("n").sum()).sort("at", "merit")
         mean = (pl.col("merit") * pl.col("n")).sum() / pl.col("n").sum()
-        values = each.group_by("item", maintain_order=True).agg(
+        values = each.group_by("at", maintain_order=True).agg(
             several=pl.len() > 1, merit=pl.when(pl.len() > 1).then(mean).otherwise(pl.col("merit").first())
         )
         quality["items with several values of merit"] = int(values["several"].sum())
-        at = names.select(item=pl.col("at").cast(pl.Int64))
-        found = at.join(values, on="item", how="left", maintain_order="left")["merit"]
+        found = names.join(values, on="at", how="left", maintain_order="left")["merit"]
         role = "relevance" if "relevance" in log.rows.collect_schema() else "grade"
     else:
         return None
@@ -803,29 +753,28 @@ def merit(names: pl.DataFrame, variants: pl.DataFrame, log: ClickLog, quality: d
 
 
 def group_codes(
-    names: pl.DataFrame, variants: pl.DataFrame, candidates: pl.DataFrame | None, quality: dict[str, Any]
+    names: pl.DataFrame, cells: pl.DataFrame, known: pl.DataFrame, quality: dict[str, Any]
 ) -> tuple[IntArray, tuple[str, ...]]:
     """Return the group of each item as a code, and the names of the groups; empty without groups.
 
     Where a log gives an item of a query several groups, the most frequent counts. Groups of candidates come first.
     """
-    if candidates is not None and "group" in candidates.columns:
-        same = [each for each in ("query", "item") if each in candidates.columns]
-        groups, at = candidates.group_by(*same, "group").agg(n=pl.len()), names
-    elif "group" in variants.columns:
-        same, at = ["item"], names.select(item=pl.col("at").cast(pl.Int64))
-        groups = variants.group_by("item", "group").agg(pl.col("n").sum()).with_columns(pl.col("group").cast(pl.String))
+    if "group" in known.columns:
+        same = [each for each in PAIR if each in known.columns]
+        groups = known.group_by(*same, "group").agg(n=pl.len())
+    elif "group" in cells.columns:
+        same = ["at"]
+        groups = cells.group_by("at", "group").agg(pl.col("n").sum())
     else:
         return np.zeros(0, np.int64), ()
-    known = groups.filter(pl.col("group").is_not_null()).sort("n", "group", descending=[True, False])
-    chosen = known.group_by(same, maintain_order=True).agg(pl.col("group").first(), several=pl.len() > 1)
-    labels = at.join(chosen, on=same, how="left", maintain_order="left")["group"]
+    stated = groups.drop_nulls("group").sort("n", "group", descending=[True, False])
+    chosen = stated.group_by(same, maintain_order=True).agg(pl.col("group").first(), several=pl.len() > 1)
+    labels = names.join(chosen, on=same, how="left", maintain_order="left")["group"]
     quality["items with several groups"] = int(chosen["several"].sum())
     quality["items without a group"] = labels.null_count()
-    labels = labels.fill_null(UNKNOWN)
-    titles = tuple(sorted(labels.unique().to_list(), key=lambda name: (name == UNKNOWN, name)))
-    codes = labels.replace_strict(list(titles), list(range(len(titles))), return_dtype=pl.Int64)
-    return codes.to_numpy(), titles
+    labels = labels.cast(pl.String).fill_null(UNKNOWN)
+    titles = sorted(labels.unique(), key=lambda name: (name == UNKNOWN, name))
+    return labels.replace_strict(titles, range(len(titles)), return_dtype=pl.Int64).to_numpy(), tuple(titles)
 
 
 def doubts(survey: pl.DataFrame, excluded: dict[str, int]) -> Iterator[str]:
@@ -837,17 +786,17 @@ def doubts(survey: pl.DataFrame, excluded: dict[str, int]) -> Iterator[str]:
             f"{lost:,} of {rows:,} rows ({100 * lost / rows:.0f} %) were left out, {excluded[most]:,} of them: {most}. "
             "The figures are of the others alone"
         )
-    kept = survey.filter(fault=0).row(0, named=True)
-    if excluded.get(FAULTS[CLICK_FAULT - 1]) and kept["clicks"] == kept["stated"]:
+    kept = survey.filter(fault="").row(0, named=True)
+    if excluded.get(NO_CLICK) and kept["clicks"] == kept["stated"]:
         yield (
-            f"{excluded[FAULTS[CLICK_FAULT - 1]]:,} rows without a value of clicked were left out, and all others are "
+            f"{excluded[NO_CLICK]:,} rows without a value of clicked were left out, and all others are "
             "clicked: empty probably means not clicked, which --missing-click 0 states"
         )
     rate = kept["clicks"] / max(kept["stated"], 1)
-    for each in survey.filter((pl.col("fault") > 0) & (pl.col("stated") >= 20)).iter_rows(named=True):
+    for each in survey.filter(pl.col("fault") != "", pl.col("stated") >= 20).iter_rows(named=True):
         spread = (rate * (1 - rate) / each["stated"]) ** 0.5
         if abs(each["clicks"] / each["stated"] - rate) > max(5 * spread, 0.05):
             yield (
                 f"What was left out depends on clicks: {100 * each['clicks'] / each['stated']:.0f} % of the rows with "
-                f"{FAULTS[each['fault'] - 1]} are clicked, {100 * rate:.0f} % of the others"
+                f"{each['fault']} are clicked, {100 * rate:.0f} % of the others"
             )

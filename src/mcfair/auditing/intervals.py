@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from itertools import pairwise
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,7 @@ from ..errors import SettingError
 from .counts import LogCounts
 from .measures import LogMeasures, Summary, ratio
 
-__all__ = ["behind", "bootstrap", "check_resamples", "intervals", "resampled_sessions"]
+__all__ = ["behind", "bootstrap", "intervals", "resampled_sessions"]
 
 AT_MOST_1 = {"gini", "jain", "ctr", "ips_ctr", "ndcg", "selection_rate", "impact_ratio"} | {
     "demographic_parity",
@@ -30,18 +28,6 @@ MOST_BYTES = 1 << 30
 
 LEVEL = 0.95
 """Share of logs without differences in which no group is said to be behind."""
-
-
-def check_resamples(resamples: int, figures: LogMeasures) -> None:
-    """Raise SettingError for more resamples than memory should hold."""
-    begun = perf_counter()
-    size = 8 * sum(np.size(value) for part in figures.summary() for value in part.values())
-    hours = resamples * (perf_counter() - begun) / 3600
-    if resamples * size > MOST_BYTES:
-        raise SettingError(
-            f"resamples = {resamples:,} is not allowed: with this log they would take {resamples * size / 1e9:,.0f} GB "
-            f"and about {hours:,.0f} hours; expected at most {MOST_BYTES // size:,}"
-        )
 
 
 def bootstrap(
@@ -66,8 +52,18 @@ def bootstrap(
         Arrays whose first axis is that of the resamples.
     str
         "queries" or "sessions".
+
+    Raises
+    ------
+    SettingError
+        If memory should not hold so many.
     """
-    check_resamples(resamples, figures)
+    size = 8 * sum(np.size(value) for part in figures.summary() for value in part.values())
+    if resamples * size > MOST_BYTES:
+        raise SettingError(
+            f"resamples = {resamples:,} is not allowed: with this log they would take {resamples * size / 1e9:,.0f} "
+            f"GB; expected at most {MOST_BYTES // size:,}"
+        )
     rng = np.random.default_rng(seed)
     queries = figures.counts.queries
     if queries < FEW_CLUSTERS:
@@ -84,22 +80,14 @@ def resampled_sessions(counts: LogCounts, rng: np.random.Generator) -> LogCounts
     """
     block = counts.item_query[counts.cell_item] * (counts.ranks + 1) + counts.cell_rank
     order = np.argsort(block, kind="stable")
-    bounds = np.append(np.flatnonzero(np.diff(block[order], prepend=-1)), order.size)
     shown, clicks = np.zeros_like(counts.shown), np.zeros_like(counts.clicks)
-    for low, high in pairwise(bounds.tolist()):
-        cells = order[low:high]
-        outcomes = np.concatenate((counts.clicks[cells], counts.shown[cells] - counts.clicks[cells]))
-        if not (total := int(outcomes.sum())):
-            continue
-        drawn = rng.multinomial(total, outcomes / total)
-        clicks[cells], shown[cells] = drawn[: cells.size], drawn[: cells.size] + drawn[cells.size :]
-    changed = dataclasses.replace(counts, shown=shown, clicks=clicks)
-    if counts.weight is None or counts.weighted_clicks is None:
-        return changed
-    weight = counts.weight * ratio(shown, counts.shown, 0.0)
-    return dataclasses.replace(
-        changed, weight=weight, weighted_clicks=counts.weighted_clicks * ratio(clicks, counts.clicks, 0.0)
-    )
+    for cells in np.split(order, np.flatnonzero(np.diff(block[order])) + 1):
+        outcomes = np.stack((counts.clicks[cells], counts.shown[cells] - counts.clicks[cells]))
+        drawn = rng.multinomial(outcomes.sum(), outcomes.ravel() / outcomes.sum()).reshape(outcomes.shape)
+        clicks[cells], shown[cells] = drawn[0], drawn.sum(axis=0)
+    scales = {"weight": ratio(shown, counts.shown, 0.0), "weighted_clicks": ratio(clicks, counts.clicks, 0.0)}
+    weights = {name: counts.weights[name] * scale for name, scale in scales.items() if counts.weights}
+    return dataclasses.replace(counts, shown=shown, clicks=clicks, weights=weights)
 
 
 def mapped(function: Callable[..., Any], *parts: Summary) -> Summary:

@@ -9,12 +9,10 @@ from pathlib import Path
 import polars as pl
 
 from ..data import frames
-from ..data.frames import UNREADABLE, first_line
 from ..errors import DataError
 
 __all__ = [
-    "CLICK_FAULT",
-    "FAULTS",
+    "NO_CLICK",
     "REQUIRED",
     "ROLES",
     "TOP_RANK",
@@ -34,9 +32,6 @@ class ClickLog:
     rows
         Columns query, item and rank, and of clicked, impression, session, time, group, relevance, grade and propensity
         those that the log has. Nothing is read before the rows are counted.
-    parts
-        The same rows as several tables, one for each file or for some millions of rows of one; empty if the log is not
-        a table in files.
     single
         Whether each row is an impression of its own.
     candidates
@@ -54,7 +49,6 @@ class ClickLog:
     name: str
     format: str
     rows: pl.LazyFrame
-    parts: tuple[pl.LazyFrame, ...] = ()
     single: bool = False
     candidates: pl.DataFrame | None = None
     quality: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -95,24 +89,14 @@ def find_columns(
 TOP_RANK = 1000
 """The lowest place in a list that is counted."""
 
-FAULTS = (
-    "query missing",
-    "item missing",
-    "rank missing",
-    "rank not a whole number of at least 1",
-    f"rank above {TOP_RANK}",
-    "clicked missing",
-    "clicked not 0 or 1",
-    "propensity not above 0 and at most 1",
-    "relevance not from 0 to 1",
-    "grade not a whole number of at least 0",
-    "impression missing",
-)
-"""Reasons to leave out a row, in the order in which they are looked for; the fault of a row is its place from 1."""
+NO_CLICK = "clicked missing"
 
-CLICK_FAULT = FAULTS.index("clicked missing") + 1
-
-BOUNDS = {"propensity": (0.0, 1.0), "relevance": (0.0, 1.0), "grade": (0.0, 1000.0)}
+BOUNDS = {
+    "propensity": (0.0, 1.0, "not above 0 and at most 1"),
+    "relevance": (0.0, 1.0, "not from 0 to 1"),
+    "grade": (0.0, 1000.0, "not a whole number of at least 0"),
+}
+"""Roles whose values are numbers, with their bounds and what is wrong beyond them."""
 
 YES, NO = ("true", "t", "yes", "y"), ("false", "f", "no", "n")
 
@@ -121,7 +105,7 @@ OFFSET = r"(:\d\d(?:\.\d+)?)\s*(?:Z|([+-])(\d\d):?(\d\d)?)$"
 
 
 def typed_rows(log: ClickLog, first_rank: int | None, missing_click: str) -> pl.LazyFrame:
-    """Convert the columns of a log to their types and add `fault`: 0, or the number of a reason to leave the row out.
+    """Convert the columns of a log to their types and add `fault`: the first reason to leave the row out, "" if none.
 
     Parameters
     ----------
@@ -141,12 +125,9 @@ def typed_rows(log: ClickLog, first_rank: int | None, missing_click: str) -> pl.
     Raises
     ------
     DataError
-        If the log cannot be read, or a column has a type that no value of its role can have.
+        If a column has a type that no value of its role can have.
     """
-    try:
-        schema = log.rows.collect_schema()
-    except UNREADABLE as error:
-        raise DataError(f"{log.name}: cannot be read: {first_line(error)}") from None
+    schema = log.rows.collect_schema()
     for role, kind in schema.items():
         check_type(role, kind, log.name)
     shift = 1 if first_rank == 0 else 0
@@ -160,32 +141,31 @@ def typed_rows(log: ClickLog, first_rank: int | None, missing_click: str) -> pl.
     faults = {
         "query missing": columns["query"].is_null(),
         "item missing": columns["item"].is_null(),
-        "rank missing": absent("rank", schema["rank"]),
-        FAULTS[3]: (rank.is_null() | (rank != rank.floor()) | (rank < (0 if first_rank is None else 1 - shift))),
-        FAULTS[4]: rank + shift > TOP_RANK,
+        "rank missing": bare("rank", schema["rank"]).is_null(),
+        "rank not a whole number of at least 1": (
+            rank.is_null() | (rank != rank.floor()) | (rank < (0 if first_rank is None else 1 - shift))
+        ),
+        f"rank above {TOP_RANK}": rank + shift > TOP_RANK,
     }
     if "clicked" in schema:
         columns["clicked"] = clicked(schema["clicked"])
-        nothing = absent("clicked", schema["clicked"])
+        nothing = bare("clicked", schema["clicked"]).is_null()
         if missing_click == "0":
             columns["clicked"] = pl.when(nothing).then(False).otherwise(columns["clicked"])
         else:
-            faults["clicked missing"] = nothing
+            faults[NO_CLICK] = nothing
         faults["clicked not 0 or 1"] = columns["clicked"].is_null()
-    for role, reason in zip(BOUNDS, FAULTS[7:10], strict=True):
+    for role, (least, most, wrong) in BOUNDS.items():
         if role in schema:
             value = columns[role]
-            good = value.is_between(*BOUNDS[role], closed="right" if role == "propensity" else "both")
-            faults[reason] = ~(good & (value == value.floor()) if role == "grade" else good)
+            good = value.is_between(least, most, closed="right" if role == "propensity" else "both")
+            faults[f"{role} {wrong}"] = ~(good & (value == value.floor()) if role == "grade" else good)
     keys = [each for each in ("impression", "session") if each in schema][:1]
     if keys and not log.single:  # or all rows without a name would become one list
-        faults["impression missing"] = absent(keys[0], schema[keys[0]])
-    fault = pl.lit(0, dtype=pl.UInt8)
-    for reason in reversed(faults):
-        fault = (
-            pl.when(faults[reason].fill_null(True)).then(pl.lit(FAULTS.index(reason) + 1, pl.UInt8)).otherwise(fault)
-        )
-    return log.rows.select(fault=fault, **columns)
+        faults["impression missing"] = bare(keys[0], schema[keys[0]]).is_null()
+    kind = pl.Enum(["", *faults])
+    found = [pl.when(wrong.fill_null(True)).then(pl.lit(reason, kind)) for reason, wrong in faults.items()]
+    return log.rows.select(fault=pl.coalesce(*found, pl.lit("", kind)), **columns)
 
 
 def check_type(role: str, kind: pl.DataType, name: str) -> None:
@@ -211,27 +191,25 @@ def text(role: str, kind: pl.DataType) -> pl.Expr:
     return column.cast(pl.String)
 
 
-def absent(role: str, kind: pl.DataType) -> pl.Expr:
-    """Return whether a value is missing."""
-    return pl.col(role).is_null() | (pl.col(role).str.strip_chars() == "" if kind == pl.String else pl.lit(False))
+def bare(role: str, kind: pl.DataType) -> pl.Expr:
+    """Return a column, without spaces around its texts, and null where these are empty."""
+    stripped = pl.col(role).str.strip_chars()
+    return pl.when(stripped != "").then(stripped) if kind == pl.String else pl.col(role)
 
 
 def number(role: str, kind: pl.DataType) -> pl.Expr:
     """Return a column as finite numbers, null where it holds none."""
-    column = pl.col(role)
-    if kind.is_integer():
-        return column.cast(pl.Float64)
-    value = (column.str.strip_chars() if kind == pl.String else column).cast(pl.Float64, strict=False)
+    value = bare(role, kind).cast(pl.Float64, strict=False)
     return pl.when(value.is_finite()).then(value)
 
 
 def clicked(kind: pl.DataType) -> pl.Expr:
     """Return clicks as truth values, null where the value is none; a number of clicks above 1 is one click."""
-    column = pl.col("clicked")
+    column = bare("clicked", kind)
     if kind == pl.Boolean:
         return column
-    word = column.str.strip_chars().str.to_lowercase() if kind == pl.String else pl.lit("")
-    value = (word if kind == pl.String else column).cast(pl.Float64, strict=False)
+    word = column.str.to_lowercase() if kind == pl.String else pl.lit("")
+    value = column.cast(pl.Float64, strict=False)
     yes, no = (value >= 1) | word.is_in(YES), (value == 0) | word.is_in(NO)
     return pl.when(yes).then(True).when(no).then(False)
 

@@ -9,17 +9,18 @@ be computed for many resamples of the queries at once.
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 import scipy.sparse as sp
+from scipy.special import entr, rel_entr
 
 from .._jit import kernel
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..metrics.exposure import query_unfairness, unfairness_per_query
 from ..metrics.reachable import balance, project
-from .counts import LogCounts, Slots, arrays, inferred_slots, rank_weights, slots_of_lists, slots_of_rows, sums_at
+from .counts import LogCounts, Slots, arrays, inferred_slots, rank_weights, slots_of_lists, sums_at
 
 __all__ = ["Assumptions", "LogMeasures", "Summary", "expected_exposure", "unfairness_over_time"]
 
@@ -54,29 +55,24 @@ def fill_floor(R: FloatArray, w: FloatArray, offsets: IntArray, E: FloatArray, o
         out[q] = query_unfairness(E[low:high], R[low:high])
 
 
-def floor(R: FloatArray, w: FloatArray, offsets: IntArray, order: IntArray | None = None) -> FloatArray:
-    """Return the lowest unfairness (Eq. 8) that lists with the same places could have reached, for each query.
+def unfairness_and_floor(
+    E: FloatArray, R: FloatArray, w: FloatArray, offsets: IntArray, order: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the unfairness (Eq. 8) of each query, and the lowest that lists with the same places could have reached.
 
-    `order` sorts the items of each query by falling merit, if it is known already.
+    `order` sorts the items of each query by falling merit. A floor of nothing but rounding errors is 0.
 
     Examples
     --------
     One of three items has all the merit, but two places were filled in each of 10 lists:
 
-    >>> floor(np.array([1.0, 0.0, 0.0]), np.array([10.0, 5.0, 0.0]), np.array([0, 3])).round(4).tolist()
+    >>> R, w = np.array([1.0, 0.0, 0.0]), np.array([10.0, 5.0, 0.0])
+    >>> unfair, lowest = unfairness_and_floor(w, R, w, np.array([0, 3]), np.array([0, 1, 2]))
+    >>> lowest.round(4).tolist()
     [4.1667]
     """
-    order = descending(R, offsets) if order is None else order
-    out, E = np.empty(offsets.size - 1), np.empty(R.size)
-    fill_floor(R[order], w, offsets, E, out)
-    return out
-
-
-def unfairness_and_floor(
-    E: FloatArray, R: FloatArray, w: FloatArray, offsets: IntArray, order: IntArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return the unfairness of each query and its floor, which is 0 if it is nothing but rounding errors."""
-    unfair, lowest = unfairness_per_query(E, R, offsets), floor(R, w, offsets, order)
+    unfair, lowest = unfairness_per_query(E, R, offsets), np.empty(offsets.size - 1)
+    fill_floor(R[order], w, offsets, np.empty(R.size), lowest)
     lowest[lowest < ROUNDING * unfair] = 0.0
     return unfair, lowest
 
@@ -92,8 +88,8 @@ def inequity(counts: LogCounts, p: FloatArray, R: FloatArray) -> FloatArray:
     if counts.patterns:
         sums = np.array([rank_weights(p, ranks).sum() for ranks in counts.patterns])[counts.cell_pattern]
     else:
-        slots = sums_at(counts.slot_query, counts.slot_count * rank_weights(p, counts.slot_rank), counts.queries)
-        sums = (slots / np.maximum(counts.visits, 1))[query[counts.cell_item]]
+        handed_out = per_query(counts.slot_weights(p), counts.offsets)
+        sums = (handed_out / np.maximum(counts.visits, 1))[query[counts.cell_item]]
     share = ratio(weights, sums, 0.0)
     attention = sums_at(counts.cell_item, counts.shown * share, counts.items)
     merit = per_query(R, counts.offsets)
@@ -170,38 +166,10 @@ def entropy(E: FloatArray, offsets: IntArray) -> FloatArray:
     """
     n = np.diff(offsets)
     total = np.repeat(per_query(E, offsets), n)
-    share = ratio(E, total, 0.0)
-    logs = np.log2(share, out=np.zeros(E.size), where=share > 0)
-    return -per_query(share * logs, offsets) + 0.0
+    return np.asarray(per_query(entr(ratio(E, total, 0.0)), offsets) / np.log(2))
 
 
 # --- groups ----------------------------------------------------------------------------------------------------------
-
-
-class GroupTotals(NamedTuple):
-    """Sums over the items of each group.
-
-    `size` counts an item once for each impression in which it was a candidate, `merit` is its relevance summed over
-    these impressions, `selected` counts its impressions among the first k ranks.
-    """
-
-    exposure: FloatArray
-    merit: FloatArray
-    clicks: FloatArray
-    size: FloatArray
-    selected: FloatArray
-
-
-def group_totals(counts: LogCounts, E: FloatArray, R: FloatArray, top: int) -> tuple[GroupTotals, IntArray, IntArray]:
-    """Return the totals of each pair of a query and a group that occurs in it, and the query and group of each pair."""
-    query = counts.item_query
-    groups = len(counts.group_names)
-    pair, place = np.unique(query * groups + counts.groups, return_inverse=True)
-    visits = counts.visits[query].astype(np.float64)
-    above = counts.shown * (counts.cell_rank <= top)
-    selected = sums_at(counts.cell_item, above, counts.items)
-    sums = (sums_at(place, x, pair.size) for x in (E, visits * R, counts.C, visits, selected))
-    return GroupTotals(*sums), pair // groups, pair % groups
 
 
 def shares(values: FloatArray) -> FloatArray:
@@ -235,31 +203,6 @@ def ratio(a: FloatArray | IntArray, b: FloatArray | IntArray, otherwise: float =
     return np.asarray(np.divide(a, b, out=np.full(np.broadcast(a, b).shape, otherwise), where=b > 0))
 
 
-def parity(totals: GroupTotals) -> dict[str, FloatArray]:
-    """Return DP, DTR and DIR (Singh and Joachims) as the smallest over the largest value among groups.
-
-    DP compares exposure per size, DTR exposure per merit, DIR clicks per merit; groups without merit are left out of
-    the last two.
-    """
-    met, worthy = totals.size > 0, totals.merit > 0
-    return {
-        "demographic_parity": extremes(ratio(totals.exposure, totals.size), met),
-        "disparate_treatment": extremes(ratio(totals.exposure, totals.merit), worthy),
-        "disparate_impact": extremes(ratio(totals.clicks, totals.merit), worthy),
-    }
-
-
-def impact(totals: GroupTotals, least_share: float) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Return each group's selection rate, its ratio to that of the best group, and which groups are compared.
-
-    Groups with less than `least_share` of all candidates are not compared.
-    """
-    rate = ratio(totals.selected, totals.size)
-    compared = shares(totals.size) >= least_share
-    best = np.where(compared & np.isfinite(rate), rate, -np.inf).max(axis=-1, keepdims=True)
-    return rate, ratio(rate, np.where(best > 0, best, 0.0)), compared & np.isfinite(rate)
-
-
 def attention_fairness(
     attention: FloatArray, target: FloatArray, query: IntArray, queries: int, *, whole: bool = False
 ) -> FloatArray:
@@ -288,17 +231,13 @@ def attention_fairness(
     >>> attention_fairness(np.array([3.0, 1.0, 1.0, 1.0]), np.ones(4), query, 2).round(4).tolist()
     [0.9512, 1.0]
     """
-
-    def total(values: FloatArray) -> FloatArray:
-        return sums_at(query, values, queries)
-
-    sums, targets = total(attention), total(target)
+    sums, targets = (sums_at(query, each, queries) for each in (attention, target))
     a = ratio(attention, sums[query])
     b = target if whole else ratio(target, targets[query])
     m = (a + b) / 2
-    parts = [x * np.log2(np.divide(x, m, out=np.ones(m.size), where=x > 0)) for x in (a, b)]
+    bits = sums_at(query, rel_entr(a, m) + rel_entr(b, m), queries) / np.log(2)
     elsewhere = np.maximum(1.0 - targets, 0.0) if whole else 0.0  # attention there is 0, so it counts one bit each
-    apart = (total(parts[0]) + total(parts[1]) + elsewhere) / 2
+    apart = (bits + elsewhere) / 2
     return np.where((sums > 0) & (targets > 0), 1.0 - apart, np.nan)
 
 
@@ -306,6 +245,9 @@ def attention_fairness(
 
 GEOMETRIC = 0.5
 """Probability of going on to the next rank in the geometric attention of AWRF."""
+
+LEAST_SHARE = 0.02
+"""Groups with a smaller share of the candidates are left out of impact ratios."""
 
 ROUNDING = 1e-12
 """Share of the unfairness below which a floor is nothing but rounding errors of exposure that could be fair."""
@@ -323,8 +265,6 @@ class Assumptions:
         Merit.
     top
         Ranks that count as a selection.
-    least_share
-        Groups with a smaller share of the candidates are left out of impact ratios.
     target : (groups,) array or None
         Shares of attention that AWRF compares with, if they were given.
     k
@@ -334,9 +274,12 @@ class Assumptions:
     p: FloatArray
     R: FloatArray
     top: int
-    least_share: float = 0.02
     target: FloatArray | None = None
     k: int | None = None
+
+
+Sums = dict[str, tuple[FloatArray, FloatArray | None]]
+"""For each measure the summands of its numerator and of its denominator, (queries,) each; see `LogMeasures`."""
 
 
 class Summary(NamedTuple):
@@ -363,8 +306,10 @@ class LogMeasures:
     sums : dict
         For each measure over queries the summands of its numerator and of its denominator, (queries,) each; without a
         denominator it is a sum.
-    totals, pair_query, pair_group
-        Sums of each pair of a query and a group.
+    totals : dict
+        Sums over the items of each query in each group, (queries, groups) sparse arrays; empty without groups. `size`
+        counts an item once for each impression in which it was a candidate, `merit` is its relevance summed over these,
+        `selected` counts its impressions among the first ranks.
     """
 
     counts: LogCounts
@@ -374,10 +319,8 @@ class LogMeasures:
     unfairness: FloatArray
     floor: FloatArray
     judged: FloatArray
-    sums: dict[str, tuple[FloatArray, FloatArray | None]]
-    totals: GroupTotals | None
-    pair_query: IntArray
-    pair_group: IntArray
+    sums: Sums
+    totals: dict[str, Any]
 
     @classmethod
     def of(cls, counts: LogCounts, assumed: Assumptions) -> LogMeasures:
@@ -388,7 +331,7 @@ class LogMeasures:
         judged = ((visits > 0) & (per_query(R, offsets) > 0)).astype(np.float64)
         order = descending(R, offsets)
         unfair, lowest = unfairness_and_floor(E, R, w, offsets, order)
-        sums: dict[str, tuple[FloatArray, FloatArray | None]] = {
+        sums: Sums = {
             "unfairness": (unfair * judged, judged),
             "floor": (lowest * judged, judged),
             "distance": ((unfair - lowest) * judged, judged),
@@ -396,10 +339,10 @@ class LogMeasures:
         }
         sums |= exposure_sums(counts, assumed, E, w, judged, order)
         sums |= effectiveness_sums(counts, assumed, E, w, order)
-        totals, query, group = None, np.zeros(0, np.int64), np.zeros(0, np.int64)
+        totals: dict[str, Any] = {}
         if counts.group_names:
-            totals, query, group = group_totals(counts, E, R, assumed.top)
-            sums |= group_sums(counts, assumed, totals, query, group)
+            among, totals = group_sums(counts, assumed, E)
+            sums |= among
         return cls(
             counts=counts,
             assumed=assumed,
@@ -410,8 +353,6 @@ class LogMeasures:
             judged=judged,
             sums=sums,
             totals=totals,
-            pair_query=query,
-            pair_group=group,
         )
 
     def summary(self, weights: FloatArray | None = None) -> Summary:
@@ -424,7 +365,7 @@ class LogMeasures:
             for name, (_, below) in self.sums.items()
         }
         groups: dict[str, FloatArray] = {}
-        if self.totals is not None:
+        if self.totals:
             groups, among = self.group_figures(rows)
             measures |= among
         tables = self.counts.rank_tables
@@ -438,29 +379,29 @@ class LogMeasures:
 
     def group_figures(self, rows: FloatArray) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
         """Return the figures of each group, and the measures among groups."""
-        assert self.totals is not None
-        shape = (self.counts.queries, len(self.counts.group_names))
-        pairs = (self.pair_query, self.pair_group)
-        totals = GroupTotals(*(np.asarray(rows @ sp.csr_array((x, pairs), shape=shape)) for x in self.totals))
-        rate, against_best, compared = impact(totals, self.assumed.least_share)
-        exposure_share, merit_share = shares(totals.exposure), shares(totals.merit)
+        totals = {name: np.asarray(rows @ each) for name, each in self.totals.items()}
+        exposure, merit, size = (totals[name] for name in ("exposure", "merit", "size"))
+        exposure_share, merit_share, size_share = shares(exposure), shares(merit), shares(size)
+        rate = ratio(totals["selected"], size)
+        compared = (size_share >= LEAST_SHARE) & np.isfinite(rate)
+        against_best = ratio(rate, np.where(compared, rate, 0.0).max(axis=-1, keepdims=True))
         figures = {
-            **totals._asdict(),
+            **totals,
             "exposure_share": exposure_share,
             "merit_share": merit_share,
-            "size_share": shares(totals.size),
+            "size_share": size_share,
             "ratio": ratio(exposure_share, merit_share),
             "selection_rate": rate,
             "impact_ratio": against_best,
         }
         least = np.where(compared, against_best, np.inf).min(axis=-1)
-        among = parity(totals)
-        if not self.counts.clicked:
-            del among["disparate_impact"]
+        among = {
+            "demographic_parity": extremes(ratio(exposure, size), size > 0),
+            "disparate_treatment": extremes(ratio(exposure, merit), merit > 0),
+        }
+        if self.counts.clicked:
+            among["disparate_impact"] = extremes(ratio(totals["clicks"], merit), merit > 0)
         return figures, among | {"impact_ratio": np.where(np.isfinite(least), least, np.nan)}
-
-
-Sums = dict[str, tuple[FloatArray, FloatArray | None]]
 
 
 def exposure_sums(
@@ -502,35 +443,38 @@ def effectiveness_sums(counts: LogCounts, assumed: Assumptions, E: FloatArray, w
     gain, ideal = per_query(R * E, counts.offsets), per_query(R[order] * w, counts.offsets)
     ndcg = ratio(gain, ideal, 0.0)
     sums["ndcg"] = (ndcg * visits, np.where(ideal > 0, visits, 0.0))
-    if counts.weight is not None and counts.weighted_clicks is not None:
-        sums["ips_ctr"] = (total(counts.weighted_clicks), total(counts.weight))
+    if counts.weights:
+        sums["ips_ctr"] = (total(counts.weights["weighted_clicks"]), total(counts.weights["weight"]))
     return sums
 
 
-def group_sums(counts: LogCounts, assumed: Assumptions, totals: GroupTotals, query: IntArray, group: IntArray) -> Sums:
-    """Return the measures of each query among groups: unfairness between groups, and AWRF for each target."""
-    queries = counts.queries
+def group_sums(counts: LogCounts, assumed: Assumptions, E: FloatArray) -> tuple[Sums, dict[str, Any]]:
+    """Return the measures of each query among groups, Eq. 8 and AWRF for each target, and the totals of the groups."""
+    queries, names, of = counts.queries, len(counts.group_names), counts.item_query
+    pair, place = np.unique(of * names + counts.groups, return_inverse=True)
+    query, group = pair // names, pair % names
+    candidates = counts.visits[of].astype(np.float64)
+    selected = sums_at(counts.cell_item, counts.shown * (counts.cell_rank <= assumed.top), counts.items)
+    of_items: dict[str, Any] = {"exposure": E, "merit": candidates * assumed.R, "clicks": counts.C, "size": candidates}
+    totals = {name: sums_at(place, x, pair.size) for name, x in (of_items | {"selected": selected}).items()}
     bounds = np.concatenate(([0], np.cumsum(np.bincount(query, minlength=queries))))
     visits = np.maximum(counts.visits, 1)[query]
-    unfair = unfairness_per_query(totals.exposure, totals.merit / visits, bounds)
-    several = (np.diff(bounds) > 1) & (sums_at(query, totals.merit, queries) > 0)
+    unfair = unfairness_per_query(totals["exposure"], totals["merit"] / visits, bounds)
+    several = (np.diff(bounds) > 1) & (sums_at(query, totals["merit"], queries) > 0)
     sums: Sums = {"group_unfairness": (np.where(several, unfair, 0.0), several.astype(np.float64))}
     rank = np.arange(1, counts.ranks + 1)
     discounts = {"log2": 1.0 / np.log2(np.maximum(rank, 2)), "geometric": np.asarray(GEOMETRIC ** (rank - 1.0))}
-    place = np.searchsorted(
-        query * len(counts.group_names) + group, counts.item_query * len(counts.group_names) + counts.groups
-    )
+    targets = {"population": totals["size"], "merit": totals["merit"]}
+    if assumed.target is not None:
+        targets["given"] = assumed.target[group]
     for discount, weights in discounts.items():
         cells = counts.shown * rank_weights(weights, counts.cell_rank)
         attention = sums_at(place[counts.cell_item], cells, query.size)
-        targets = {"population": totals.size, "merit": totals.merit}
         for name, target in targets.items():
-            value = attention_fairness(attention, target, query, queries)
+            value = attention_fairness(attention, target, query, queries, whole=name == "given")
             sums[f"awrf_{discount}_{name}"] = (np.nan_to_num(value), np.isfinite(value).astype(np.float64))
-        if assumed.target is not None:
-            value = attention_fairness(attention, assumed.target[group], query, queries, whole=True)
-            sums[f"awrf_{discount}_given"] = (np.nan_to_num(value), np.isfinite(value).astype(np.float64))
-    return sums
+    shape = (queries, names)
+    return sums, {name: sp.csr_array((x, (query, group)), shape=shape) for name, x in totals.items()}
 
 
 # --- over time -------------------------------------------------------------------------------------------------------
@@ -560,17 +504,17 @@ def unfairness_over_time(figures: LogMeasures) -> pl.DataFrame | None:
         return None
     order, judged = descending(R, counts.offsets), figures.judged > 0
     E, w, rows = np.zeros(counts.items), np.zeros(counts.items), []
-    until = pl.DataFrame(schema={"item": pl.Int64, "rank": pl.Int64, "n": pl.Int64})
+    until = timed.cells(0).clear()
     so_far = mean_figures(E, R, w, counts.offsets, order, judged)
     for period, label in enumerate(timed.periods.labels()):
-        cells = timed.items(period)
+        cells = timed.cells(period)
         if cells.is_empty():  # one wrong time may add thousands of periods
             rows.append((label, 0, *so_far, float("nan"), float("nan")))
             continue
         item, rank, shown = arrays(cells, "item", "rank", "n")
-        query, place, _, count = slots = period_slots(counts, cells, period)
+        slots = period_slots(counts, cells, period)
         own, places = sums_at(item, shown * rank_weights(p, rank), counts.items), counts.slot_weights(p, slots)
-        visits = sums_at(query[place == 0], count[place == 0], counts.queries)
+        visits = counts.visits_of(slots)
         E += own
         if inferred:  # from all rows so far, because a list without an id is known by what else was shown
             until = pl.concat([until, cells]).group_by("item", "rank").agg(pl.col("n").sum())
@@ -590,9 +534,7 @@ def period_slots(counts: LogCounts, cells: pl.DataFrame, period: int) -> Slots:
     if counts.timed.lists is not None:
         return slots_of_lists(counts.timed.lists.filter(period=period), counts.patterns)
     item, rank, shown = arrays(cells, "item", "rank", "n")
-    if counts.patterns:
-        return slots_of_rows(item, rank, shown, counts.item_query)
-    return inferred_slots(item, rank, shown, counts.item_query, counts.queries)[0]
+    return inferred_slots(item, rank, shown, counts.item_query, counts.queries)
 
 
 def mean_figures(

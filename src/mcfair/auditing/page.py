@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import platform
 import re
@@ -15,7 +14,7 @@ import polars as pl
 
 from ..errors import DataError
 from ..report.figures import BLUE, NARROW_WIDTH, ORANGE, VERMILLION, Picture, draw, shorten
-from ..report.page import Block, Document, Section, create_folders, render_template, write_document
+from ..report.page import Block, Document, create_folders, render_template, write_document
 from ..tables import NOTHING, Table, format_interval, format_number
 from .audit import Audit
 
@@ -211,20 +210,9 @@ def table_of(name: str, caption: str, frame: pl.DataFrame, columns: dict[str, st
     return Table(name=name, caption=caption, columns=tuple(columns), rows=rows, **options)
 
 
-def pairs_table(name: str, caption: str, rows: list[tuple[str, str]], **options: Any) -> Table:
+def pairs_table(name: str, caption: str, rows: list[tuple[str, str]]) -> Table:
     """Return a table of names and values."""
-    return Table(name=name, caption=caption, columns=("", "value"), rows=tuple(rows), text_columns=2, **options)
-
-
-def section(document: Document, anchor: str, title: str, *blocks: Block | Table | str) -> None:
-    """Append a section of blocks, tables and paragraphs."""
-    shown = []
-    for each in blocks:
-        if isinstance(each, Table):
-            shown.append(document.add_table(each))
-        else:
-            shown.append(Block(kind="paragraph", text=each) if isinstance(each, str) else each)
-    document.sections.append(Section(document.unique_name(anchor), title, tuple(shown)))
+    return Table(name=name, caption=caption, columns=("", "value"), rows=tuple(rows), text_columns=2)
 
 
 # --- sections --------------------------------------------------------------------------------------------------------
@@ -245,16 +233,12 @@ def add_source(document: Document, audit: Audit) -> None:
         ("clicks", f"{int(counts.clicks.sum()):,}" if counts.clicked else "none logged"),
     ]
     found = counts.excluded | counts.quality
-    problems = tuple((name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in found.items())
-    quality = Table(
-        name="found",
-        caption="What was left out, and what else was found",
-        columns=("found", "number"),
-        rows=problems,
-        notes=(f"{sum(counts.excluded.values()):,} of {counts.rows:,} rows were left out.",),
-    )
+    problems = [(name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in found.items()]
+    note = f"{sum(counts.excluded.values()):,} of {counts.rows:,} rows were left out."
+    title, columns = "What was left out, and what else was found", ("found", "number")
+    quality = Table(name="found", caption=title, columns=columns, rows=tuple(problems), notes=(note,))
     read = pairs_table("read", "Content of the log", rows)
-    section(document, "source", "What was read", read, *audit.notes, quality)
+    document.section("source", "What was read", read, *audit.notes, quality)
 
 
 def add_groups(document: Document, audit: Audit) -> None:
@@ -288,7 +272,7 @@ def add_groups(document: Document, audit: Audit) -> None:
     more = f"; the {SHOWN_GROUPS} largest groups" if frame.height > SHOWN_GROUPS else ""
     caption = f"Share of exposure against share of merit, the least served group at the top{more}."
     picture = document.add_picture(shares_picture(audit), f"{caption} Lines are 95 % intervals.")
-    section(document, "groups", "Who gets the exposure?", picture, table)
+    document.section("groups", "Who gets the exposure?", picture, table)
 
 
 def add_queries(document: Document, audit: Audit) -> None:
@@ -318,9 +302,9 @@ def add_queries(document: Document, audit: Audit) -> None:
     for i, query in enumerate(worst["query"].head(5).to_list(), start=1):
         chosen = items.filter(query=query).sort(pl.col("difference").abs(), descending=True).head(WORST)
         caption = f"Items of {query}, those with too little exposure first"
-        block = document.add_table(table_of(f"items-{i}", caption, chosen.sort("difference"), of_item, text_columns=2))
-        details.append(Block(kind="details", text=f"Items of {query}", blocks=(block,)))
-    section(document, "queries", "Where is it least fair?", distance(audit), table, *details)
+        table_of_items = table_of(f"items-{i}", caption, chosen.sort("difference"), of_item, text_columns=2)
+        details.append(document.add_details(f"Items of {query}", table_of_items))
+    document.section("queries", "Where is it least fair?", distance(audit), table, *details)
 
 
 def add_over_time(document: Document, audit: Audit, frame: pl.DataFrame) -> None:
@@ -347,7 +331,7 @@ def add_over_time(document: Document, audit: Audit, frame: pl.DataFrame) -> None
     caption = f"Unfairness and its floor since the beginning of the log, at the end of each {unit}."
     table = table_of("over-time", f"By {unit}", frame, columns, notes=(note,))
     picture = document.add_picture(time_picture(frame, unit), caption)
-    section(document, "time", "Is it getting better?", text, picture, table)
+    document.section("time", "Is it getting better?", text, picture, table)
 
 
 def add_ranks(document: Document, audit: Audit) -> None:
@@ -365,7 +349,7 @@ def add_ranks(document: Document, audit: Audit) -> None:
     if frame["clicks"].sum() and frame.height > 1:
         caption = "Click rates beside the exposure that is assumed."
         blocks.insert(0, document.add_picture(rates_picture(frame, audit.model.name), caption))
-    section(document, "ranks", "What do users look at?", text, *blocks)
+    document.section("ranks", "What do users look at?", text, *blocks)
 
 
 def add_sensitivity(document: Document, audit: Audit) -> None:
@@ -393,7 +377,7 @@ def add_sensitivity(document: Document, audit: Audit) -> None:
             "Unfairness depends on the scale of exposure: compare it with the floor of the same row.",
         ),
     )
-    section(document, "sensitivity", "Does it depend on the assumptions?", dependence(audit), table)
+    document.section("sensitivity", "Does it depend on the assumptions?", dependence(audit), table)
 
 
 IPS_NOTE = (
@@ -406,18 +390,15 @@ IPS_NOTE = (
 
 def add_policies(document: Document, audit: Audit) -> None:
     """Append the estimates of other policies."""
+    from .what_if import OffPolicyEstimate
+
     names, counts = audit.counts.group_names, audit.counts
-    scored = counts.weight is not None and counts.clicked
+    scored = bool(counts.weights) and counts.clicked
     rate = float(audit.values.measures.get("ctr", np.nan))
-    logged = {
-        "click_rate": rate,
-        "self_normalised": rate,
-        "effective_sample_size": counts.shown.sum(),
-        "unsupported": 0.0,
-    }
+    logged = OffPolicyEstimate(rate, rate, int(counts.shown.sum()), 0.0)
     rows = [
-        {"label": each.label, "group": each.least_served(names), "n": each.clicks_per_impression, "ndcg": each.ndcg}
-        | {"unfairness": each.unfairness, **(dataclasses.asdict(each.off_policy) if each.off_policy else logged)}
+        {"label": each.label, "group": each.least_served(), "n": each.clicks_per_impression, "ndcg": each.ndcg}
+        | {"unfairness": each.unfairness, **(each.off_policy or logged)._asdict()}
         for each in audit.policies
     ]
     columns = {"policy": "label"} | ({"least served group (ratio)": "group"} if names else {})
@@ -438,22 +419,19 @@ def add_policies(document: Document, audit: Audit) -> None:
         notes=(note, IPS_NOTE) if scored else (note,),
         row_classes={0: "base"},
     )
-    section(document, "policies", "What if?", table)
+    document.section("policies", "What if?", table)
 
 
 def add_measures(document: Document, audit: Audit) -> None:
     """Append every measure with its interval."""
     k = audit.figures.assumed.k
     words = pl.DataFrame([(key, *each) for key, each in EXPLANATIONS.items()], schema=WORDS, orient="row")
-    frame = (
-        audit.measures()
-        .join(words, on="measure", maintain_order="left")
-        .rename({"low": "value_low", "high": "value_high"})
-    )
+    frame = audit.measures().join(words, on="measure", maintain_order="left")
+    frame = frame.rename({"low": "value_low", "high": "value_high"})
     columns = {"measure": "label", "meaning": "text", "value": "value.4", "95 % interval": "value±4", "best": "best"}
     notes = (f"NDCG counts ranks 1 to {k}.",) if k else ()
     table = table_of("measures", "All measures", frame, columns, text_columns=2, notes=notes)
-    section(document, "measures", "All measures", table)
+    document.section("measures", "All measures", table)
 
 
 def add_provenance(document: Document, audit: Audit, command: str) -> None:
@@ -466,7 +444,7 @@ def add_provenance(document: Document, audit: Audit, command: str) -> None:
         if each.is_file():
             with each.open("rb") as stream:
                 rows.append((f"SHA-256 of {each.name}", hashlib.file_digest(stream, "sha256").hexdigest()))
-    section(document, "how", "How to reproduce this page", pairs_table("how", "How to repeat it", rows))
+    document.section("how", "How to reproduce this page", pairs_table("how", "How to repeat it", rows))
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------
@@ -516,64 +494,70 @@ def shares_picture(audit: Audit) -> Picture:
     return panel_picture("shares", alt, 1.5 + 0.34 * len(names), fill)
 
 
-def time_picture(frame: pl.DataFrame, unit: str) -> Picture:
-    """Draw unfairness and its floor since the beginning of the log, at the end of each period."""
-    labels = frame["from"].to_list()
+Lines = dict[str, tuple[Any, str, str]]
+"""Figures of a line by its label, with its form and its colour."""
+
+
+def lines_picture(
+    name: str, alt: str, lines: Lines, x: str, y: str, *, labels: list[str] | None = None, band: Any = None
+) -> Picture:
+    """Draw lines over ranks or labels; `band` has the ends of an interval and its label, None if it has none."""
 
     def fill(panel: Axes, narrow: bool) -> None:
-        x = np.arange(len(labels))
-        panel.plot(x, frame["unfairness"].to_numpy(), "o-", color=BLUE, label="unfairness")
-        panel.plot(x, frame["floor"].to_numpy(), "s--", color=VERMILLION, label="floor (lowest possible)")
-        step = -(-len(labels) // (3 if narrow else 7))
-        panel.set_xticks(x[::step], labels[::step], parse_math=False)
+        place = np.arange(1, len(next(iter(lines.values()))[0]) + 1)
+        if band is not None:
+            low, high, label = band
+            panel.fill_between(place, low, high, color=BLUE, alpha=0.17, linewidth=0, label=label)
+        for title, (values, form, colour) in lines.items():
+            panel.plot(place, values, form, color=colour, label=title)
+        if labels is not None:
+            step = -(-len(labels) // (3 if narrow else 7))
+            panel.set_xticks(place[::step], labels[::step], parse_math=False)
+        elif place.size <= 15:
+            panel.set_xticks(place)
         panel.set_ylim(bottom=0)
-        panel.set_xlabel(f"{unit} beginning")
-        panel.set_ylabel("since the beginning of the log")
-        panel.legend(loc="upper left")
+        panel.set_xlabel(x)
+        panel.set_ylabel(y)
+        panel.legend(loc="upper right" if labels is None else "upper left")
 
-    alt = f"Unfairness and its floor at the end of each {unit}; the numbers are in the table."
-    return panel_picture("over-time", alt, 3.6, fill)
+    return panel_picture(name, alt, 3.6, fill)
+
+
+def time_picture(frame: pl.DataFrame, unit: str) -> Picture:
+    """Draw unfairness and its floor since the beginning of the log, at the end of each period."""
+    lines: Lines = {
+        "unfairness": (frame["unfairness"].to_numpy(), "o-", BLUE),
+        "floor (lowest possible)": (frame["floor"].to_numpy(), "s--", VERMILLION),
+    }
+    alt, y = (
+        f"Unfairness and its floor at the end of each {unit}; the numbers are in the table.",
+        "since the beginning of the log",
+    )
+    return lines_picture("over-time", alt, lines, f"{unit} beginning", y, labels=frame["from"].to_list())
 
 
 def rates_picture(frame: pl.DataFrame, model: str) -> Picture:
     """Draw click rates by rank, relative to rank 1, beside the exposure that the audit assumes."""
-    rates = {name: frame[name].to_numpy() for name in ("ctr", "ctr_low", "ctr_high")}
-    first = rates["ctr"][0] if rates["ctr"][0] > 0 else np.nan
-    p, low, high = (values / first for values in rates.values())
-    assumed = frame["assumed"].to_numpy()
-    lines = {
+    first = frame["ctr"][0] if frame["ctr"][0] > 0 else np.nan
+    p, low, high = ((frame[name] / first).to_numpy() for name in ("ctr", "ctr_low", "ctr_high"))
+    lines: Lines = {
         "click rate over that of rank 1": (p, "o-", BLUE),
-        f"exposure assumed: {model}": (assumed, "s--", VERMILLION),
+        f"exposure assumed: {model}": (frame["assumed"].to_numpy(), "s--", VERMILLION),
     }
     alt = "Click rate and assumed exposure of each rank; the numbers are in the table."
-    return panel_picture("rates", alt, 3.6, lambda panel, narrow: fill_ranks(panel, low, high, None, lines))
+    return lines_picture("rates", alt, lines, "rank", "relative to rank 1", band=(low, high, None))
 
 
 def examination_picture(found: FittedExamination) -> Picture:
     """Draw fitted examination probabilities with their intervals."""
-    log2 = 1 / np.log2(np.arange(2, found.p.size + 2))
-    lines = {
+    lines: Lines = {
         f"fitted ({found.method})": (found.p, "o", BLUE),
         "never rising": (found.falling, "-", BLUE),
-        "log2": (log2, "--", VERMILLION),
+        "log2": (1 / np.log2(np.arange(2, found.p.size + 2)), "--", VERMILLION),
     }
     alt = "Fitted examination of each rank: " + ", ".join(f"rank {j} {p:.3f}" for j, p in enumerate(found.p, start=1))
-    fill = lambda panel, narrow: fill_ranks(panel, found.low, found.high, "95 % interval", lines)  # noqa: E731
-    return panel_picture("examination", alt, 3.6, fill)
-
-
-def fill_ranks(panel: Axes, low: Any, high: Any, label: str | None, lines: dict[str, tuple[Any, str, str]]) -> None:
-    """Draw figures of each rank and an interval into a panel."""
-    rank = np.arange(1, len(low) + 1)
-    panel.fill_between(rank, low, high, color=BLUE, alpha=0.17, linewidth=0, label=label)
-    for name, (values, form, colour) in lines.items():
-        panel.plot(rank, values, form, color=colour, label=name)
-    panel.set_xlabel("rank")
-    panel.set_ylabel("relative to rank 1")
-    panel.set_ylim(bottom=0)
-    if rank.size <= 15:
-        panel.set_xticks(rank)
-    panel.legend(loc="upper right")
+    band = (found.low, found.high, "95 % interval")
+    return lines_picture("examination", alt, lines, "rank", "relative to rank 1", band=band)
 
 
 # --- measures in words -----------------------------------------------------------------------------------------------

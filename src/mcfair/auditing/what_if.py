@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -32,8 +32,7 @@ MOST_UNSUPPORTED = 0.05
 LOGGED = "as logged"
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class OffPolicyEstimate:
+class OffPolicyEstimate(NamedTuple):
     """The click rate of a policy, estimated by inverse propensity scoring.
 
     Attributes
@@ -65,8 +64,8 @@ class Estimate:
         The policy, and its short name.
     unfairness, ndcg, clicks_per_impression
         Over all queries, as in the audit; a query with one candidate stays as it was logged.
-    exposure, exposure_share, ratio : (groups,) arrays
-        Exposure of each group, its share, and the share over that of merit; empty without groups.
+    groups : DataFrame
+        Exposure of each group, its share, and the ratio of the share to that of merit; empty without groups.
     off_policy : OffPolicyEstimate or None
         The click rate by inverse propensity scoring, if propensities were logged.
     """
@@ -76,43 +75,29 @@ class Estimate:
     unfairness: float
     ndcg: float
     clicks_per_impression: float
-    exposure: FloatArray
-    exposure_share: FloatArray
-    ratio: FloatArray
+    groups: pl.DataFrame
     off_policy: OffPolicyEstimate | None = None
 
-    def least_served(self, names: tuple[str, ...]) -> str:
+    def least_served(self) -> str:
         """Return the group with the least exposure for its merit."""
-        if not np.isfinite(self.ratio).any():
-            return "none"
-        behind = int(np.nanargmin(self.ratio))
-        return f"{names[behind]} ({self.ratio[behind]:.3g})"
+        behind = self.groups.drop_nans("ratio").sort("ratio", maintain_order=True).head(1).rows(named=True)
+        return f"{behind[0]['group']} ({behind[0]['ratio']:.3g})" if behind else "none"
 
-    def to_dict(self, names: tuple[str, ...]) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the estimate as plain data."""
-        groups = zip(names, self.exposure.tolist(), self.exposure_share.tolist(), self.ratio.tolist(), strict=True)
-        return {
-            "policy": self.policy,
-            "estimate": True,
-            "unfairness": self.unfairness,
-            "ndcg": self.ndcg,
-            "clicks_per_impression": self.clicks_per_impression,
-            "off_policy": None if self.off_policy is None else dataclasses.asdict(self.off_policy),
-            "groups": [
-                {"group": name, "exposure": exposure, "exposure_share": share, "ratio": against}
-                for name, exposure, share, against in groups
-            ],
-        }
+        figures = {name: getattr(self, name) for name in ("unfairness", "ndcg", "clicks_per_impression")}
+        off_policy = None if self.off_policy is None else self.off_policy._asdict()
+        groups = self.groups.to_dicts()
+        return {"policy": self.policy, "estimate": True, **figures, "off_policy": off_policy, "groups": groups}
 
 
-def policy_table(estimates: Sequence[Estimate], names: tuple[str, ...]) -> pl.DataFrame:
+def policy_table(estimates: Sequence[Estimate]) -> pl.DataFrame:
     """Return the estimates as a table, one row for each policy and group."""
     rows = []
     for each in estimates:
-        found = each.to_dict(names)
+        found = each.to_dict()
         found |= {f"ips_{name}": value for name, value in (found.pop("off_policy") or {}).items()}
-        groups = found.pop("groups") or [{"group": None, "exposure": None, "exposure_share": None, "ratio": None}]
-        rows += [found | group for group in groups]
+        rows += [found | group for group in found.pop("groups") or [dict.fromkeys(each.groups.columns)]]
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
@@ -155,13 +140,23 @@ def estimate_policies(figures: LogMeasures, policies: Sequence[Policy | str], se
     setting = Setting(
         steps=int(visits.sum()), k=min(usual, figures.assumed.p.size), examination=tuple(figures.assumed.p)
     )
-    k, assumed = figures.assumed.k, figures.assumed.p
-    first = (counts.exposure(assumed[:k]), counts.slot_weights(assumed[:k])) if k else (figures.E, figures.w)
-    estimates = [estimate(LOGGED, LOGGED, figures, figures.E, figures.w, first)]
-    p = setting.p(int(data.sizes.max()))
+    place, times = 1 + np.arange(data.items) - np.repeat(offsets[:-1], data.sizes), np.repeat(visits, data.sizes)
+    visited = np.repeat(np.arange(data.queries, dtype=np.int32), visits)
+
+    def handed_out(p: FloatArray, state: State | None) -> Handed:
+        E, w = counts.exposure(p), counts.slot_weights(p)
+        if state is not None:  # in the queries for which a policy was run
+            p = p[: state.p.size]
+            E[kept], w[kept] = dataclasses.replace(state, p=p).E, times * rank_weights(p, place)
+        return E, w
+
+    def estimated(policy: str, label: str, state: State | None = None) -> Estimate:
+        p = figures.assumed.p
+        return estimate(policy, label, figures, handed_out(p, state), handed_out(p[: figures.assumed.k], state))
+
+    estimates = [estimated(LOGGED, LOGGED)]
     for policy in chosen:
-        state = State.empty(data, p)
-        visited = np.repeat(np.arange(data.queries, dtype=np.int32), visits)
+        state = State.empty(data, setting.p(int(data.sizes.max())))
         run = Run(
             data,
             np.ones(data.queries, np.bool_),
@@ -174,52 +169,35 @@ def estimate_policies(figures: LogMeasures, policies: Sequence[Policy | str], se
             visited=visited,
         )
         run.play(1, None)
-        place = 1 + np.arange(data.items) - np.repeat(offsets[:-1], data.sizes)
-        times = np.repeat(visits, data.sizes)
-        E, w = replaced((figures.E, figures.w), kept, state.E, times * rank_weights(p, place))
-        cut = (E, w)
-        if k:
-            cut = replaced(first, kept, state.F[:, :k] @ p[:k], times * rank_weights(p[:k], place))
-        found = estimate(repr(policy), policy.label, figures, E, w, cut)
+        found = estimated(repr(policy), policy.label, state)
         scored = off_policy(counts, kept, state.F, times) if counts.clicked else None
         estimates.append(dataclasses.replace(found, off_policy=scored))
     return estimates
 
 
-def replaced(
-    logged: tuple[FloatArray, FloatArray], kept: BoolArray, E: FloatArray, w: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return exposure and places of the log, with those of a policy in the queries for which it was run."""
-    both = logged[0].copy(), logged[1].copy()
-    both[0][kept], both[1][kept] = E, w
-    return both
+Handed = tuple[FloatArray, FloatArray]
+"""The exposure of items, and what the lists handed out at each of their places."""
 
 
-def estimate(
-    policy: str, label: str, figures: LogMeasures, E: FloatArray, w: FloatArray, first: tuple[FloatArray, FloatArray]
-) -> Estimate:
-    """Return the figures of an exposure on the candidates of a log; `w` is what its lists give at their places.
-
-    `first` has both for the ranks that count in NDCG.
-    """
-    counts, R = figures.counts, figures.assumed.R
-    visits, offsets = counts.visits, counts.offsets
+def estimate(policy: str, label: str, figures: LogMeasures, every: Handed, first: Handed) -> Estimate:
+    """Return the figures of lists on the candidates of a log; `first` is of the ranks that count in NDCG."""
+    counts, R, E = figures.counts, figures.assumed.R, every[0]
+    visits, offsets, names = counts.visits, counts.offsets, counts.group_names
     gain, ideal = per_query(R * first[0], offsets), per_query(R[descending(R, offsets)] * first[1], offsets)
-    names = counts.group_names
     exposure = merit = np.zeros(0)
     if names:
         exposure = sums_at(counts.groups, E, len(names))
         merit = sums_at(counts.groups, R * visits[counts.item_query], len(names))
-    judged = ideal > 0
+    share, judged = shares(exposure), ideal > 0
     return Estimate(
         policy=policy,
         label=label,
         unfairness=unfairness(E, R, offsets, visits=visits),
         ndcg=float((visits[judged] * gain[judged] / ideal[judged]).sum() / max(visits[judged].sum(), 1)),
         clicks_per_impression=float((R * E).sum() / visits.sum()),
-        exposure=exposure,
-        exposure_share=shares(exposure),
-        ratio=ratio(shares(exposure), shares(merit)),
+        groups=pl.DataFrame(
+            {"group": names, "exposure": exposure, "exposure_share": share, "ratio": ratio(share, shares(merit))}
+        ),
     )
 
 
@@ -242,8 +220,7 @@ def off_policy(counts: LogCounts, kept: BoolArray, F: CountArray, visits: IntArr
     OffPolicyEstimate or None
         None for a log without propensities.
     """
-    weight, clicks, squares = counts.weight, counts.weighted_clicks, counts.squared_weight
-    if weight is None or clicks is None or squares is None:
+    if not counts.weights:
         return None
     share: FloatArray = F / np.maximum(visits, 1)[:, None]
     inside = kept[counts.cell_item] & (counts.cell_rank <= F.shape[1])
@@ -252,15 +229,16 @@ def off_policy(counts: LogCounts, kept: BoolArray, F: CountArray, visits: IntArr
     logged = np.zeros(F.shape, np.bool_)
     logged[item, rank] = counts.shown[inside] > 0
     unsupported = float(F[~logged].sum() / max(F.sum(), 1))
-    rows, total = counts.shown[inside].sum(), float(pi @ weight[inside])
+    weight, clicks, squares = (counts.weights[name][inside] for name in ("weight", "weighted_clicks", "squared_weight"))
+    rows, total = counts.shown[inside].sum(), float(pi @ weight)
     if unsupported > MOST_UNSUPPORTED or not total > 0:
         return OffPolicyEstimate(
             click_rate=np.nan, self_normalised=np.nan, effective_sample_size=0.0, unsupported=unsupported
         )
-    clicked = float(pi @ clicks[inside])
+    clicked = float(pi @ clicks)
     return OffPolicyEstimate(
         click_rate=clicked / rows,
         self_normalised=clicked / total,
-        effective_sample_size=total * total / float((pi * pi) @ squares[inside]),
+        effective_sample_size=total * total / float((pi * pi) @ squares),
         unsupported=unsupported,
     )

@@ -28,6 +28,7 @@ from .letor import KINDS, kind_of, pieces, short_name, whole_lines
 __all__ = [
     "ROLES",
     "build_dataset",
+    "check_json_lines",
     "data_from_trec",
     "find_columns",
     "load_table",

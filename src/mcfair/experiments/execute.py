@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copyreg
 import dataclasses
+import importlib.metadata
 import logging
 import os
 import pickle
@@ -113,8 +114,8 @@ def execute(
 
 
 def version() -> str:
-    """Return the hash of the sources of this package and the version of Python, which code that travels depends on."""
-    return f"{source_hash()} {'.'.join(platform.python_version_tuple()[:2])}"
+    """Return what code and tables that travel depend on: the sources of this package, Python and Polars."""
+    return f"{source_hash()} {'.'.join(platform.python_version_tuple()[:2])} {importlib.metadata.version('polars')}"
 
 
 def dump_tasks(tasks: Sequence[Task], options: Mapping[str, Any]) -> list[tuple[str, bytes]]:
@@ -159,8 +160,8 @@ def check_version(wanted: str) -> None:
     """Raise an error if the sources of this process are not the wanted ones."""
     if version() != wanted:
         raise SettingError(
-            f"the worker on {platform.node()} (process {os.getpid()}) has another version of mcfair or of Python than "
-            "the machine that sent the work; install the same ones there"
+            f"the worker on {platform.node()} (process {os.getpid()}) has another version of mcfair, Python or Polars "
+            "than the machine that sent the work; install the same ones there"
         )
 
 

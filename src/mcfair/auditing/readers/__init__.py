@@ -27,10 +27,9 @@ from ...data.frames import (
 from ...data.letor import KINDS, kind_of, pieces
 from ...errors import DataError, SettingError, unknown
 from ..log import ROLES, ClickLog, find_columns
-from .metarank import is_metarank, read_metarank
+from .events import is_metarank, is_ubi, read_metarank, read_ubi
 from .recorded_run import read_recorded_run
 from .tables import is_open_bandit, read_flat, read_lists, read_open_bandit
-from .ubi import is_ubi, read_ubi
 
 __all__ = ["FORMATS", "SOURCES", "is_store", "open_log", "scan", "with_catalogue"]
 
@@ -53,9 +52,6 @@ EXPECTED = {
     "metarank": "a file of JSON lines",
 }
 """Sources of the formats that are not one table."""
-
-PART_ROWS = 4_000_000
-"""Rows of a part of a file."""
 
 
 def open_log(
@@ -141,56 +137,29 @@ def open_folder(path: Path, format: str | None, columns: Mapping[str, str], sepa
 def open_files(
     path: Path, files: tuple[Path, ...], format: str | None, columns: Mapping[str, str], separator: str | None
 ) -> ClickLog:
-    """Open a table in one or more files, as a whole and, if its rows are independent of each other, in parts."""
+    """Open a table in one or more files."""
     tables = [scan(each, separator) for each in files]
     found: dict[str, tuple[pl.DataType, str]] = {}
     for table, each in zip(tables, files, strict=True):
-        for name, kind in schema_of(table, str(each)).items():
+        for name, kind in table.collect_schema().items():
             known, file = found.setdefault(name, (kind, each.name))
             if known != kind:  # in which ids may be spelled differently
                 raise DataError(f"{path}: column {name!r} has type {known} in {file} and {kind} in {each.name}")
-    whole = tables[0] if len(files) == 1 else pl.concat(tables, how="diagonal")
-    log = dataclasses.replace(open_table(whole, format, columns, str(path)), files=files)
-    if log.format == "lists":
-        return log
-    like = pl.LazyFrame(schema=whole.collect_schema())  # a file may lack a column that others have
-    pieces = [
-        pl.concat([like, piece], how="diagonal")
-        for table, each in zip(tables, files, strict=True)
-        for piece in divided(table, each)
-    ]
-    return dataclasses.replace(
-        log, parts=tuple(open_table(each, log.format, columns, str(path)).rows for each in pieces)
-    )
-
-
-def divided(table: pl.LazyFrame, path: Path) -> list[pl.LazyFrame]:
-    """Return a file in parts of some millions of rows if it can be read from any row on, as Parquet can."""
-    if kind_of(path) != "Parquet":
-        return [table]
-    try:
-        rows = table.select(pl.len()).collect().item()
-    except UNREADABLE:
-        return [table]  # the error is raised when the file is read
-    return [table.slice(begin, PART_ROWS) for begin in range(0, rows, PART_ROWS)] or [table]
+    whole = tables[0] if len(files) == 1 else pl.concat(tables, how="diagonal")  # a file may lack a column
+    return dataclasses.replace(open_table(whole, format, columns, str(path)), files=files)
 
 
 def open_table(table: pl.LazyFrame, format: str | None, columns: Mapping[str, str], name: str) -> ClickLog:
     """Open a table as the format that was given, or as the one that its columns suggest."""
-    schema = schema_of(table, name)
+    try:
+        schema = table.collect_schema()
+    except UNREADABLE as error:
+        raise DataError(f"{name}: damaged, cut short or of another kind: {first_line(error)}") from None
     guess = "lists" if isinstance(schema.get(columns.get("item", "items")), pl.List) else "flat"
     guess = format or ("open-bandit" if is_open_bandit(schema) and not columns else guess)
     if guess not in TABLES:
         raise DataError(f"{name}: a log of the format {guess} is not a table; expected {EXPECTED[guess]}")
     return TABLES[guess](table, columns, name)
-
-
-def schema_of(table: pl.LazyFrame, name: str) -> pl.Schema:
-    """Return the columns of a table; raise DataError if they cannot be read."""
-    try:
-        return table.collect_schema()
-    except UNREADABLE as error:
-        raise DataError(f"{name}: damaged, cut short or of another kind: {first_line(error)}") from None
 
 
 def scan(path: Path, separator: str | None = None) -> pl.LazyFrame:

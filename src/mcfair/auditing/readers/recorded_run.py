@@ -27,39 +27,31 @@ def read_recorded_run(path: Path) -> ClickLog:
     trace = Trace.load(path)
     if trace.lists is None or trace.clicks is None or trace.arrivals is None:
         raise DataError(f"{path}: the run has no lists; simulate it with --record")
-    data = trace.data
-    sessions, ranks = trace.lists.shape
-    query = np.repeat(trace.arrivals.astype(np.int64), ranks)
-    item = trace.lists.ravel().astype(np.int64)
-    filled = item >= 0
-    queries = pl.Series([data.query_id(q) for q in range(data.queries)], dtype=pl.String)
-    items = pl.Series(list(data.item_ids or ()), dtype=pl.String)
-    rows = pl.DataFrame(
-        {
-            "impression": np.repeat(np.arange(sessions), ranks)[filled],
-            "query": queries.gather(query[filled]),
-            "item": items.gather(data.offsets[query[filled]] + item[filled]),
-            "rank": np.tile(np.arange(1, ranks + 1, dtype=np.int32), sessions)[filled],
-            "clicked": trace.clicks.ravel()[filled],
-        }
-    )
-    candidates = {
-        "query": queries.gather(np.repeat(np.arange(data.queries), data.sizes)),
-        "item": items,
-        "relevance": data.R,
-    }
-    if data.providers is not None:
-        candidates["group"] = pl.Series(
-            [data.provider_name(code) or None for code in data.providers.tolist()], dtype=pl.String
-        )
-    note = f"Recorded simulation of {trace.provenance['policy']}; merit is the true relevance of its data."
     if trace.state.sessions > trace.sessions:
         raise DataError(f"{path}: the run continues another one, whose lists it does not hold")
+    data, filled = trace.data, trace.lists >= 0
+    queries = pl.Series([data.query_id(q) for q in range(data.queries)], dtype=pl.String)
+    names = pl.DataFrame(
+        {
+            "query": queries.gather(np.repeat(np.arange(data.queries), data.sizes)),
+            "item": pl.Series(list(data.item_ids or ()), dtype=pl.String),
+        }
+    )
+    session, place = np.nonzero(filled)
+    shown = names[data.offsets[trace.arrivals[session]] + trace.lists[filled]]
+    rows = shown.with_columns(
+        impression=pl.Series(session), rank=pl.Series(place + 1), clicked=pl.Series(trace.clicks[filled])
+    )
+    candidates = names.with_columns(relevance=pl.Series(data.R))
+    if data.providers is not None:
+        groups = [data.provider_name(code) or None for code in data.providers.tolist()]
+        candidates = candidates.with_columns(group=pl.Series(groups, dtype=pl.String))
+    note = f"Recorded simulation of {trace.provenance['policy']}; merit is the true relevance of its data."
     return ClickLog(
         name=str(path),
         format="simulation",
         rows=rows.lazy(),
-        candidates=pl.DataFrame(candidates),
+        candidates=candidates,
         notes=(note,),
         files=(path / "sessions.parquet",),
     )
