@@ -40,8 +40,7 @@ def test_one_policy_or_several_by_label_and_data_by_name():
     assert one.tests().is_empty()
     assert "floor" in str(one)
     named = mf.compare({"a": TINY}, {"best": "TopK", "ours": ["MCFair", "MMF"]}, "online", steps=20, seeds=1, k=3)
-    (experiment,) = named.experiments
-    assert list(named.contestants(experiment, experiment.conditions[0])) == ["best", "MCFair", "MMF"]
+    assert named.frame()["label"].to_list() == ["best", "MCFair", "MMF"]
     assert named.runs["data"].unique().to_list() == ["a"]
     assert {"ndcg@3"} == {name for name in named.runs.columns if name in ("ndcg@3", "ndcg@4")}
 

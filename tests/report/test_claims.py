@@ -10,8 +10,8 @@ import pytest
 from small_results import TABLE, TRADEOFF, cells, column, comparison, only, shifted, view_of
 
 from mcfair.analysis.significance import confidence, detectable_difference
-from mcfair.report.claims import Comparison, baseline, compare_curves, compare_point, significance
-from mcfair.report.sections import describe_test
+from mcfair.report.claims import Comparison, compare_curves, compare_point
+from mcfair.report.sections import against_baseline, describe_test
 from mcfair.tables import NOTHING
 
 
@@ -29,17 +29,16 @@ def outcomes(results, setting: int = 0) -> dict[str, Comparison]:
 
 def test_significance_marks(results, report):
     view = view_of(results)
-    tests = significance(view, "unfairness")
-    marks = {point.label: "†" if test.p_adjusted < 0.01 else "" for point, test in tests.items()}
-    assert baseline(view).label == "MCFair"
+    tests = against_baseline(view, "unfairness")
+    marks = {label: "†" if test["p_adjusted"] < 0.01 else "" for label, test in tests.items()}
+    assert view.baseline.name == "MCFair"
     assert marks == {"TopK": "†", "FairCo": "†", "MCFair again": ""}
-    again = next(test for point, test in tests.items() if point.label == "MCFair again")
-    assert (again.p, again.p_adjusted, again.mean, again.detectable) == (1.0, 1.0, 0.0, 0.0)
-    top = next(test for point, test in tests.items() if point.label == "TopK")
+    again, top = tests["MCFair again"], tests["TopK"]
+    assert [again[name] for name in ("p", "p_adjusted", "difference", "detectable")] == [1.0, 1.0, 0.0, 0.0]
     points = {curve.label: curve.points[0] for curve in view.curves}
     expected = points["TopK"].mean("unfairness") - points["MCFair"].mean("unfairness")
-    assert top.mean == pytest.approx(expected, rel=1e-6)
-    assert top.low < top.mean < top.high
+    assert top["difference"] == pytest.approx(expected, rel=1e-6)
+    assert top["low"] < top["difference"] < top["high"]
     rows = column(cells(report.parent / "tables" / "table1.md"), "unfairness (std)")
     assert rows["TopK"].endswith("†")
     assert rows["MCFair"].endswith(")")
@@ -53,8 +52,7 @@ def test_a_test_that_is_not_significant_states_its_interval_and_its_power(result
     """Queries of one policy that differ from the baseline's by noise alone."""
     view = view_of(results)
     policy = next(curve.points[0] for curve in view.curves if curve.label == "FairCo")
-    base = baseline(view)
-    names = view.per_query(base).select("query", base="unfairness")
+    names = view.per_query(view.baseline, "unfairness").select("query", base="value")
     noise = names.with_columns(unfairness=pl.col("base") + pl.Series(np.resize([0.5, -0.5], names.height)))
     mine = pl.col("key").is_in(policy.runs["key"].to_list())
     planted = results.queries.filter(mine).drop("unfairness").join(noise.drop("base"), on="query")
@@ -69,9 +67,8 @@ def test_a_test_that_is_not_significant_states_its_interval_and_its_power(result
     low, high = map(float, column(rows, "95 % interval")["FairCo"].split(" to "))
     assert low < 0 < high
     assert float(column(rows, "p after Holm")["FairCo"]) > 0.05
-    tests = significance(view_of(only(replace(results, queries=planted), TABLE)), "unfairness")
-    sentence = next(describe_test(test, "MCFair") for point, test in tests.items() if point.label == "FairCo")
-    assert "not significant, differences below" in sentence
+    tests = against_baseline(view_of(only(replace(results, queries=planted), TABLE)), "unfairness")
+    assert "not significant, differences below" in describe_test(tests["FairCo"])
 
 
 def test_no_marks_without_a_baseline(results, tmp_path, written):
@@ -85,7 +82,7 @@ def test_no_marks_without_a_baseline(results, tmp_path, written):
 def test_a_planted_point_above_the_curve_is_found(results):
     planted = only(noisy(results, "FairCo(alpha=0.01", 60.0, 0.01), TRADEOFF)
     lower = [each for each in outcomes(planted)["FairCo"].points if each.outcome == "below"]
-    assert [each.point.text for each in lower] == ["FairCo(alpha=0.01)"]
+    assert [each.point.policy.label for each in lower] == ["FairCo(alpha=0.01)"]
     assert lower[0].low < lower[0].difference < lower[0].high < 0
     text, tables = comparison(planted)
     assert re.search(r"MCFair is significantly higher at \d+, significantly lower at [1-9]", text)
@@ -167,4 +164,4 @@ def test_outcomes_follow_the_interval():
 def test_seeds_of_other_experiments_are_left_out(results):
     view = view_of(only(results, TABLE, seeds=1))
     assert {point.runs.height for point in view.points} == {1}
-    assert view.limits.floor.size == 1
+    assert view.limits.height == 1

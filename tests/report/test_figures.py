@@ -12,6 +12,7 @@ from small_results import view_of
 import mcfair as mf
 from mcfair.experiments.experiment import Series
 from mcfair.policies.base import parse_policies
+from mcfair.report import Curve, Point
 from mcfair.report import figures as styles
 from mcfair.report.figures import (
     DARK_BACKGROUND,
@@ -27,12 +28,11 @@ from mcfair.report.figures import (
     tradeoff_alt,
     tradeoff_figure,
 )
-from mcfair.report.views import Curve, Point
 
 
 def curve(label: str, text: str, mode: str | None = None) -> Curve:
-    points = [Point(label, policy, pl.DataFrame(), None) for policy in parse_policies(text)]
-    return Curve(Series(policies=(text,), label=label), points, mode)
+    series = Series(policies=(text,), label=label)
+    return Curve(series, [Point(series, policy, pl.DataFrame()) for policy in parse_policies(text)], mode)
 
 
 # --- styles ----------------------------------------------------------------------------------------------------------
@@ -120,11 +120,12 @@ def test_every_color_of_a_dark_figure_is_a_dark_one(results):
 
 def test_a_tradeoff_can_be_drawn_from_curves_alone():
     """Without an experiment or results: any points, any metric."""
+    series = Series(policies=("MCFair(alpha=[0, 1])",), label="mine")
     points = [
-        Point("mine", policy, pl.DataFrame({"seed": [0, 1], "unfairness": [u, u + 0.1], "ndcg@3": [n, n]}), None)
+        Point(series, policy, pl.DataFrame({"seed": [0, 1], "unfairness": [u, u + 0.1], "ndcg@3": [n, n]}))
         for policy, u, n in zip(parse_policies("MCFair(alpha=[0, 1])"), (2.0, 30.0), (0.8, 0.9), strict=True)
     ]
-    one = Curve(Series(policies=("MCFair(alpha=[0, 1])",), label="mine"), points)
+    one = Curve(series, points)
     panel = Panel([one], "ndcg@3", floor=1.0, frontier=(np.array([1.0, 5.0]), np.array([0.85, 0.95])))
     wide, narrow = tradeoff_figure([[panel, panel]]), tradeoff_figure([[panel, panel]], narrow=True)
     assert [len(figure.axes) for figure in (wide, narrow)] == [2, 2]

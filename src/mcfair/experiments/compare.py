@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import uuid
 import warnings
@@ -156,7 +155,6 @@ def run_experiments(
     cluster: str = "",
     about: dict[str, str] | None = None,
     progress: Progress | None = None,
-    watch: Callable[[Results], None] | None = None,
     timed: bool = True,
 ) -> Results:
     """Run what is missing of some experiments and return the results of all of them.
@@ -184,8 +182,6 @@ def run_experiments(
         How the runs were made, for the report.
     progress
         Called with the current stage, how many of its steps are done, and how many there are.
-    watch
-        Called with the results of tables so far whenever one of their runs has finished; their runs then come first.
     timed
         Whether to measure the seconds per 1,000 lists of the policies in tables, one run after the other.
 
@@ -224,18 +220,8 @@ def run_experiments(
         outcomes: dict[str, Outcome] = {}
         if stored is not None and not fresh:
             outcomes = stored.load([task.key for task in tasks if task.reusable])
-        tables = [each for each in experiments if each.show == "table"] if watch is not None else []
-        rows = {(each.data, each.policy, each.setting, each.seed) for each in tasks_of(tables, opened, keyed=False)}
-        watched = {task.key: task for task in tasks if (task.data, task.policy, task.setting, task.seed) in rows}
-
-        def show() -> None:
-            done = [task for task in watched.values() if task.key in outcomes]
-            if watch is not None and done:
-                watch(collect(tables, opened, done, outcomes, {}, stored, {}))
-
         missing = [task for task in tasks if task.key not in outcomes]
-        missing.sort(key=lambda task: -math.inf if task.key in watched else -cost(task))
-        show()
+        missing.sort(key=cost, reverse=True)  # so that no long one is left for the end
         announce(missing, opened, jobs)
         report("runs", len(outcomes), len(tasks))
         drafts = None if stored is None else stored.drafts
@@ -245,8 +231,6 @@ def run_experiments(
                     stored.save(task.key, trace)
                 outcomes[task.key] = Outcome.of(trace)
                 report("runs", len(outcomes), len(tasks))
-                if task.key in watched:
-                    show()
         times = measure_times(experiments, opened, tasks, stored, report) if timed else {}
         report("limits", 0, 1)
         return collect(experiments, opened, tasks, outcomes, times, stored, about or {})
@@ -324,7 +308,7 @@ ANNOUNCED_SECONDS = 120
 
 
 def cost(task: Task) -> float:
-    """Estimate the relative duration of a task; long ones are started first, so that none is left for the end."""
+    """Estimate the relative duration of a task."""
     online = task.setting.mode == "online"  # otherwise neither clicks nor estimates are computed
     parts = [task.policy, *((task.setting.clicks, task.setting.estimator_for(task.policy)) if online else ())]
     interpreted = any(part.kernel is None for part in parts)

@@ -1,4 +1,4 @@
-"""Comparisons with a baseline: paired tests over queries, and curves compared at equal unfairness over seeds.
+"""Curves compared with a baseline's at equal unfairness, seed by seed.
 
 Every comparison carries an interval and the difference that it could have detected, so that a result that is not
 significant is never mistaken for evidence of equality.
@@ -14,60 +14,21 @@ from typing import Literal
 import numpy as np
 
 from ..analysis.frontiers import effectiveness_at
-from ..analysis.significance import PairedTest, confidence, detectable_difference, paired_tests
+from ..analysis.significance import confidence, detectable_difference
 from ..arrays import FloatArray
-from .views import Curve, Point, View
+from ..experiments.results import LEVEL, POWER, Curve, Point, View
 
 __all__ = [
     "LEVEL",
     "POWER",
     "ComparedPoint",
     "Comparison",
-    "baseline",
     "compare_curves",
-    "significance",
 ]
-
-LEVEL = 0.95
-"""Coverage of the intervals; 1 minus it is the significance level."""
-
-POWER = 0.8
-"""Power at which detectable differences are stated."""
-
-BOOTSTRAPS = 10_000
-"""Bootstrap samples of an interval, so that its printed digits hold."""
 
 ROUNDING = 1e-9
 """Relative difference below which two values count as the same."""
 
-
-# --- tests over queries ----------------------------------------------------------------------------------------------
-
-
-def baseline(view: View) -> Point | None:
-    """Return the policy that others are tested against: the last of the series in `compare_with`."""
-    wanted = view.experiment.compare_with
-    found = [curve.points[-1] for curve in view.curves if wanted and curve.label == wanted]
-    return found[0] if found else None
-
-
-def significance(view: View, metric: str) -> dict[Point, PairedTest]:
-    """Test every other policy against the baseline on a metric of each query, adjusted for the number of tests."""
-    base = baseline(view)
-    if base is None:
-        return {}
-    reference = view.per_query(base).select("query", base=metric)
-    pairs = {
-        point: view.per_query(point).select("query", metric).join(reference, on="query").sort("query")
-        for point in view.points
-        if point is not base
-    }
-    pairs = {point: each for point, each in pairs.items() if each.height}
-    samples = [(each[metric].to_numpy(), each["base"].to_numpy()) for each in pairs.values()]
-    return dict(zip(pairs, paired_tests(samples, LEVEL, power=POWER, bootstraps=BOOTSTRAPS), strict=True))
-
-
-# --- curves at equal unfairness --------------------------------------------------------------------------------------
 
 Outcome = Literal["above", "below", "undecided", "identical", "untested"]
 """Where the baseline's curve lies relative to a point: significantly above, significantly below, no significant

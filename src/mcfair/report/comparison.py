@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Unpack
 
 from ..data.dataset import Dataset
 from ..experiments.compare import Policies, compare
-from ..experiments.results import Results
+from ..experiments.results import Results, View
 from ..metrics.base import Metric
 from ..simulation.setting import Setting, SettingOptions, explicit_options, make_setting
 from .figures import tradeoff_figure, tradeoff_panel
-from .views import View, views
 
 if TYPE_CHECKING:
     import polars as pl
@@ -51,7 +50,7 @@ class Tradeoff:
     def view(self) -> View:
         """The runs by series."""
         (experiment,) = self.results.experiments
-        return next(views(self.results, experiment, experiment.data[0]))
+        return next(self.results.views(experiment, experiment.data[0]))
 
     def __repr__(self) -> str:
         view = self.view

@@ -16,9 +16,9 @@ import numpy as np
 
 from ..arrays import FloatArray
 from ..errors import needs_extra
+from ..experiments.results import FLOOR_ROW, Curve, View
 from ..metrics.base import metric_label
 from ..policies.base import Policy
-from .views import Curve, View
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -373,7 +373,7 @@ def draw_cutoffs(panel: Axes, view: View, chosen: dict[str, Style], height: floa
             panel.fill_between(ranks, y - s, y + s, color=style.color, alpha=0.15, linewidth=0)
             panel.plot(ranks, y, **style.options())
             ends.append(y[-1])
-            names.append(curve.label if len(curve.points) == 1 else point.text)
+            names.append(point.name)
             drawn.append(style)
     panel.margins(y=0.04)
     low, high = panel.get_ylim()
@@ -453,10 +453,10 @@ def tradeoff_panels(found: Sequence[View]) -> list[list[Panel]]:
 
 def tradeoff_panel(view: View, k: int) -> Panel:
     """Return the panel of one setting and cutoff; the frontier is known for the whole list only."""
-    limits = view.limits
     frontier = None
-    if limits and limits.unfairness.size and k == view.setting.k:
-        frontier = (limits.unfairness, limits.ndcg * view.best_cndcg)
+    if view.frontier and k == view.setting.k:
+        unfairness, ndcg = view.frontier
+        frontier = (unfairness, ndcg * view.best_cndcg)
     return Panel(view.curves, f"cndcg@{k}", setting_title(view), view.floor, frontier, view.experiment.compare_with)
 
 
@@ -477,7 +477,7 @@ def closer_panels(found: Sequence[View]) -> list[list[Panel]] | None:
 def fair_end(view: View) -> float:
     """Return the unfairness at which the fair end ends: where the frontier peaks, and beyond the fairest policy."""
     reached = min(point.mean("unfairness") for point in view.points)
-    highest = float(view.limits.unfairness[-1]) if view.limits and view.limits.unfairness.size else 0.0
+    highest = float(view.frontier[0][-1]) if view.frontier else 0.0
     return max(1.15 * highest, 1.6 * reached)
 
 
@@ -583,8 +583,7 @@ def legend_entries(panels: Sequence[Panel], chosen: dict[str, Style]) -> list[tu
         options = style.options() | ({"linestyle": "none"} if longest == 1 else {})
         entries.append((label, Line2D([], [], **options)))
     if any(panel.floor > 0 for panel in panels):
-        line = Line2D([], [], color=FLOOR, linewidth=1.2, linestyle=":")
-        entries.append(("floor (lowest possible)", line))
+        entries.append((FLOOR_ROW, Line2D([], [], color=FLOOR, linewidth=1.2, linestyle=":")))
     if any(panel.frontier for panel in panels):
         entries.append(("limit if relevance is known", Line2D([], [], color=FRONTIER, linewidth=5)))
     return entries
