@@ -121,8 +121,8 @@ def dump_tasks(tasks: Sequence[Task], options: Mapping[str, Any]) -> list[tuple[
     """Pickle tasks, each with the name of its data and the code of users' classes: workers lack those files."""
     import cloudpickle
 
-    classes = {cls for task in tasks for cls in parts_of([task.policy, task.setting])}
-    modules = local_modules(sorted(classes, key=repr))
+    of_users = any(True for task in tasks for _ in parts_of([task.policy, task.setting]))
+    modules = local_modules() if of_users else []
     for name in modules:
         cloudpickle.register_pickle_by_value(sys.modules[name])
     try:
