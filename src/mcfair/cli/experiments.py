@@ -16,7 +16,6 @@ from .serve import live_demo
 if TYPE_CHECKING:
     from ..experiments.experiment import Experiment
     from ..experiments.results import Results
-    from ..experiments.tuning import Tuning
 
 __all__ = ["compare", "demo", "leaderboard", "reproduce", "run_file", "tune"]
 
@@ -95,6 +94,7 @@ def tune(
     """Find the value of a parameter that meets a target, by search on simulated runs; exit with 1 if none does."""
     from ..experiments.tuning import tune as search
     from ..policies.base import parse_policy
+    from ..tables import format_number
 
     plugins.load()
     chosen = parse_policy(policy)
@@ -119,31 +119,12 @@ def tune(
         answer = {"policy": repr(found.policy), "met": found.met, "target": target, "floor": found.floor}
         sys.stdout.write(encoded(answer | {"figures": found.figures, "runs": tried}))
     else:
-        show_tuning(found, parameter)
+        found.table().print()
+        if found.met:
+            print(f"{found.policy.label} meets {found.target!r} (floor {format_number(found.floor)})")
     if not found.met:
         sys.stderr.write(f"mcfair: no value of {parameter} meets {target!r}; {found.policy.label} comes closest\n")
         raise typer.Exit(1)
-
-
-def show_tuning(found: Tuning, parameter: str) -> None:
-    """Print the values tried, in order, and the policy found."""
-    from ..metrics.base import metric_label
-    from ..tables import Table, format_number
-
-    ranks = max(int(name.removeprefix("ndcg@")) for name in found.figures if name.startswith("ndcg@"))
-    standard = ["unfairness", "ndcg@1", f"ndcg@{ranks}", f"cndcg@{ranks}"]
-    texts = list(dict.fromkeys([*standard, found.metric]))
-    rows: list[tuple[str, ...]] = []
-    classes = {}
-    for value, figures in sorted(found.runs):
-        above = f"{100 * (figures[found.floor_metric] / found.floor - 1):.1f} %" if found.floor > 0 else ""
-        if value == found.value:
-            classes[len(rows)] = "base"
-        rows.append((f"{value:g}", *(format_number(figures[text]) for text in texts), above))
-    columns = (parameter, *map(metric_label, texts), "above floor")
-    Table(caption=found.target, columns=columns, rows=tuple(rows), row_classes=classes).print()
-    if found.met:
-        print(f"{found.policy.label} meets {found.target!r} (floor {format_number(found.floor)})")
 
 
 # --- experiments with a report ----------------------------------------------------------------------------------------

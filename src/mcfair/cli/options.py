@@ -149,10 +149,7 @@ class RunOptions:
         """Return how many processes to use."""
         from .render import processors
 
-        jobs = processors() if self.jobs is None else self.jobs
-        if jobs < 1:
-            raise SettingError(f"jobs = {jobs} is not allowed: expected how many processes to use, at least 1")
-        return jobs
+        return processors() if self.jobs is None else self.jobs
 
 
 def check_seeds(seeds: int) -> None:

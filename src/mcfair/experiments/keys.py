@@ -236,7 +236,8 @@ def imported(source: bytes) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             base = [node.module] if node.module else []
             level, names = node.level, [".".join([*base, each.name]) for each in node.names]
-            yield level, node.module or ""
+            if level:
+                yield level, ""  # the package that the dots stand for
         else:
             continue
         for name in names:  # the packages around a module are imported with it
