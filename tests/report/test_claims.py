@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from small_results import TABLE, TRADEOFF, cells, column, comparison, only, shifted, view_of
 
-from mcfair.analysis.significance import confidence, detectable_difference
-from mcfair.report.claims import Comparison, compare_curves, compare_point
+from mcfair.analysis.significance import detectable_difference
+from mcfair.report.comparison import classify, compare_curves, count, median_detectable, within
 from mcfair.report.sections import against_baseline, describe_test
 from mcfair.tables import NOTHING
 
@@ -20,8 +20,16 @@ def noisy(results, policy: str, by: float, noise: float):
     return shifted(results, policy, by + noise * (2 * pl.col("seed") - 1))
 
 
-def outcomes(results, setting: int = 0) -> dict[str, Comparison]:
-    return {one.label: one for one in compare_curves(view_of(results, setting=setting), 5)}
+def compared(view):
+    """The compared points of each method."""
+    found = {}
+    for each in compare_curves(view, 5):
+        found.setdefault(each.point.series.name, []).append(each)
+    return found
+
+
+def outcomes(results, setting: int = 0):
+    return compared(view_of(results, setting=setting))
 
 
 # --- tests over queries ----------------------------------------------------------------------------------------------
@@ -81,7 +89,7 @@ def test_no_marks_without_a_baseline(results, tmp_path, written):
 
 def test_a_planted_point_above_the_curve_is_found(results):
     planted = only(noisy(results, "FairCo(alpha=0.01", 60.0, 0.01), TRADEOFF)
-    lower = [each for each in outcomes(planted)["FairCo"].points if each.outcome == "below"]
+    lower = [each for each in outcomes(planted)["FairCo"] if each.outcome == "below"]
     assert [each.point.policy.label for each in lower] == ["FairCo(alpha=0.01)"]
     assert lower[0].low < lower[0].difference < lower[0].high < 0
     text, tables = comparison(planted)
@@ -95,7 +103,7 @@ def test_a_planted_point_above_the_curve_is_found(results):
 def test_noise_is_neither_above_nor_below_and_is_never_called_equal(results, report):
     """The same lists, but for noise whose mean is far from significant: the claim must not be said to hold."""
     planted = only(noisy(results, "TopK", 0.1, 5.0), TRADEOFF)
-    top = outcomes(planted)["TopK"].points[0]
+    top = outcomes(planted)["TopK"][0]
     assert top.outcome == "undecided"
     assert top.low < 0 < top.high
     assert top.detectable == pytest.approx(detectable_difference([-5.1, 4.9]), rel=1e-6)
@@ -114,18 +122,18 @@ def test_noise_is_neither_above_nor_below_and_is_never_called_equal(results, rep
 
 def test_counts_add_up(results):
     for setting in (0, 1):
-        for one in compare_curves(view_of(results, 2, setting), 5):
+        view = view_of(results, 2, setting)
+        for label, points in compared(view).items():
             known = ("above", "below", "undecided", "identical", "untested")
-            assert sum(one.count(each) for each in known) == one.compared
-            total = next(len(c.points) for c in view_of(results, 2, setting).curves if c.label == one.label)
-            assert one.compared + one.fairer + one.less_fair == total
+            assert sum(count(points, each) for each in known) == within(points)
+            assert len(points) == next(len(curve.points) for curve in view.curves if curve.label == label)
 
 
 def test_the_baseline_is_above_when_all_others_are_low(results):
     low = only(noisy(noisy(results, "FairCo", -60.0, 0.01), "TopK", -60.0, 0.01), TRADEOFF)
     for one in outcomes(low).values():
-        assert one.count("below") == 0
-    assert outcomes(low)["TopK"].count("above") == 1
+        assert count(one, "below") == 0
+    assert count(outcomes(low)["TopK"], "above") == 1
     text, tables = comparison(low)
     assert "fig3-lower" not in tables
     assert re.search(r"4 panels, 95 % intervals over 2 seeds\): of \d+ points compared, MCFair is significantly", text)
@@ -133,9 +141,9 @@ def test_the_baseline_is_above_when_all_others_are_low(results):
 
 
 def test_points_of_equal_lists_are_the_same_in_every_seed(results):
-    top = {one.label: one for one in compare_curves(view_of(results, 2), 5)}["TopK"]
-    assert (top.compared, top.count("identical")) == (1, 1)  # MCFair with alpha=0 shows the same lists
-    assert math.isnan(top.detectable)
+    top = compared(view_of(results, 2))["TopK"]
+    assert (within(top), count(top, "identical")) == (1, 1)  # MCFair with alpha=0 shows the same lists
+    assert math.isnan(median_detectable(top))
 
 
 def test_with_one_seed_nothing_is_tested(results, odd):
@@ -145,7 +153,7 @@ def test_with_one_seed_nothing_is_tested(results, odd):
     assert "significant" not in text
     assert not tables
     found = compare_curves(view_of(one_seed), 5)
-    assert {each.outcome for one in found for each in one.points} == {"untested"}
+    assert {each.outcome for each in found} == {"untested"}
     page = odd.read_text(encoding="utf-8")
     assert "There is one seed, so nothing can be tested" in page
     assert "significantly" not in page
@@ -154,11 +162,16 @@ def test_with_one_seed_nothing_is_tested(results, odd):
 def test_outcomes_follow_the_interval():
     for gaps, outcome in (([1.0, 1.1, 1.2], "above"), ([-1.0, -1.1, -1.2], "below"), ([1.0, -1.0, 0.5], "undecided"),
                           ([0.0, 0.0, 1e-9], "identical"), ([3.0], "untested")):  # fmt: skip
-        found = compare_point(None, gaps, scale=100.0)
-        assert found.outcome == outcome
-        assert found.difference == pytest.approx(np.mean(gaps))
-        if len(gaps) > 1:
-            assert (found.low, found.high) == confidence(gaps)
+        assert classify(gaps, scale=100.0) == outcome
+
+
+def test_a_compared_point_has_the_mean_difference_of_its_seeds_and_its_interval(results):
+    planted = only(noisy(results, "FairCo(alpha=0.01", 60.0, 0.01), TRADEOFF)
+    (below,) = [each for each in outcomes(planted)["FairCo"] if each.outcome == "below"]
+    whole = next(each for each in outcomes(only(results, TRADEOFF))["FairCo"] if each.point.name == below.point.name)
+    assert below.difference == pytest.approx(whole.difference - 60.0)
+    assert below.low < below.difference < below.high
+    assert below.detectable > 0
 
 
 def test_seeds_of_other_experiments_are_left_out(results):

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..analysis.significance import confidence
 from ..errors import TraceError
 from ..experiments.experiment import Experiment, differences
@@ -28,7 +26,7 @@ from ..tables import (
     format_signed,
     format_spread,
 )
-from .claims import ComparedPoint, Comparison, Outcome, compare_curves
+from .comparison import ComparedPoint, Outcome, compare_curves, count, median_detectable, within
 from .figures import Panel, closer_panels, cutoffs_alt, cutoffs_figure, tradeoff_alt, tradeoff_figure, tradeoff_panels
 from .page import Block, Document, create_folders, paragraph, render_template, write_document
 
@@ -277,16 +275,16 @@ def reading_guide(grid: list[list[Panel]]) -> str:
 def show_comparison(report: Report, found: Sequence[View], name: str, title: str) -> Iterator[Block]:
     """Compare the points of other methods with the curve in `compare_with`, with counts, intervals and power."""
     base = found[0].experiment.compare_with
-    panels = [(f"{view.setting.mode}, cNDCG@{k}", view, k) for view in found for k in view.experiment.k_c]
-    compared = [(panel, k, one) for panel, view, k in panels for one in compare_curves(view, k)]
-    if not compared:
+    panels = {f"{view.setting.mode}, cNDCG@{k}": compare_curves(view, k) for view in found for k in view.experiment.k_c}
+    panels = {panel: points for panel, points in panels.items() if points}
+    total = [each for points in panels.values() for each in points]
+    if not total:
         return
     yield Block(kind="heading", text=f"{base} compared with the other methods")
     seeds = max(view.seeds for view in found)
-    total = Comparison.merge("all", (one for _, _, one in compared))
     if seeds == 1:
         yield paragraph(
-            f"{total.compared} points of other methods lie within the range of {base}'s curve. There is one seed, "
+            f"{within(total)} points of other methods lie within the range of {base}'s curve. There is one seed, "
             "so nothing can be tested: the differences in the figure may be due to chance."
         )
         return
@@ -296,43 +294,51 @@ def show_comparison(report: Report, found: Sequence[View], name: str, title: str
         f"{100 * LEVEL:g} % interval over the {seeds} seeds (Student's t) excludes 0. The curve is interpolated "
         "linearly between its points, which may underestimate it where they are far apart."
     )
-    if not total.compared:
+    if not within(total):
         yield paragraph("No point of another method lies within that range: nothing was compared.")
         return
-    by_panel = {panel: [one for where, _, one in compared if where == panel] for panel, _, _ in panels}
-    sums = [(panel, Comparison.merge("all", parts)) for panel, parts in by_panel.items() if parts]
+    rows: dict[tuple[str, ...], list[ComparedPoint]] = {(panel,): points for panel, points in panels.items()}
     caption = f"{base}'s curve against all other methods"
-    table = comparison_table(sums, base, f"{name} comparison", caption, notes=(comparison_note(total, base),))
+    table = comparison_table(rows, base, f"{name} comparison", caption, notes=(comparison_note(total, base),))
     yield report.add_table(table)
-    by_method = [(panel, one) for panel, _, one in compared]
-    if len({one.label for _, one in by_method}) > 1:
+    by_method: dict[tuple[str, ...], list[ComparedPoint]] = {}
+    for panel, points in panels.items():
+        for each in points:
+            by_method.setdefault((each.point.series.name, panel), []).append(each)
+    if len({method for method, _ in by_method}) > 1:
         table = comparison_table(by_method, base, f"{name} comparison by method", f"{base}'s curve against each method")
         yield report.add_details("The same counts, method by method", table)
-    lower = [(panel, k, each) for panel, k, one in compared for each in one.points if each.outcome == "below"]
+    lower = [(panel, each) for panel, points in panels.items() for each in points if each.outcome == "below"]
     if lower:
         table = lower_table(lower, f"{name} lower", f"Points at which {base}'s curve is significantly lower")
         yield report.add_details(f"{table.caption} ({len(lower)})", table)
-    largest = max(view.best_cndcg for view in found)
-    report.findings.append(comparison_finding(title.split(":")[0], base, total, seeds, len(sums), largest))
+    where = "1 panel" if len(panels) == 1 else f"{len(panels)} panels"
+    text = f"{title.split(':')[0]} ({where}, {100 * LEVEL:g} % intervals over {seeds} seeds): "
+    text += outcome_sentence(total, base)
+    if lower:
+        share = 100 * max(-each.difference for _, each in lower) / max(view.best_cndcg for view in found)
+        text += f" Where {base} is lower, it is by at most {format_number(share, 2)} % of the largest possible cNDCG."
+    report.findings.append(text)
 
 
-def outcome_sentence(one: Comparison, base: str) -> str:
+def outcome_sentence(points: Sequence[ComparedPoint], base: str) -> str:
     """State how many points were compared, with which outcomes and which power."""
-    parts = [f"{base} is significantly higher at {one.count('above')}", f"significantly lower at {one.count('below')}"]
-    if same := one.count("identical"):
+    parts = [f"{base} is significantly higher at {count(points, 'above')}"]
+    parts.append(f"significantly lower at {count(points, 'below')}")
+    if same := count(points, "identical"):
         parts.append(f"has the same value in every seed at {same}")
-    text = f"of {one.compared} points compared, {', '.join(parts)}; not significant at {one.count('undecided')}."
-    if math.isfinite(one.detectable):
+    text = f"of {within(points)} points compared, {', '.join(parts)}; not significant at {count(points, 'undecided')}."
+    if math.isfinite(detectable := median_detectable(points)):
         text += (
-            f" A true difference of {format_number(one.detectable, 3)} in cNDCG would be detected with a power of "
+            f" A true difference of {format_number(detectable, 3)} in cNDCG would be detected with a power of "
             f"{100 * POWER:g} % (median over points); smaller ones may have been missed."
         )
     return text
 
 
-def comparison_note(total: Comparison, base: str) -> str:
+def comparison_note(points: Sequence[ComparedPoint], base: str) -> str:
     """Explain the columns of the comparison table."""
-    tested = total.compared - total.count("identical")
+    tested = within(points) - count(points, "identical")
     return (
         f"Higher and lower: {base}'s cNDCG is significantly higher or lower at the unfairness of the point. Not "
         "significant does not mean equal. The detectable difference is the median over points of the true difference "
@@ -341,17 +347,6 @@ def comparison_note(total: Comparison, base: str) -> str:
         f"{tested} comparisons without any true difference about {max(round((1 - LEVEL) * tested), 1)} would come out "
         "significant by chance."
     )
-
-
-def comparison_finding(head: str, base: str, total: Comparison, seeds: int, panels: int, largest: float) -> str:
-    """Return the outcome of all panels in one sentence."""
-    where = "1 panel" if panels == 1 else f"{panels} panels"
-    text = f"{head} ({where}, {100 * LEVEL:g} % intervals over {seeds} seeds): {outcome_sentence(total, base)}"
-    lower = [-each.difference for each in total.points if each.outcome == "below"]
-    if lower:
-        share = 100 * float(np.max(lower)) / largest
-        text += f" Where {base} is lower, it is by at most {format_number(share, 2)} % of the largest possible cNDCG."
-    return text
 
 
 # --- how the runs were made ------------------------------------------------------------------------------------------
@@ -728,41 +723,47 @@ def points_table(view: View, name: str, caption: str) -> Table:
 
 
 def comparison_table(
-    found: Sequence[tuple[str, Comparison]], base: str, name: str, caption: str, notes: tuple[str, ...] = ()
+    found: dict[tuple[str, ...], list[ComparedPoint]], base: str, name: str, caption: str, notes: tuple[str, ...] = ()
 ) -> Table:
-    """Build the table of how many points lie significantly below or above the baseline's curve, by panel."""
-    by_method = len({one.label for _, one in found}) > 1
+    """Build the table of how many points lie significantly below or above the baseline's curve, by method and panel."""
     outcomes: dict[str, Outcome] = {f"{base} higher": "above", f"{base} lower": "below", "not significant": "undecided"}
-    if any(one.count("identical") for _, one in found):
+    if any(count(points, "identical") for points in found.values()):
         outcomes["same in every seed"] = "identical"
-    columns = (*(["method"] if by_method else []), "panel", "points compared", *outcomes, "detectable difference")
-    rows = []
-    for panel, one in found:
-        names = (one.label, panel) if by_method else (panel,)
-        counts = (one.compared, *map(one.count, outcomes.values()))
-        rows.append((*names, *map(str, counts), format_number(one.detectable, 3), f"{one.fairer}", f"{one.less_fair}"))
+    ends: dict[str, Outcome] = {"fairer than the curve": "fairer", "less fair than the curve": "less fair"}
+    rows = tuple(
+        (
+            *names,
+            f"{within(points)}",
+            *(f"{count(points, outcome)}" for outcome in outcomes.values()),
+            format_number(median_detectable(points), 3),
+            *(f"{count(points, outcome)}" for outcome in ends.values()),
+        )
+        for names, points in found.items()
+    )
+    text_columns = len(next(iter(found)))
+    columns = ("method", "panel")[-text_columns:]
     return Table(
         name=name,
         caption=caption,
-        columns=(*columns, "fairer than the curve", "less fair than the curve"),
-        rows=tuple(rows),
-        text_columns=1 + by_method,
+        columns=(*columns, "points compared", *outcomes, "detectable difference", *ends),
+        rows=rows,
+        text_columns=text_columns,
         notes=notes,
     )
 
 
-def lower_table(found: Sequence[tuple[str, int, ComparedPoint]], name: str, caption: str) -> Table:
+def lower_table(found: Sequence[tuple[str, ComparedPoint]], name: str, caption: str) -> Table:
     """Build the table of the points at which the baseline's curve is significantly lower."""
     rows = tuple(
         (
             each.point.policy.label,
             panel,
             format_number(each.point.mean("unfairness")),
-            format_number(each.point.mean(f"cndcg@{k}")),
+            format_number(each.point.mean(f"cndcg@{each.k}")),
             format_number(-each.difference, 3),
             format_interval(-each.high, -each.low, 3),
         )
-        for panel, k, each in found
+        for panel, each in found
     )
     columns = ("policy", "panel", "unfairness", "cNDCG", "curve lower by", f"{100 * LEVEL:g} % interval")
     return Table(name=name, caption=caption, columns=columns, rows=rows, text_columns=2)
