@@ -17,8 +17,7 @@ from mcfair.report.figures import (
     PALETTE,
     Panel,
     choose_styles,
-    cutoffs_figure,
-    spread_out,
+    cutoff_panels,
     tradeoff_alt,
     tradeoff_figure,
 )
@@ -145,19 +144,20 @@ def test_a_tradeoff_can_be_drawn_from_curves_alone():
 def test_without_matplotlib_one_line_says_how_to_install_it(results, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     view = view_of(results)
-    for figure in (lambda: tradeoff_figure([[Panel(view.curves)]]), lambda: cutoffs_figure([view])):
-        with pytest.raises(mf.MCFairError, match=r"pip install .mcfair\[report\]"):
-            figure()
+    with pytest.raises(mf.MCFairError, match=r"pip install .mcfair\[report\]"):
+        tradeoff_figure([[Panel(view.curves)]])
 
 
-def test_labels_are_moved_apart():
-    rng = np.random.default_rng(0)
-    for size in (1, 2, 9):
-        values = rng.normal(size=size)
-        places = spread_out(values, 0.5)
-        assert np.all(np.diff(np.sort(places)) > 0.5 - 1e-9)
-        assert np.array_equal(np.argsort(places), np.argsort(values))
-        assert places.mean() == pytest.approx(values.mean())
+def test_cutoffs_are_drawn_with_a_line_and_a_name_for_every_policy(results):
+    panels = cutoff_panels([view_of(results, 1)])
+    figure = tradeoff_figure(panels)
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["TopK", "FairCo", "MCFair", "MCFair again"]
+    (axes,) = figure.axes
+    assert len(axes.lines) == len(names)
+    assert axes.lines[0].get_ydata().tolist() == [view_of(results, 1).points[0].mean(f"cndcg@{k}") for k in range(1, 6)]
+    assert axes.get_ylabel() == "cNDCG (higher is better)"
+    assert "cNDCG at cutoffs 1 to 5" in tradeoff_alt(panels, "Mine")
 
 
 def test_built_in_styles_are_of_the_palette():

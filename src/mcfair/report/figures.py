@@ -1,4 +1,4 @@
-"""Figures: their styles, how they are drawn and rendered, cNDCG at every cutoff, and trade-offs with their limits."""
+"""Figures: styles of series, and panels of cNDCG at every cutoff or of trade-offs with their limits."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from ..arrays import FloatArray
 from ..errors import needs_extra
+from ..experiments.experiment import Series
 from ..experiments.results import FLOOR_ROW, Curve, View
 from ..metrics.base import metric_label
 from ..policies.base import Policy
@@ -32,13 +33,11 @@ __all__ = [
     "Style",
     "choose_styles",
     "closer_panels",
-    "cutoffs_alt",
-    "cutoffs_figure",
+    "cutoff_panels",
     "draw",
     "matplotlib_defaults",
     "setting_title",
     "shorten",
-    "spread_out",
     "tradeoff_alt",
     "tradeoff_figure",
     "tradeoff_panel",
@@ -241,104 +240,12 @@ def setting_title(view: View) -> str:
     return f"{view.setting.mode}: {known}"
 
 
-# --- cNDCG at every cutoff -------------------------------------------------------------------------------------------
-
-
-def cutoffs_figure(found: Sequence[View], *, narrow: bool = False) -> Figure:
-    """Draw cNDCG@1..k of each policy, a panel for each setting, with bands of one standard deviation.
-
-    Parameters
-    ----------
-    found
-        The settings.
-    narrow
-        Whether to stack the panels for narrow screens instead of placing them side by side.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-    """
-    with matplotlib_defaults():
-        from matplotlib.figure import Figure
-
-        lines = max(len(view.points) for view in found)
-        height = max(4.4, 0.3 * lines + 1.2)
-        shape = (len(found), 1) if narrow else (1, len(found))
-        figure = Figure(figsize=((NARROW_WIDTH if narrow else 7.4) * shape[1], height * shape[0]), layout="constrained")
-        axes = figure.subplots(*shape, squeeze=False).ravel()
-        chosen = choose_styles([curve for view in found for curve in view.curves])
-        for panel, view in zip(axes, found, strict=True):
-            draw_cutoffs(panel, view, chosen, height)
-            if len(found) > 1:
-                panel.set_title(setting_title(view))
-            if narrow or panel is axes[0]:
-                panel.set_ylabel("cNDCG (higher is better)")
-        return figure
-
-
-def cutoffs_alt(found: Sequence[View], title: str) -> str:
-    """Describe the figure in words."""
-    names = dict.fromkeys(curve.label for view in found for curve in view.curves)
-    return (
-        f"{title}. Lines show cNDCG at cutoffs 1 to {found[0].setting.k} of {', '.join(names)}; the numbers are in "
-        "the table."
-    )
-
-
-def draw_cutoffs(panel: Axes, view: View, chosen: dict[str, Style], height: float) -> None:
-    """Draw the lines of one setting in a panel of some height in inches, with labels at their right ends."""
-    ranks = np.arange(1, view.setting.k + 1)
-    ends, names, drawn = [], [], []
-    for curve in view.curves:
-        style = chosen[curve.label]
-        for point in curve.points:
-            y = np.array([point.mean(f"cndcg@{k}") for k in ranks])
-            s = np.array([point.std(f"cndcg@{k}") for k in ranks])
-            panel.fill_between(ranks, y - s, y + s, color=style.color, alpha=0.15, linewidth=0)
-            panel.plot(ranks, y, **style.options())
-            ends.append(y[-1])
-            names.append(point.name)
-            drawn.append(style)
-    panel.margins(y=0.04)
-    low, high = panel.get_ylim()
-    places = spread_out(np.array(ends), (high - low) * 0.22 / (height - 1.0))
-    step = 0.04 * max(ranks[-1] - 1, 1)
-    for end, place, label, style in zip(ends, places, names, drawn, strict=True):
-        leader = [ranks[-1] + step, ranks[-1] + 4 * step]
-        panel.plot(leader, [end, place], color=style.color, linewidth=0.8, clip_on=False)
-        panel.plot([ranks[-1] + 4.8 * step], [place], clip_on=False, **style.options())
-        panel.annotate(
-            shorten(label, 24), (ranks[-1] + 5.6 * step, place), va="center", annotation_clip=False, parse_math=False
-        )
-    panel.set_ylim(min(low, *places), max(high, *places))
-    panel.set_xlim(ranks[0] - 0.05 * max(ranks[-1] - 1, 1), ranks[-1] + step)
-    panel.set_xticks(ranks)
-    panel.grid(visible=False, axis="x")
-    panel.set_xlabel("cutoff k of cNDCG@k")
-
-
-def spread_out(values: FloatArray, gap: float) -> FloatArray:
-    """Move values apart as little as possible, such that neighbours differ by at least a gap.
-
-    Examples
-    --------
-    >>> spread_out(np.array([5.0, 1.0, 1.0]), 1.0).tolist()
-    [5.0, 0.5, 1.5]
-    """
-    from scipy.optimize import isotonic_regression
-
-    order, steps = np.argsort(values, kind="stable"), gap * np.arange(values.size)
-    out = np.empty(values.size)
-    out[order] = isotonic_regression(values[order] - steps).x + steps
-    return out
-
-
-# --- trade-offs ------------------------------------------------------------------------------------------------------
+# --- panels ----------------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Panel:
-    """One panel: curves of a metric against unfairness.
+    """One panel: curves of a metric against unfairness, or cNDCG of policies at every cutoff.
 
     Parameters
     ----------
@@ -358,6 +265,8 @@ class Panel:
         Largest unfairness shown.
     x_label
         What the horizontal axis shows.
+    cutoffs
+        The last cutoff, if it is cNDCG at every cutoff that is shown; 0 for a metric against unfairness.
     """
 
     curves: Sequence[Curve]
@@ -368,6 +277,24 @@ class Panel:
     front: str = ""
     x_max: float = math.inf
     x_label: str = "unfairness (lower is fairer)"
+    cutoffs: int = 0
+
+    @property
+    def y_label(self) -> str:
+        """What the vertical axis shows."""
+        return "cNDCG" if self.cutoffs else metric_label(self.metric)
+
+
+def cutoff_panels(found: Sequence[View]) -> list[list[Panel]]:
+    """Return the panels of cNDCG at every cutoff, one for each setting, in which every policy is a curve of its own."""
+    row = []
+    for view in found:
+        curves = [
+            Curve(Series(policies=(point.policy,), label=point.name), [point], view.setting.mode)
+            for point in view.points
+        ]
+        row.append(Panel(curves, title=setting_title(view), x_label="cutoff k of cNDCG@k", cutoffs=view.setting.k))
+    return [row]
 
 
 def tradeoff_panels(found: Sequence[View]) -> list[list[Panel]]:
@@ -406,7 +333,7 @@ def fair_end(view: View) -> float:
 
 
 def tradeoff_figure(panels: Sequence[Sequence[Panel]], *, narrow: bool = False) -> Figure:
-    """Draw a grid of trade-off panels.
+    """Draw a grid of panels.
 
     Parameters
     ----------
@@ -432,21 +359,34 @@ def tradeoff_figure(panels: Sequence[Sequence[Panel]], *, narrow: bool = False) 
         axes = figure.subplots(*shape, squeeze=False)
         for index, panel in enumerate(flat):
             i, j = divmod(index, shape[1])
-            draw_panel(axes[i, j], panel, chosen)
+            (draw_cutoffs if panel.cutoffs else draw_panel)(axes[i, j], panel, chosen)
             axes[i, j].set_title(panel.title if narrow or i == 0 else "")
             axes[i, j].set_xlabel(panel.x_label if i == shape[0] - 1 or narrow else "")
-            axes[i, j].set_ylabel(f"{metric_label(panel.metric)} (higher is better)" if j == 0 else "")
+            axes[i, j].set_ylabel(f"{panel.y_label} (higher is better)" if j == 0 else "")
         add_legend(figure, flat, chosen, narrow)
     return figure
 
 
 def tradeoff_alt(panels: Sequence[Sequence[Panel]], title: str) -> str:
     """Describe the figure in words."""
-    metrics = " and ".join(dict.fromkeys(metric_label(row[0].metric) for row in panels))
+    metrics = " and ".join(dict.fromkeys(row[0].y_label for row in panels))
     settings = " and ".join(dict.fromkeys(panel.title.split(":")[0] for row in panels for panel in row))
     names = dict.fromkeys(curve.label for row in panels for panel in row for curve in panel.curves)
     part = ", the fair end" if panels[0][0].x_max < math.inf else ""
-    return f"{title}{part}. {metrics} against unfairness, {settings}, of {', '.join(names)}; the table has the numbers."
+    over = f"at cutoffs 1 to {panels[0][0].cutoffs}" if panels[0][0].cutoffs else "against unfairness"
+    return f"{title}{part}. {metrics} {over}, {settings}, of {', '.join(names)}; the table has the numbers."
+
+
+def draw_cutoffs(axes: Axes, panel: Panel, chosen: dict[str, Style]) -> None:
+    """Draw cNDCG at every cutoff, with bands of one standard deviation."""
+    ranks = np.arange(1, panel.cutoffs + 1)
+    for curve in panel.curves:
+        for point in curve.points:
+            y, s = (np.array([of(f"cndcg@{k}") for k in ranks]) for of in (point.mean, point.std))
+            axes.fill_between(ranks, y - s, y + s, color=chosen[curve.label].color, alpha=0.15, linewidth=0)
+            axes.plot(ranks, y, **chosen[curve.label].options())
+    axes.set_xticks(ranks)
+    axes.grid(visible=False, axis="x")
 
 
 def draw_panel(axes: Axes, panel: Panel, chosen: dict[str, Style]) -> None:
@@ -504,7 +444,7 @@ def legend_entries(panels: Sequence[Panel], chosen: dict[str, Style]) -> list[tu
     entries = []
     for label, style in chosen.items():
         longest = max(len(curve.points) for panel in panels for curve in panel.curves if curve.label == label)
-        options = style.options() | ({"linestyle": "none"} if longest == 1 else {})
+        options = style.options() | ({"linestyle": "none"} if longest == 1 and not panels[0].cutoffs else {})
         entries.append((label, Line2D([], [], **options)))
     if any(panel.floor > 0 for panel in panels):
         entries.append((FLOOR_ROW, Line2D([], [], color=FLOOR, linewidth=1.2, linestyle=":")))

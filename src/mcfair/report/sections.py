@@ -27,7 +27,7 @@ from ..tables import (
     format_spread,
 )
 from .comparison import ComparedPoint, Outcome, compare_curves, count, median_detectable, within
-from .figures import Panel, closer_panels, cutoffs_alt, cutoffs_figure, tradeoff_alt, tradeoff_figure, tradeoff_panels
+from .figures import Panel, closer_panels, cutoff_panels, tradeoff_alt, tradeoff_figure, tradeoff_panels
 from .page import Block, Document, create_folders, paragraph, render_template, write_document
 
 __all__ = ["Report", "overview_table", "write_report"]
@@ -223,7 +223,7 @@ def table_findings(view: View, title: str) -> Iterator[str]:
 def show_cutoffs(report: Report, found: Sequence[View], name: str, title: str) -> Iterator[Block]:
     """Show cNDCG at every cutoff, as a figure and as tables."""
     caption = f"{describe_runs(found)}. Lines are means over seeds; bands extend one standard deviation to either side."
-    yield report.draw(name, cutoffs_alt(found, title), caption, lambda narrow: cutoffs_figure(found, narrow=narrow))
+    yield add_figure(report, cutoff_panels(found), name, title, caption)
     for view in found:
         stem = f"{name} {setting_suffix(view, found)} values"
         table = cutoffs_table(view, stem, f"{title} ({view.data}, {view.setting.mode})")
@@ -236,10 +236,10 @@ def show_cutoffs(report: Report, found: Sequence[View], name: str, title: str) -
 def show_tradeoff(report: Report, found: Sequence[View], name: str, title: str) -> Iterator[Block]:
     """Show effectiveness against unfairness, the comparison with the baseline's curve, and all points."""
     grid = tradeoff_panels(found)
-    yield add_tradeoff(report, grid, name, title, f"{describe_runs(found)}. {reading_guide(grid)}")
+    yield add_figure(report, grid, name, title, f"{describe_runs(found)}. {reading_guide(grid)}")
     if closer := closer_panels(found):
         text = "The fair end of the same panels, enlarged."
-        yield add_tradeoff(report, closer, f"{name} closer", title, text)
+        yield add_figure(report, closer, f"{name} closer", title, text)
     yield from show_comparison(report, found, name, title)
     for view in found:
         stem = f"{name} {setting_suffix(view, found)} points"
@@ -248,8 +248,8 @@ def show_tradeoff(report: Report, found: Sequence[View], name: str, title: str) 
         yield report.add_details(summary, table)
 
 
-def add_tradeoff(report: Report, grid: list[list[Panel]], name: str, title: str, caption: str) -> Block:
-    """Draw both versions of a trade-off and return the block of the figure."""
+def add_figure(report: Report, grid: list[list[Panel]], name: str, title: str, caption: str) -> Block:
+    """Draw both versions of some panels and return the block of the figure."""
     return report.draw(name, tradeoff_alt(grid, title), caption, lambda narrow: tradeoff_figure(grid, narrow=narrow))
 
 
