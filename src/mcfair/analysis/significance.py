@@ -49,17 +49,12 @@ def paired(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
     return first - second
 
 
-def mean(values: FloatArray, axis: int) -> FloatArray:
-    """Compute the mean along an axis, the statistic of the resampled differences."""
-    return np.asarray(values.mean(axis=axis))
-
-
 def resample(function: Callable[..., Any], d: FloatArray, resamples: int, seed: int, **options: Any) -> Any:
     """Call one of SciPy's resampling functions on differences, seeded and in batches of bounded size."""
     given = inspect.signature(function).parameters
     seeded = {"rng" if "rng" in given else "random_state": np.random.default_rng(seed)}  # renamed in SciPy 1.15
     batch = max(BATCH_SIZE // d.size, 1)
-    return function((d,), mean, n_resamples=resamples, batch=batch, vectorized=True, **seeded, **options)
+    return function((d,), np.mean, n_resamples=resamples, batch=batch, vectorized=True, **seeded, **options)
 
 
 def fisher(a: npt.ArrayLike, b: npt.ArrayLike, *, resamples: int = 100_000, seed: int = 0) -> float:

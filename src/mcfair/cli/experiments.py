@@ -142,11 +142,11 @@ def reproduce(
     """Run the paper's experiments, and write a report with every table and figure."""
     from ..data.catalogue import PROFILES, locate
     from ..errors import DataError
-    from ..experiments.experiment import shipped_experiment, shipped_experiments
+    from ..experiments.experiment import SHIPPED, shipped_experiment
 
     if "beyond" in (what or []):
         raise SettingError(f"{MOVED}: python studies/beyond/run.py")
-    names = shipped_experiments() if not what or "all" in what else list(dict.fromkeys(what))
+    names = list(SHIPPED) if not what or "all" in what else list(dict.fromkeys(what))
     experiments = [shipped_experiment(name) for name in names]
     if data is None:
         try:
@@ -207,12 +207,11 @@ def demo(
         return
     if seconds is not None or no_browser:
         raise SettingError("--seconds and --no-browser are options of 'mcfair demo --live'")
-    from ..experiments.experiment import shipped_experiment, shipped_experiments
+    from ..experiments.experiment import SHIPPED, shipped_experiment
 
     sys.stderr.write("The first run on a machine compiles for a minute or so; later ones do not.\n")
     experiments = [
-        shipped_experiment(name).on("mq2008-like", "").reduced(seeds=2, points=5, shorter=5)
-        for name in shipped_experiments()
+        shipped_experiment(name).on("mq2008-like", "").reduced(seeds=2, points=5, shorter=5) for name in SHIPPED
     ]
     options = RunOptions(out=out, jobs=jobs)
     show_tables(run_all(experiments[:1], options))

@@ -22,7 +22,7 @@ from .execute import Cluster, Task, execute
 from .experiment import Experiment, Series
 from .folder import Folder, Outcome
 from .keys import NoKeyError, fingerprint, key_of
-from .results import Results, collect
+from .results import Results, collect, described
 
 __all__ = ["Policies", "as_series", "compare", "run_experiments"]
 
@@ -231,7 +231,7 @@ def run_experiments(
                     stored.save(task.key, trace)
                 outcomes[task.key] = Outcome.of(trace)
                 report("runs", len(outcomes), len(tasks))
-        times = measure_times(experiments, opened, tasks, stored, report) if timed else {}
+        times = measure_times(experiments, opened, tasks, stored, report) if timed else []
         report("limits", 0, 1)
         return collect(experiments, opened, tasks, outcomes, times, stored, about or {})
 
@@ -346,12 +346,12 @@ def measure_times(
     tasks: Sequence[Task],
     stored: Folder | None,
     report: Progress,
-) -> dict[str, float]:
+) -> list[dict[str, Any]]:
     """Measure the seconds per 1,000 lists of every row of a table, one run at a time; stored times are reused."""
     tables = [each for each in experiments if each.show == "table"]
     rows = {(name, policy, where) for each in tables for name in each.data for _, where, policy in each.played()}
     timed = [task for task in tasks if task.seed == 0 and (task.data, task.policy, task.setting) in rows]
-    times = {}
+    found: list[dict[str, Any]] = []
     for number, task in enumerate(timed):
         report("times", number, len(timed))
 
@@ -360,5 +360,5 @@ def measure_times(
             return {"seconds": min(1000 * trace.seconds / trace.sessions for trace in traces)}
 
         kept = measure() if stored is None or not task.reusable else stored.recall("times", task.key, measure)
-        times[task.key] = kept["seconds"]
-    return times
+        found.append({**described(task), "seconds": kept["seconds"]})
+    return found

@@ -20,15 +20,7 @@ from ..errors import DataError, MCFairError, SettingError, choices, field_names,
 from ..policies.base import Policy, parse_policies
 from ..simulation.setting import Setting, make_setting
 
-__all__ = [
-    "Experiment",
-    "Paper",
-    "Series",
-    "differences",
-    "read_experiment",
-    "shipped_experiment",
-    "shipped_experiments",
-]
+__all__ = ["SHIPPED", "Experiment", "Paper", "Series", "differences", "read_experiment", "shipped_experiment"]
 
 
 class Paper(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -260,9 +252,8 @@ def thinned(policies: list[Policy], most: int) -> list[Policy]:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def shipped_experiments() -> list[str]:
-    """Return the names of the paper's experiments, in its order."""
-    return ["table1", "fig2", "fig3", "fig4", "fig5"]
+SHIPPED = ("table1", "fig2", "fig3", "fig4", "fig5")
+"""Names of the paper's experiments, in its order."""
 
 
 def shipped_experiment(name: str) -> Experiment:
@@ -287,8 +278,8 @@ def shipped_experiment(name: str) -> Experiment:
     >>> shipped_experiment("table1").data
     ('mq2008/fold1',)
     """
-    if name not in shipped_experiments():
-        raise SettingError(unknown("experiment", name, shipped_experiments()))
+    if name not in SHIPPED:
+        raise SettingError(unknown("experiment", name, SHIPPED))
     text = (resources.files(__package__) / "paper" / f"{name}.toml").read_text(encoding="utf-8")
     found, reasons = parse_experiment(text, f"{name}.toml"), differences()["rows"].get(name, {})
     series = [msgspec.structs.replace(each, note=reasons.get(each.label, each.note)) for each in found.series]

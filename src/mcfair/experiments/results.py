@@ -39,6 +39,7 @@ __all__ = [
     "Results",
     "View",
     "collect",
+    "described",
     "paired_rows",
     "setting_key",
 ]
@@ -579,7 +580,7 @@ def collect(
     data: Mapping[str, Dataset],
     tasks: Sequence[Task],
     outcomes: Mapping[str, Outcome],
-    times: Mapping[str, float],
+    times: Sequence[Mapping[str, Any]],
     stored: Folder | None,
     about: dict[str, str],
 ) -> Results:
@@ -594,7 +595,7 @@ def collect(
     tasks, outcomes
         The runs, and their outcomes by key.
     times
-        Seconds per 1,000 lists, by key of the task.
+        Rows of `Results.times`.
     stored
         A folder that limits are kept in.
     about
@@ -604,7 +605,7 @@ def collect(
 
     limits, frontiers, seen = [], [], set()
     for task in tasks:
-        where = {**described(task), "seed": task.seed}
+        where = {name: value for name, value in described(task).items() if name != "policy"} | {"seed": task.seed}
         if tuple(where.values()) in seen:  # the visits do not depend on the policy
             continue
         seen.add(tuple(where.values()))
@@ -612,15 +613,9 @@ def collect(
         limits.append(where | found["floor"])
         curve = zip(found["unfairness"], found["ndcg"], strict=True)
         frontiers += [where | {"point": i, "unfairness": x, "ndcg": y} for i, (x, y) in enumerate(curve)]
-    by_key = {task.key: task for task in tasks}
-    serial = [
-        {**described(by_key[key]), "policy": repr(by_key[key].policy), "seconds": seconds}
-        for key, seconds in times.items()
-    ]
     texts = dict.fromkeys(text for task in tasks for text in outcomes[task.key].figures)
     runs = [
-        {"key": task.key, **described(task), "policy": repr(task.policy), "seed": task.seed}
-        | {"sessions": outcomes[task.key].sessions}
+        {"key": task.key, **described(task), "seed": task.seed, "sessions": outcomes[task.key].sessions}
         | {text: outcomes[task.key].figures.get(text) for text in texts}
         for task in tasks
     ]
@@ -635,7 +630,7 @@ def collect(
         queries=queries.filter(pl.col("judged")).select("key", pl.exclude(left_out)),
         limits=pl.DataFrame(limits, schema_overrides={"group_floor": pl.Float64}),
         frontier=pl.DataFrame(frontiers),
-        times=pl.DataFrame(serial, schema={**strings, "seconds": pl.Float64}),
+        times=pl.DataFrame(times, schema={**strings, "seconds": pl.Float64}),
         about=about,
         datasets={
             name: DatasetFacts(fingerprint(each.pool()[0].without_features), each.queries, each.items)
@@ -646,7 +641,8 @@ def collect(
 
 def described(task: Task) -> dict[str, str]:
     """Return what tables say of a task."""
-    return {"data": task.data, "mode": task.setting.mode, "setting": setting_key(task.setting)}
+    where = {"data": task.data, "mode": task.setting.mode, "setting": setting_key(task.setting)}
+    return where | {"policy": repr(task.policy)}
 
 
 def limits_of(task: Task, data: Dataset, outcome: Outcome, stored: Folder | None) -> dict[str, Any]:

@@ -87,16 +87,12 @@ class Tradeoff:
         """
         import polars as pl
 
-        rows = [
-            {"series": curve.label, "policy": repr(point.policy)}
-            | {
-                name: value
-                for text in ("unfairness", self.metric)
-                for name, value in ((text, point.mean(text)), (f"{text} std", point.std(text)))
-            }
-            for curve in self.view.curves
-            for point in curve.points
-        ]
+        rows = []
+        for point in self.view.points:
+            row: dict[str, object] = {"series": point.series.name, "policy": repr(point.policy)}
+            for text in ("unfairness", self.metric):
+                row |= {text: point.mean(text), f"{text} std": point.std(text)}
+            rows.append(row)
         return pl.DataFrame(rows)
 
     def plot(self, *, narrow: bool = False) -> Figure:

@@ -43,6 +43,7 @@ Test = dict[str, Any]
 """A row of the tests against the baseline."""
 
 
+@dataclasses.dataclass
 class Report(Document):
     """The page of some experiments under construction; `write_report` adds all of them.
 
@@ -52,9 +53,7 @@ class Report(Document):
         The runs.
     """
 
-    def __init__(self, results: Results) -> None:
-        super().__init__()
-        self.results = results
+    results: Results
 
     def add_section(self, experiment: Experiment, blocks: Iterable[Block]) -> None:
         """Append a section with the title of an experiment, what it is about, and some blocks."""
@@ -160,15 +159,15 @@ def experiment_blocks(report: Report, experiment: Experiment) -> Iterator[Block]
         yield from show(report, found, name, experiment.title or experiment.name)
 
 
+def stem(name: str, view: View, found: Sequence[View], kind: str = "") -> str:
+    """Return the stem of a table's file names, with the mode if there are several settings."""
+    return " ".join(filter(None, (name, view.setting.mode if len(found) > 1 else "", kind)))
+
+
 def describe_runs(found: Sequence[View]) -> str:
     """Describe data, settings and length of some runs."""
     settings = ", ".join(f"{view.setting.mode} with {view.sessions:,} sessions" for view in found)
     return f"{found[0].data}, {settings}"
-
-
-def setting_suffix(view: View, found: Sequence[View]) -> str:
-    """Return the part of a file name that distinguishes settings; nothing for one setting."""
-    return view.setting.mode if len(found) > 1 else ""
 
 
 # --- a table of policies ---------------------------------------------------------------------------------------------
@@ -177,16 +176,15 @@ def setting_suffix(view: View, found: Sequence[View]) -> str:
 def show_table(report: Report, found: Sequence[View], name: str, title: str) -> Iterator[Block]:
     """Show a table of policies for each setting, with details and tests."""
     for view in found:
-        stem = f"{name} {setting_suffix(view, found)}".strip()
         metrics = ("unfairness", f"ndcg@{view.setting.k}")
         tests = {metric: against_baseline(view, metric) for metric in metrics}
         caption = f"{title} ({describe_runs([view])})"
-        yield report.add_table(main_table(view, tests["unfairness"], stem, caption))
-        more = details_table(view, f"{stem} details", f"{title}: parameters and further figures")
+        yield report.add_table(main_table(view, tests["unfairness"], stem(name, view, found), caption))
+        more = details_table(view, stem(name, view, found, "details"), f"{title}: parameters and further figures")
         summary = "Parameters, intervals and further cutoffs"
         yield report.add_details(summary, more)
-        stem = f"{stem} tests"
-        tables = [significance_table(view, found, metric, stem) for metric, found in tests.items() if found]
+        place = stem(name, view, found, "tests")
+        tables = [significance_table(view, rows, metric, place) for metric, rows in tests.items() if rows]
         if tables:
             summary = f"Tests against {view.find(None).name}: size, interval and p-value of every difference"
             yield report.add_details(summary, *tables)
@@ -225,8 +223,7 @@ def show_cutoffs(report: Report, found: Sequence[View], name: str, title: str) -
     caption = f"{describe_runs(found)}. Lines are means over seeds; bands extend one standard deviation to either side."
     yield add_figure(report, cutoff_panels(found), name, title, caption)
     for view in found:
-        stem = f"{name} {setting_suffix(view, found)} values"
-        table = cutoffs_table(view, stem, f"{title} ({view.data}, {view.setting.mode})")
+        table = cutoffs_table(view, stem(name, view, found, "values"), f"{title} ({view.data}, {view.setting.mode})")
         yield report.add_details(f"The numbers, {view.setting.mode}", table)
 
 
@@ -242,8 +239,7 @@ def show_tradeoff(report: Report, found: Sequence[View], name: str, title: str) 
         yield add_figure(report, closer, f"{name} closer", title, text)
     yield from show_comparison(report, found, name, title)
     for view in found:
-        stem = f"{name} {setting_suffix(view, found)} points"
-        table = points_table(view, stem, f"{title} ({view.data}, {view.setting.mode})")
+        table = points_table(view, stem(name, view, found, "points"), f"{title} ({view.data}, {view.setting.mode})")
         summary = f"All {len(table.rows)} points, {view.setting.mode}"
         yield report.add_details(summary, table)
 
@@ -477,11 +473,6 @@ def floor_note(view: View) -> str:
     return f"{text} It may lie up to {format_number(gap, 2)} lower." if gap > 1e-6 * view.floor else text
 
 
-def letter(i: int) -> str:
-    """Return the letter of a note: a to z, then aa, ab and so on."""
-    return (letter(i // 26 - 1) if i >= 26 else "") + chr(ord("a") + i % 26)
-
-
 # --- the paper's figures ---------------------------------------------------------------------------------------------
 
 
@@ -599,7 +590,7 @@ def main_table(view: View, tests: dict[str, Test], name: str, caption: str) -> T
         cells = policy_cells(view, point)
         if text := remark(view, point):
             remarks += [] if text in remarks else [text]
-            cells["method"] += f" [{letter(remarks.index(text))}]"
+            cells["method"] += f" [{remarks.index(text) + 1}]"
         if tested := tests.get(point.name):
             cells[column] += "†" if tested["p_adjusted"] < 0.01 else "‡" if tested["p_adjusted"] < 1 - LEVEL else ""
             tooltips[len(rows), columns.index(column)] = describe_test(tested)
@@ -617,7 +608,7 @@ def main_table(view: View, tests: dict[str, Test], name: str, caption: str) -> T
             f"for {len(tests)} tests. No mark means that the test did not find a difference, not that there is none: "
             "the tests below state how large a difference could have been detected."
         )
-    notes += [f"[{letter(i)}] {text}" for i, text in enumerate(remarks)]
+    notes += [f"[{i}] {text}" for i, text in enumerate(remarks, start=1)]
     return Table(
         name=name,
         caption=caption,
