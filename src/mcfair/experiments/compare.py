@@ -6,7 +6,7 @@ import os
 import uuid
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -213,21 +213,18 @@ def run_experiments(
     if cluster:
         with Cluster.connect(cluster):
             pass  # before data are read, which may take minutes
-    with nullcontext() if folder is None else Folder.open(folder) as stored:
+    with Folder.open(folder) as stored:
         opened = open_experiments(experiments, data)
         check_size(experiments, opened)
-        tasks = tasks_of(experiments, opened, stored is not None)
-        outcomes: dict[str, Outcome] = {}
-        if stored is not None and not fresh:
-            outcomes = stored.load([task.key for task in tasks if task.reusable])
+        tasks = tasks_of(experiments, opened, keyed=folder is not None)
+        outcomes = stored.load([task.key for task in tasks if task.reusable and not fresh])
         missing = [task for task in tasks if task.key not in outcomes]
         missing.sort(key=cost, reverse=True)  # so that no long one is left for the end
         announce(missing, opened, jobs)
         report("runs", len(outcomes), len(tasks))
-        drafts = None if stored is None else stored.drafts
-        with closing(execute(missing, opened, jobs=jobs, cluster=cluster, drafts=drafts)) as finished:
+        with closing(execute(missing, opened, jobs=jobs, cluster=cluster, drafts=stored.drafts)) as finished:
             for task, trace in finished:
-                if stored is not None and task.reusable:
+                if task.reusable:
                     stored.save(task.key, trace)
                 outcomes[task.key] = Outcome.of(trace)
                 report("runs", len(outcomes), len(tasks))
@@ -344,7 +341,7 @@ def measure_times(
     experiments: Sequence[Experiment],
     data: Mapping[str, Dataset],
     tasks: Sequence[Task],
-    stored: Folder | None,
+    stored: Folder,
     report: Progress,
 ) -> list[dict[str, Any]]:
     """Measure the seconds per 1,000 lists of every row of a table, one run at a time; stored times are reused."""
@@ -359,6 +356,6 @@ def measure_times(
             traces = [task.run(data[task.data]) for _ in range(3)]
             return {"seconds": min(1000 * trace.seconds / trace.sessions for trace in traces)}
 
-        kept = measure() if stored is None or not task.reusable else stored.recall("times", task.key, measure)
+        kept = measure() if not task.reusable else stored.recall("times", task.key, measure)
         found.append({**described(task), "seconds": kept["seconds"]})
     return found

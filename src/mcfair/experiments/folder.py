@@ -97,16 +97,16 @@ class Folder:
 
     @classmethod
     @contextmanager
-    def open(cls, path: str | Path) -> Iterator[Folder]:
-        """Open a folder and create it if it does not exist.
+    def open(cls, path: str | Path | None) -> Iterator[Folder]:
+        """Open a folder and create it if it does not exist; without a path, one that is removed at the end.
 
         Raises
         ------
         TraceError
             If it cannot be written to.
         """
-        place = Path(path)
         with ExitStack() as stack:
+            place = Path(stack.enter_context(tempfile.TemporaryDirectory()) if path is None else path)
             try:
                 place.mkdir(parents=True, exist_ok=True)
                 drafts = stack.enter_context(scratch_folder(place))

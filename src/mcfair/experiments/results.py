@@ -581,7 +581,7 @@ def collect(
     tasks: Sequence[Task],
     outcomes: Mapping[str, Outcome],
     times: Sequence[Mapping[str, Any]],
-    stored: Folder | None,
+    stored: Folder,
     about: dict[str, str],
 ) -> Results:
     """Join the outcomes of tasks into tables and compute the limits that hold for them.
@@ -645,7 +645,7 @@ def described(task: Task) -> dict[str, str]:
     return where | {"policy": repr(task.policy)}
 
 
-def limits_of(task: Task, data: Dataset, outcome: Outcome, stored: Folder | None) -> dict[str, Any]:
+def limits_of(task: Task, data: Dataset, outcome: Outcome, stored: Folder) -> dict[str, Any]:
     """Return floor and frontier for the visits of a run, with known relevance; stored ones are reused."""
 
     def compute() -> dict[str, Any]:
@@ -669,7 +669,7 @@ def limits_of(task: Task, data: Dataset, outcome: Outcome, stored: Folder | None
             "ndcg": curve.ndcg.tolist(),
         }
 
-    if stored is None or not task.reusable:
+    if not task.reusable:
         return compute()
     key = hashlib.sha256(f"{task.key} {source_hash(whole=True)}".encode()).hexdigest()[:32]
     return stored.recall("limits", key, compute)
