@@ -312,7 +312,7 @@ class PairedTest(NamedTuple):
     of the same pairs would find with the power asked for, at the strictest of Holm's levels.
     """
 
-    mean: float
+    difference: float
     low: float
     high: float
     p: float
@@ -349,7 +349,7 @@ def paired_tests(
     --------
     >>> base = np.linspace(0, 1, 30)
     >>> found = paired_tests([(base, base), (base + np.tile([0.1, 0.3], 15), base)])
-    >>> [(round(each.mean, 3), each.p_adjusted < 0.001) for each in found]
+    >>> [(round(each.difference, 3), each.p_adjusted < 0.001) for each in found]
     [(0.0, False), (0.2, True)]
     """
     arrays = [(sample("a", a), sample("b", b)) for a, b in pairs]

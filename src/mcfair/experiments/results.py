@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from ..analysis.limits import fairness_floor, frontier, group_floor
-from ..analysis.significance import paired_tests
+from ..analysis.significance import PairedTest, paired_tests
 from ..arrays import FloatArray
 from ..data.dataset import Dataset
 from ..errors import MCFairWarning, SettingError, unknown
@@ -453,12 +453,13 @@ class View:
         return tuple(repr(each) for each in self.setting.metrics)
 
     def per_query(self, point: Point, metric: str) -> pl.DataFrame:
-        """Average a metric of each query over the seeds in which it was visited: columns data, query and value."""
+        """Average a metric of each query over the seeds that visited it: columns label, data, query and value."""
         import polars as pl
 
-        rows = self.results.queries.filter((pl.col("visits") > 0) & pl.col("key").is_in(point.runs["key"].to_list()))
-        mean = rows.sort("query", "key").group_by("query", maintain_order=True).agg(value=pl.col(metric).mean())
-        return mean.drop_nulls().drop_nans("value").select(pl.lit(self.data).alias("data"), "query", "value")
+        rows = self.results.queries.filter(pl.col("visits") > 0).join(point.runs.select("key", "seed"), on="key")
+        mean = rows.sort("query", "seed").group_by("query", maintain_order=True).agg(value=pl.col(metric).mean())
+        known = mean.drop_nulls().drop_nans("value")
+        return known.select("query", "value", label=pl.lit(point.name), data=pl.lit(self.data))
 
 
 # --- tests against a baseline ----------------------------------------------------------------------------------------
@@ -487,40 +488,30 @@ def paired_rows(views: Sequence[View], metrics: Sequence[str], base: str, level:
         names = views[0].results.queries.columns[3:]
         if text not in names:
             raise SettingError(unknown("metric of single queries", text, names))
-        tables = {
-            point.name: pl.concat(view.per_query(view.find(point.name), text) for view in views)
-            for point in views[0].points
-        }
+        values = [view.per_query(point, text) for view in views for point in view.points]
+        table = pl.concat(values).pivot(on="label", index=["data", "query"], values="value").sort("data", "query")
         for point in views[0].points:
-            both = tables[point.name].join(tables[base], on=["data", "query"], suffix=" of base").sort("data", "query")
+            both = table.select(a=point.name, b=base).drop_nulls()
             if point.name == base or both.is_empty():
                 continue
-            a, b = both["value"].to_numpy(), both["value of base"].to_numpy()
-            pairs.append((a, b))
-            row: dict[str, Any] = {
-                "mode": setting.mode,
-                "setting": setting_key(setting),
-                "metric": text,
-                "policy": repr(point.policy),
-            }
-            row |= {"label": point.name, "against": base, "queries": a.size}
-            rows.append(row | {"mean": float(a.mean()), "baseline": float(b.mean())})
+            pairs.append((both["a"].to_numpy(), both["b"].to_numpy()))
+            row: dict[str, Any] = {"mode": setting.mode, "setting": setting_key(setting), "metric": text}
+            row |= {"policy": repr(point.policy), "label": point.name, "against": base, "queries": both.height}
+            rows.append(row | {"mean": both["a"].mean(), "baseline": both["b"].mean()})
     for row, test in zip(rows, paired_tests(pairs, level, power=POWER, bootstraps=BOOTSTRAPS), strict=True):
-        row |= {"difference": test.mean, "low": test.low, "high": test.high, "p": test.p}
-        row |= {"p_adjusted": test.p_adjusted, "detectable": test.detectable}
-        row["verdict"] = verdict(row, level)
+        row |= test._asdict() | {"verdict": verdict(test, row["queries"], level)}
     return rows
 
 
-def verdict(row: Mapping[str, Any], level: float) -> str:
+def verdict(test: PairedTest, queries: int, level: float) -> str:
     """Return in one word what a test has found."""
-    if row["queries"] < 2:
+    if queries < 2:
         return "untested"
-    if row["low"] == row["high"] == 0.0:
+    if test.low == test.high == 0.0:
         return "identical"
-    if row["p_adjusted"] >= 1 - level:
+    if test.p_adjusted >= 1 - level:
         return "undecided"
-    return "higher" if row["difference"] > 0 else "lower"
+    return "higher" if test.difference > 0 else "lower"
 
 
 def comparison_table(views: Sequence[View], base: str) -> Table:
