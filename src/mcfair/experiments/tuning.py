@@ -295,25 +295,24 @@ def tune(
         warnings.simplefilter("ignore", MCFairWarning)  # the runs issue the same ones
         table, judged = evaluation_pool(data)
     runs: dict[float, dict[str, float]] = {}
-    floors: dict[int, float] = {}  # one for each seed: arrivals do not depend on the policy
+    floors: list[float] = []
 
     def missed_by(value: float) -> float:
         if value not in runs:
-            varied, figures = dataclasses.replace(start, **{parameter: value}), {}
+            varied = dataclasses.replace(start, **{parameter: value})
             tasks = [Task("data", varied, conditions, seed) for seed in range(number)]
-            for task, trace in execute(tasks, {"data": data}, jobs=jobs, checkpoints=1, threads=threads):
-                figures[task.seed] = trace.figures
-                if task.seed not in floors:
-                    floor = lowest_possible(bounded, table, trace.state.visits * judged, trace.state.p)
-                    floors[task.seed] = floor.unfairness
-            by_seed = [figures[seed] for seed in range(number)]
-            runs[value] = {name: float(np.mean([each[name] for each in by_seed])) for name in by_seed[0]}
+            done = execute(tasks, {"data": data}, jobs=jobs, checkpoints=1, threads=threads)
+            traces = [trace for _, trace in sorted(done, key=lambda each: each[0].seed)]
+            if not runs:  # arrivals do not depend on the policy
+                visits = [trace.state.visits * judged for trace in traces]
+                p = traces[0].state.p
+                floors.extend(lowest_possible(bounded, table, each, p).unfairness for each in visits)
+            runs[value] = {
+                name: float(np.mean([trace.figures[name] for trace in traces])) for name in traces[0].figures
+            }
             if progress is not None:
                 progress(value, runs[value])
-        return goal.missed_by(runs[value], mean_floor())
-
-    def mean_floor() -> float:
-        return float(np.mean([floors[seed] for seed in range(number)]))
+        return goal.missed_by(runs[value], float(np.mean(floors)))
 
     value, met = search(values[::-1] if goal.metric.higher_is_better else values, missed_by, places)
     return Tuning(
@@ -321,7 +320,7 @@ def tune(
         parameter=parameter,
         value=value,
         figures=runs[value],
-        floor=mean_floor(),
+        floor=float(np.mean(floors)),
         floor_metric=repr(bounded),
         met=met,
         runs=list(runs.items()),

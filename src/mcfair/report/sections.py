@@ -14,8 +14,7 @@ from ..errors import TraceError
 from ..experiments.experiment import Experiment, differences
 from ..experiments.results import FLOOR_ROW, LEVEL, POWER, Point, Results, View, paired_rows
 from ..metrics.base import Metric, metric_label, parse_metric
-from ..parts import Part
-from ..parts import summary as part_summary
+from ..parts import Part, summary
 from ..tables import (
     NOTHING,
     Table,
@@ -81,8 +80,7 @@ class Report(Document):
             self.section("differences", "Differences from the paper", template="differences")
         add_provenance(self)
         title = title or ("Fair ranking: the experiments of MCFair" if paper else "Fair ranking: experiments")
-        values = {"title": title, "report": self, "differences": differences(), **summary(self.results)}
-        values |= terms(self.results)
+        values = {"title": title, "report": self, "differences": differences(), **introduction(self.results)}
         with writable(folder) as target:
             return write_document(self, render_template("page.html.j2", **values), target)
 
@@ -181,13 +179,12 @@ def show_table(report: Report, found: Sequence[View], name: str, title: str) -> 
         caption = f"{title} ({describe_runs([view])})"
         yield report.add_table(main_table(view, tests["unfairness"], stem(name, view, found), caption))
         more = details_table(view, stem(name, view, found, "details"), f"{title}: parameters and further figures")
-        summary = "Parameters, intervals and further cutoffs"
-        yield report.add_details(summary, more)
+        yield report.add_details("Parameters, intervals and further cutoffs", more)
         place = stem(name, view, found, "tests")
         tables = [significance_table(view, rows, metric, place) for metric, rows in tests.items() if rows]
         if tables:
-            summary = f"Tests against {view.find(None).name}: size, interval and p-value of every difference"
-            yield report.add_details(summary, *tables)
+            head = f"Tests against {view.find(None).name}: size, interval and p-value of every difference"
+            yield report.add_details(head, *tables)
         report.findings.extend(table_findings(view, title))
         for curve in view.curves:
             if curve.series.note and (curve.label, curve.series.note) not in report.notes:
@@ -240,8 +237,7 @@ def show_tradeoff(report: Report, found: Sequence[View], name: str, title: str) 
     yield from show_comparison(report, found, name, title)
     for view in found:
         table = points_table(view, stem(name, view, found, "points"), f"{title} ({view.data}, {view.setting.mode})")
-        summary = f"All {len(table.rows)} points, {view.setting.mode}"
-        yield report.add_details(summary, table)
+        yield report.add_details(f"All {len(table.rows)} points, {view.setting.mode}", table)
 
 
 def add_figure(report: Report, grid: list[list[Panel]], name: str, title: str, caption: str) -> Block:
@@ -407,8 +403,15 @@ def settings_table(results: Results) -> Table:
     )
 
 
-def summary(results: Results) -> dict[str, Any]:
-    """Collect the figures of the introduction."""
+def introduction(results: Results) -> dict[str, Any]:
+    """Collect what the introduction says: the size of the runs, and the methods, settings and parts in use."""
+    settings = [setting for each in results.experiments for setting in each.conditions]
+    played = [(setting, policy) for each in results.experiments for _, setting, policy in each.played()]
+    online = [(setting.clicks, setting.estimator_for(policy)) for setting, policy in played if setting.mode == "online"]
+    others: list[Part] = [part for pair in online for part in pair]
+    others += [part for each in settings for part in each.metrics]
+    gammas = sorted({setting.gamma for setting in settings})
+    methods = sorted({type(policy) for _, policy in played}, key=lambda each: each.__name__)
     return {
         "experiments": len(results.experiments),
         "data": list(dict.fromkeys(name for each in results.experiments for name in each.data)),
@@ -416,25 +419,10 @@ def summary(results: Results) -> dict[str, Any]:
         "runs": results.runs.height,
         "sessions": int(results.runs["sessions"].sum()) if results.runs.height else 0,
         "seeds": sorted({each.seeds for each in results.experiments}),
-    }
-
-
-def terms(results: Results) -> dict[str, Any]:
-    """Collect what the explanations of terms depend on: settings in use, discounts and their limits, methods."""
-    settings = [setting for each in results.experiments for setting in each.conditions]
-    played = [(setting, policy) for each in results.experiments for _, setting, policy in each.played()]
-    online = [(setting.clicks, setting.estimator_for(policy)) for setting, policy in played if setting.mode == "online"]
-    others: list[Part] = [
-        *(part for pair in online for part in pair),
-        *(part for each in settings for part in each.metrics),
-    ]
-    gammas = sorted({setting.gamma for setting in settings})
-    methods = sorted({type(policy) for _, policy in played}, key=lambda each: each.__name__)
-    return {
         "modes": {setting.mode for setting in settings},
         "gammas": [(f"{gamma:g}", None if gamma == 1 else f"{1 / (1 - gamma):,.6g}") for gamma in gammas],
-        "methods": [(each.__name__, part_summary(each)) for each in methods],
-        "others": list(dict.fromkeys((part.label, part_summary(type(part)), direction(part)) for part in others)),
+        "methods": [(each.__name__, summary(each)) for each in methods],
+        "others": list(dict.fromkeys((part.label, summary(type(part)), direction(part)) for part in others)),
     }
 
 
