@@ -91,6 +91,14 @@ def test_every_run_once_whatever_the_experiments_share():
     assert len(tasks) == len({task.key for task in tasks}) == (3 * 2 + 1) * 2
 
 
+def test_the_same_data_under_two_names_are_two_datasets(tmp_path):
+    for _ in range(2):
+        found = mf.compare({"a": TINY, "b": TINY}, ["TopK", "MMF"], steps=20, seeds=1, folder=tmp_path)
+        assert found.runs["data"].to_list() == ["a", "b", "a", "b"]
+        assert found.tests(data="a")["p"].to_list() == found.tests(data="b")["p"].to_list()
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
 def test_one_name_is_loaded_in_one_way():
     other = Experiment(name="other", series=SMALL.series, epsilon=0.3)
     with pytest.raises(mf.DataError, match="other loads mq2008-like in another way"):

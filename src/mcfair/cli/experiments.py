@@ -224,13 +224,12 @@ def run_all(experiments: list[Experiment], run: RunOptions) -> Results:
     from ..experiments.compare import run_experiments
     from ..report.page import check_libraries
 
-    jobs = run.processes()
     check_libraries()  # before the runs
     with stages() as report:
         return run_experiments(
             experiments,
             run.out,
-            jobs=jobs,
+            jobs=processors() if run.jobs is None else run.jobs,
             fresh=run.fresh,
             cluster=run.cluster,
             about=about_this_machine(),

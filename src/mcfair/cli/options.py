@@ -145,12 +145,6 @@ class RunOptions:
     jobs: Annotated[int | None, typer.Option(help="Processes to use  [default: one per processor]")] = None
     cluster: Annotated[str, typer.Option(help="Use the workers of this Dask scheduler: tcp://HOST:8786.")] = ""
 
-    def processes(self) -> int:
-        """Return how many processes to use."""
-        from .render import processors
-
-        return processors() if self.jobs is None else self.jobs
-
 
 def check_seeds(seeds: int) -> None:
     """Validate the number of seeds."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-import uuid
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -217,16 +217,17 @@ def run_experiments(
         opened = open_experiments(experiments, data)
         check_size(experiments, opened)
         tasks = tasks_of(experiments, opened, keyed=folder is not None)
-        outcomes = stored.load([task.key for task in tasks if task.reusable and not fresh])
-        missing = [task for task in tasks if task.key not in outcomes]
+        kept = {} if fresh else stored.load([task.key for task in tasks if task.key])
+        outcomes = {task: kept[task.key] for task in tasks if task.key in kept}
+        missing = [task for task in tasks if task not in outcomes]
         missing.sort(key=cost, reverse=True)  # so that no long one is left for the end
         announce(missing, opened, jobs)
         report("runs", len(outcomes), len(tasks))
         with closing(execute(missing, opened, jobs=jobs, cluster=cluster, drafts=stored.drafts)) as finished:
             for task, trace in finished:
-                if task.reusable:
+                if task.key:
                     stored.save(task.key, trace)
-                outcomes[task.key] = Outcome.of(trace)
+                outcomes[task] = Outcome.of(trace)
                 report("runs", len(outcomes), len(tasks))
         times = measure_times(experiments, opened, tasks, stored, report) if timed else []
         report("limits", 0, 1)
@@ -268,26 +269,26 @@ def open_experiments(
 
 def tasks_of(experiments: Sequence[Experiment], data: Mapping[str, Dataset], keyed: bool = True) -> list[Task]:
     """Return all runs of some experiments, each once; without keys, as for runs that are not stored, it is quicker."""
-    contents = {name: fingerprint(each) for name, each in data.items()} if keyed else {}
-    reasons: list[str] = []
-    tasks: dict[tuple[Any, ...], Task] = {}
-    for each in experiments:
-        for _, setting, policy in each.played():
-            for name in each.data:
-                for seed in range(each.seeds):
-                    same = (name, policy, setting, seed)
-                    if same in tasks:
-                        continue
-                    key = ""
-                    if keyed:
-                        try:
-                            key = key_of(contents[name], policy, setting, seed)
-                        except NoKeyError as error:
-                            reasons.append(str(error))
-                    tasks[same] = Task(name, policy, setting, seed, key or uuid.uuid4().hex, reusable=bool(key))
+    tasks = dict.fromkeys(
+        Task(name, policy, setting, seed)
+        for each in experiments
+        for _, setting, policy in each.played()
+        for name in each.data
+        for seed in range(each.seeds)
+    )
+    if not keyed:
+        return list(tasks)
+    contents = {name: fingerprint(each) for name, each in data.items()}
+    keys, reasons = [], []
+    for task in tasks:
+        try:
+            keys.append(key_of(contents[task.data], task.policy, task.setting, task.seed))
+        except NoKeyError as error:
+            keys.append("")
+            reasons.append(str(error))
     for reason in dict.fromkeys(reasons):
         warnings.warn(reason, MCFairWarning, stacklevel=3)
-    return list({task.key: task for task in tasks.values()}.values())
+    return [dataclasses.replace(task, key=key) for task, key in zip(tasks, keys, strict=True)]
 
 
 # --- how long and how much -------------------------------------------------------------------------------------------
@@ -356,6 +357,5 @@ def measure_times(
             traces = [task.run(data[task.data]) for _ in range(3)]
             return {"seconds": min(1000 * trace.seconds / trace.sessions for trace in traces)}
 
-        kept = measure() if not task.reusable else stored.recall("times", task.key, measure)
-        found.append({**described(task), "seconds": kept["seconds"]})
+        found.append(described(task) | {"seconds": stored.recall("times", task.key, measure)["seconds"]})
     return found

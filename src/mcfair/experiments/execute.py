@@ -43,7 +43,7 @@ __all__ = ["Cluster", "Task", "execute"]
 class Task:
     """One run to be made: a pure function of these fields and of the dataset that `data` names.
 
-    `key` is what its result is stored under; it is not stored unless it is `reusable`.
+    `key` is what its result is stored under; without one it is not stored.
     """
 
     data: str
@@ -51,7 +51,6 @@ class Task:
     setting: Setting
     seed: int
     key: str = ""
-    reusable: bool = False
 
     def run(self, data: Dataset, **options: Any) -> Trace:
         """Simulate it; a part that ends Python has failed like one that raises an error."""

@@ -160,11 +160,15 @@ class Folder:
     def recall(self, kind: str, key: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Return plain data that was stored under a key, computed now if there is none or it is damaged.
 
+        Without a key it is computed and not stored.
+
         Raises
         ------
         TraceError
             If it cannot be written.
         """
+        if not key:
+            return compute()
         place = self.path / kind / f"{key}.json"
         with suppress(OSError, ValueError):
             stored = unsealed(place.read_bytes())

@@ -570,7 +570,7 @@ def collect(
     experiments: Sequence[Experiment],
     data: Mapping[str, Dataset],
     tasks: Sequence[Task],
-    outcomes: Mapping[str, Outcome],
+    outcomes: Mapping[Task, Outcome],
     times: Sequence[Mapping[str, Any]],
     stored: Folder,
     about: dict[str, str],
@@ -584,7 +584,7 @@ def collect(
     data
         Datasets by the names that the tasks use.
     tasks, outcomes
-        The runs, and their outcomes by key.
+        The runs, and their outcomes.
     times
         Rows of `Results.times`.
     stored
@@ -600,19 +600,19 @@ def collect(
         if tuple(where.values()) in seen:  # the visits do not depend on the policy
             continue
         seen.add(tuple(where.values()))
-        found = limits_of(task, data[task.data], outcomes[task.key], stored)
+        found = limits_of(task, data[task.data], outcomes[task], stored)
         limits.append(where | found["floor"])
         curve = zip(found["unfairness"], found["ndcg"], strict=True)
         frontiers += [where | {"point": i, "unfairness": x, "ndcg": y} for i, (x, y) in enumerate(curve)]
-    texts = dict.fromkeys(text for task in tasks for text in outcomes[task.key].figures)
+    texts = dict.fromkeys(text for task in tasks for text in outcomes[task].figures)
+    keys = {task: task.key or f"{number}" for number, task in enumerate(tasks)}
     runs = [
-        {"key": task.key, **described(task), "seed": task.seed, "sessions": outcomes[task.key].sessions}
-        | {text: outcomes[task.key].figures.get(text) for text in texts}
-        for task in tasks
+        {"key": key, **described(task), "seed": task.seed, "sessions": outcomes[task].sessions}
+        | {text: outcomes[task].figures.get(text) for text in texts}
+        for task, key in keys.items()
     ]
-    queries = pl.concat(
-        (outcomes[task.key].queries.with_columns(pl.lit(task.key).alias("key")) for task in tasks), how="diagonal"
-    )
+    by_key = {key: outcomes[task].queries for task, key in keys.items()}
+    queries = pl.concat((table.with_columns(key=pl.lit(key)) for key, table in by_key.items()), how="diagonal")
     left_out = ("key", "items", "sessions", "judged")
     strings = dict.fromkeys(("data", "mode", "setting", "policy"), pl.String)
     return Results(
@@ -660,7 +660,5 @@ def limits_of(task: Task, data: Dataset, outcome: Outcome, stored: Folder) -> di
             "ndcg": curve.ndcg.tolist(),
         }
 
-    if not task.reusable:
-        return compute()
-    key = hashlib.sha256(f"{task.key} {source_hash(whole=True)}".encode()).hexdigest()[:32]
-    return stored.recall("limits", key, compute)
+    digest = hashlib.sha256(f"{task.key} {source_hash(whole=True)}".encode()).hexdigest()[:32]
+    return stored.recall("limits", digest if task.key else "", compute)
