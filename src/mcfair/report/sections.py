@@ -553,7 +553,8 @@ def policy_table(view: View, columns: Sequence[str], **about: Any) -> Table:
 def overview_table(view: View) -> Table:
     """Build the table that a terminal shows: the floor and every policy, without tests and the paper's figures."""
     seeds = "1 seed" if view.seeds == 1 else f"{view.seeds} seeds"
-    caption = f"{view.experiment.title or view.experiment.name}: {describe_runs([view])}, {seeds}"
+    where = f"{view.data}, {view.setting.mode}, {view.setting.steps:,} steps, {seeds}"
+    caption = f"{view.experiment.title or view.experiment.name}: {where}"
     shown = (*(f"cndcg@{k}" for k in (1, 3, 5) if k <= view.setting.k), *view.extra_metrics)
     columns = (
         "method",
