@@ -10,7 +10,7 @@ import polars as pl
 
 from ..data.frames import first_line
 from ..errors import DataError, SettingError
-from ..experiments.execute import Cluster, version
+from ..experiments.execute import connect_cluster, version
 from .counts import Periods, Tables, checked_survey, count_buckets, encoded, periods_of, survey_of, used
 from .log import ClickLog
 
@@ -50,8 +50,7 @@ def count_on_cluster(
         raise DataError(f"{log.name}: a cluster reads flat tables and Open Bandit data in files; got {log.format}")
     parts = [dataclasses.replace(log, rows=each, parts=(), candidates=None) for each in log.parts]
     size, wanted = len(parts), versions()
-    with Cluster.connect(address) as cluster, cluster.errors_in_one_line():
-        client = cluster.client
+    with connect_cluster(address) as client:
         read = [client.submit(read_part, each, first_rank, missing_click, size, wanted, pure=False) for each in parts]
         surveys = client.gather([client.submit(itemgetter(0), each, pure=False) for each in read])
         survey = checked_survey(surveys, log, first_rank)

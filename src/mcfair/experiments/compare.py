@@ -18,7 +18,7 @@ from ..data.folds import open_data
 from ..errors import DataError, MCFairWarning, SettingError
 from ..policies.base import Policy
 from ..simulation.setting import Setting, SettingOptions, explicit_options, make_setting
-from .execute import Cluster, Task, execute
+from .execute import Task, connect_cluster, execute
 from .experiment import Experiment, Series
 from .folder import Folder, Outcome
 from .keys import NoKeyError, fingerprint, key_of
@@ -211,7 +211,7 @@ def run_experiments(
     if jobs < 1:
         raise SettingError(f"jobs = {jobs} is not allowed: expected a number of processes of at least 1")
     if cluster:
-        with Cluster.connect(cluster):
+        with connect_cluster(cluster):
             pass  # before data are read, which may take minutes
     with Folder.open(folder) as stored:
         opened = open_experiments(experiments, data)

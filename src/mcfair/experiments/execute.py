@@ -36,7 +36,7 @@ from ..simulation.trace import Trace
 from .folder import scratch_folder
 from .keys import local_modules, parts_of, source_hash
 
-__all__ = ["Cluster", "Task", "execute"]
+__all__ = ["Task", "connect_cluster", "execute"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,8 +263,8 @@ def on_cluster(
     """Run pickled tasks on a cluster, to which each dataset is sent once, and yield them by their place."""
     from distributed import as_completed as as_finished
 
-    with Cluster.connect(address) as cluster, cluster.errors_in_one_line():
-        client, wanted = cluster.client, version()
+    with connect_cluster(address) as client:
+        wanted = version()
         shared = {name: client.scatter(each, broadcast=True, hash=False) for name, each in data.items()}
         places = {
             client.submit(work, content, shared[name], wanted, pure=False): i
@@ -274,77 +274,62 @@ def on_cluster(
             yield places.pop(future), future.result()
 
 
-@dataclasses.dataclass(frozen=True)
-class Cluster:
-    """A connection to a Dask cluster whose workers have the same sources as this process."""
+@contextmanager
+def connect_cluster(address: str) -> Iterator[Any]:
+    """Connect to a Dask cluster whose workers have the same sources as this process, and yield its client.
 
-    client: Any
-    address: str
+    What Dask raises meanwhile, when it loses a worker or the scheduler, becomes an error of one line.
 
-    @classmethod
-    @contextmanager
-    def connect(cls, address: str) -> Iterator[Cluster]:
-        """Connect to a scheduler.
+    Parameters
+    ----------
+    address
+        Address of the scheduler, such as tcp://HOST:8786.
 
-        Parameters
-        ----------
-        address
-            Its address, such as tcp://HOST:8786.
-
-        Raises
-        ------
-        SettingError
-            If no scheduler answers in time, it has no workers, or some would not compute the same results.
-        """
+    Raises
+    ------
+    SettingError
+        If no scheduler answers in time, it has no workers, some would not compute the same results, or work is lost.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise SettingError("--cluster needs Dask: pip install 'mcfair[cluster]'") from None
+    try:
+        with ThreadPoolExecutor(1) as thread:  # in a notebook, this thread runs an event loop already
+            thread.submit(check_scheduler, address).result()
+    except Exception as error:  # what listens there may be no scheduler, and answer anything
+        raise SettingError(
+            f"no Dask scheduler answers at {address} within {TIMEOUT} s{f' ({error})' if str(error) else ''}; "
+            "start one with 'dask scheduler' and workers with 'dask worker ADDRESS'"
+        ) from None
+    with dask_silenced():
+        client = Client(address, timeout=TIMEOUT, set_as_default=False)
         try:
-            from distributed import Client
-        except ImportError:
-            raise SettingError("--cluster needs Dask: pip install 'mcfair[cluster]'") from None
-        try:
-            with ThreadPoolExecutor(1) as thread:  # in a notebook, this thread runs an event loop already
-                thread.submit(check_scheduler, address).result()
-        except Exception as error:  # what listens there may be no scheduler, and answer anything
-            raise SettingError(
-                f"no Dask scheduler answers at {address} within {TIMEOUT} s{f' ({error})' if str(error) else ''}; "
-                "start one with 'dask scheduler' and workers with 'dask worker ADDRESS'"
-            ) from None
-        with dask_silenced():
-            client = Client(address, timeout=TIMEOUT, set_as_default=False)
-            try:
-                cluster = cls(client, address)
-                with cluster.errors_in_one_line():  # the scheduler may be lost at any moment
-                    cluster.check_workers()
-                yield cluster
-            finally:
-                with suppress(Exception):  # the scheduler may be gone
-                    client.close(timeout=TIMEOUT)
-
-    def check_workers(self) -> None:
-        """Raise an error if there are no workers, or some would not compute the same results."""
-        found = self.client.run(version, on_error="return")  # an error is what a worker without mcfair returns
-        if not found:
-            raise SettingError(
-                f"the scheduler at {self.address} has no workers; start some with 'dask worker {self.address}'"
-            )
-        wrong = sorted(worker for worker, theirs in found.items() if theirs != version())
-        if wrong:
-            raise SettingError(
-                f"{len(wrong)} of {len(found)} workers ({', '.join(wrong[:3])}) have no mcfair, or another version of "
-                "it or of Python than this machine; install the same ones there"
-            )
-
-    @contextmanager
-    def errors_in_one_line(self) -> Iterator[None]:
-        """Turn what Dask raises when it loses a worker or the scheduler into an error of one line."""
-        try:
-            yield
+            check_workers(client, address)
+            yield client
         except MCFairError:
             raise
         except (Exception, CancelledError) as error:
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise SettingError(
-                f"the cluster at {self.address} lost its work ({reason}); start again: what is in a folder is kept"
+                f"the cluster at {address} lost its work ({reason}); start again: what is in a folder is kept"
             ) from error
+        finally:
+            with suppress(Exception):  # the scheduler may be gone
+                client.close(timeout=TIMEOUT)
+
+
+def check_workers(client: Any, address: str) -> None:
+    """Raise an error if there are no workers, or some would not compute the same results."""
+    found = client.run(version, on_error="return")  # an error is what a worker without mcfair returns
+    if not found:
+        raise SettingError(f"the scheduler at {address} has no workers; start some with 'dask worker {address}'")
+    wrong = sorted(worker for worker, theirs in found.items() if theirs != version())
+    if wrong:
+        raise SettingError(
+            f"{len(wrong)} of {len(found)} workers ({', '.join(wrong[:3])}) have no mcfair, or another version of "
+            "it or of Python than this machine; install the same ones there"
+        )
 
 
 @contextmanager
