@@ -127,6 +127,22 @@ def test_a_change_in_a_module_that_it_imports_directly_or_not_is_noticed(plugged
     assert keys[0] == keys[2] != keys[1]
 
 
+@pytest.mark.parametrize("place", ["helping.py", "other/deep.py", "__init__.py", "other/__init__.py"])
+def test_a_change_in_what_it_imports_from_its_package_is_noticed(tmp_path, place):
+    package = tmp_path / "package"
+    (package / "other").mkdir(parents=True)
+    for name in ("helping.py", "other/deep.py", "__init__.py", "other/__init__.py"):
+        (package / name).write_text("F = 1\n")
+    file = package / "theirs.py"
+    file.write_text("from . import helping\nfrom .other.deep import F\n")
+    before = module.closure(file)
+    assert {each.relative_to(package.resolve()).as_posix() for each in before} == {
+        *("theirs.py", "helping.py", "__init__.py", "other/__init__.py", "other/deep.py")
+    }
+    (package / place).write_text("F = 2\n")
+    assert module.closure(file) != before
+
+
 def test_a_change_in_a_file_that_it_declares_is_noticed(plugged):
     text = PLUGIN.replace("    def score", '    depends = ("weights.txt",)\n    def score')
     text = text.replace("return q.R", "return q.R * float(open('weights.txt').read())")
