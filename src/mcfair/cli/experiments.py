@@ -215,7 +215,8 @@ def demo(
     ]
     options = RunOptions(out=out, jobs=jobs)
     show_tables(run_all(experiments[:1], options))
-    print("Unfairness: lower is fairer; the floor is the lowest possible. cNDCG: higher is better, at most 200.")
+    text = "Unfairness: lower is fairer; the floor is the lowest possible. cNDCG: higher is better, at most 200."
+    print(text, flush=True)  # minutes before the report
     report_on(run_all(experiments, options), out)  # those of the table are finished
 
 
