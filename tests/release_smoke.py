@@ -85,11 +85,11 @@ def cluster(_):
     """A scheduler and a worker of Dask, in this process, pass the check that every run on a cluster begins with."""
     from distributed import LocalCluster
 
-    from mcfair.experiments.execute import Cluster
+    from mcfair.experiments.execute import connect_cluster
 
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as started,
-        Cluster.connect(started.scheduler_address),
+        connect_cluster(started.scheduler_address),
     ):
         pass
 

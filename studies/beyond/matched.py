@@ -132,7 +132,7 @@ def table_of_tests(builder: BoardBuilder, base: str, names: Collection[str] = ()
             (
                 test.name,
                 what,
-                format_signed(one.mean),
+                format_signed(one.difference),
                 format_interval(one.low, one.high, 3),
                 format_p_value(one.p_adjusted),
                 NOTHING if decided else format_number(one.detectable, 3),

@@ -55,13 +55,13 @@ def curve_of(builder: BoardBuilder, name: str) -> Curve:
     """Return a contestant as a curve whose points have a row for each dataset, means over seeds."""
     lines, k = builder.lines(name), builder.setting.k
     x, y = mean_over_seeds(lines.unfairness), mean_over_seeds(lines.ndcg)
-    rows = range(x.shape[0])
+    policies, rows = [policy for policy, _ in builder.points(name)], range(x.shape[0])
+    series = mf.Series(policies=tuple(policies), label=name)
     points = [
-        Point(name, policy, pl.DataFrame({"seed": rows, "unfairness": x[:, i], f"ndcg@{k}": y[:, i]}), None)
-        for i, (policy, _) in enumerate(builder.points(name))
+        Point(series, policy, pl.DataFrame({"seed": rows, "unfairness": x[:, i], f"ndcg@{k}": y[:, i]}))
+        for i, policy in enumerate(policies)
     ]
-    label = mf.Series(policies=tuple(repr(point.policy) for point in points), label=name)
-    return Curve(label, points, builder.setting.mode)
+    return Curve(series, points, builder.setting.mode)
 
 
 def panel_of(builder: BoardBuilder) -> Panel:

@@ -8,9 +8,7 @@ import pytest
 from command_line import refused, run
 
 import mcfair as mf
-from mcfair.cli.experiments import growing_tables
-from mcfair.experiments.compare import run_experiments
-from mcfair.experiments.experiment import Experiment, Series
+from mcfair.experiments.experiment import Experiment
 
 TUNE = ("tune", "--data", "mq2008-like", "--steps", "300", "--seeds", "1", "--policy")
 
@@ -67,28 +65,6 @@ def test_the_demo_shows_the_policies_of_the_paper_and_where_the_report_is(tmp_pa
     assert "(0.0" not in text  # one seed has no spread
     page = (tmp_path / "index.html").read_text()
     assert all(f"Figure {number}" in page for number in (2, 3, 4, 5))
-
-
-def test_the_rows_of_a_table_appear_as_their_runs_finish(capsys):
-    policies = ("TopK", "RandomK", "MCFair")
-    series = tuple(Series(policies=(each,)) for each in policies)
-    mine = Experiment(
-        name="mine", title="Mine", data=("small",), settings=({"steps": 50},), series=series, show="table", seeds=2
-    )
-    show, printed = growing_tables(), []
-
-    def watch(results):
-        show(results)
-        printed.append(capsys.readouterr().out.splitlines())
-
-    small = mf.synthetic("mq2008-like", seed=0).select(max_items=8)
-    results = run_experiments([mine], data={"small": small}, watch=watch)
-    assert [len(lines) for lines in printed] == [2, 2, 0, 1, 0, 1]  # title and heads, floor and TopK, two policies
-    assert [lines[-1].split()[0] for lines in printed if lines] == ["method", *policies]
-    unfair = results.of("small", mine.conditions[0], mf.TopK())["unfairness"].mean()
-    assert printed[1][-1].split()[1] == f"{unfair:.4g}"
-    show(results)
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(

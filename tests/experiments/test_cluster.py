@@ -109,7 +109,7 @@ def test_a_worker_of_other_sources_that_joins_later_refuses_to_work(tmp_path, mo
     with (tmp_path / "changed" / "mcfair" / "state.py").open("a") as file:
         file.write("# changed\n")
     environment = [os.environ | {"PYTHONPATH": str(tmp_path / "changed")}]
-    monkeypatch.setattr(module.Cluster, "check_workers", lambda self: None)
+    monkeypatch.setattr(module, "check_workers", lambda client, address: None)
     with cluster(tmp_path, 1, environment) as (address, _):
         with pytest.raises(mf.SettingError, match=r"the worker on .* has another version of mcfair") as refused:
             run_experiments([FITTED], tmp_path / "out", cluster=address)

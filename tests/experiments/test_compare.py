@@ -40,8 +40,7 @@ def test_one_policy_or_several_by_label_and_data_by_name():
     assert one.tests().is_empty()
     assert "floor" in str(one)
     named = mf.compare({"a": TINY}, {"best": "TopK", "ours": ["MCFair", "MMF"]}, "online", steps=20, seeds=1, k=3)
-    (experiment,) = named.experiments
-    assert list(named.contestants(experiment, experiment.conditions[0])) == ["best", "MCFair", "MMF"]
+    assert named.frame()["label"].to_list() == ["best", "MCFair", "MMF"]
     assert named.runs["data"].unique().to_list() == ["a"]
     assert {"ndcg@3"} == {name for name in named.runs.columns if name in ("ndcg@3", "ndcg@4")}
 
@@ -90,6 +89,14 @@ def test_what_has_no_key_is_run_every_time_and_not_stored(tmp_path):
 def test_every_run_once_whatever_the_experiments_share():
     tasks = tasks_of([SMALL, SMALL], open_experiments([SMALL]))
     assert len(tasks) == len({task.key for task in tasks}) == (3 * 2 + 1) * 2
+
+
+def test_the_same_data_under_two_names_are_two_datasets(tmp_path):
+    for _ in range(2):
+        found = mf.compare({"a": TINY, "b": TINY}, ["TopK", "MMF"], steps=20, seeds=1, folder=tmp_path)
+        assert found.runs["data"].to_list() == ["a", "b", "a", "b"]
+        assert found.tests(data="a")["p"].to_list() == found.tests(data="b")["p"].to_list()
+    assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
 def test_one_name_is_loaded_in_one_way():

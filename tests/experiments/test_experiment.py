@@ -5,12 +5,12 @@ from real_data import FOLDS, needs_mq2008
 import mcfair as mf
 from mcfair.experiments.compare import open_experiments
 from mcfair.experiments.experiment import (
+    SHIPPED,
     Experiment,
     Series,
     parse_experiment,
     read_experiment,
     shipped_experiment,
-    shipped_experiments,
     thinned,
 )
 
@@ -53,7 +53,7 @@ def test_a_file_becomes_a_grid(tmp_path):
     assert experiment.conditions[1].estimator == mf.IPS(prior_strength=5)
 
 
-@pytest.mark.parametrize("name", shipped_experiments())
+@pytest.mark.parametrize("name", SHIPPED)
 def test_the_papers_experiments_can_be_read(name):
     experiment = shipped_experiment(name)
     assert experiment.seeds == 5
@@ -83,9 +83,7 @@ def test_the_grids_are_the_papers():
 
 
 def test_all_ten_policies_are_in_the_papers_experiments():
-    played = {
-        type(policy).__name__ for name in shipped_experiments() for _, _, policy in shipped_experiment(name).played()
-    }
+    played = {type(policy).__name__ for name in SHIPPED for _, _, policy in shipped_experiment(name).played()}
     paper = {"TopK", "RandomK", "FairK", "ExploreK", "MCFair", "FairCo", "MMF", "ILP", "LP", "PLFair"}
     assert played == paper <= set(mf.registered(mf.Policy))
 

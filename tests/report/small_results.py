@@ -9,10 +9,9 @@ import polars as pl
 
 from mcfair.experiments.compare import run_experiments
 from mcfair.experiments.experiment import Experiment, Paper, Series
-from mcfair.experiments.results import Results
+from mcfair.experiments.results import Results, View
 from mcfair.report import Report
 from mcfair.report.sections import show_comparison
-from mcfair.report.views import View, views
 
 TABLE = Experiment(
     name="table1",
@@ -82,7 +81,7 @@ def only(results: Results, experiment: Experiment, **changes: object) -> Results
 
 def view_of(results: Results, experiment: int = 0, setting: int = 0) -> View:
     chosen = results.experiments[experiment]
-    return list(views(results, chosen, chosen.data[0]))[setting]
+    return list(results.views(chosen, chosen.data[0]))[setting]
 
 
 def shifted(results: Results, policy: str, by: float | pl.Expr) -> Results:
@@ -107,7 +106,7 @@ def comparison(results: Results) -> tuple[str, dict[str, list[list[str]]]]:
     """Return the text and the tables, by name, that the report has on the first experiment's curves."""
     experiment = results.experiments[0]
     report = Report(results)
-    found = list(views(results, experiment, experiment.data[0]))
+    found = list(results.views(experiment, experiment.data[0]))
     blocks = list(show_comparison(report, found, experiment.name, experiment.title))
     sentences = [block.text for block in blocks] + report.findings
     sentences += [text for table in report.tables for text in (table.caption, *table.lead, *table.notes)]

@@ -72,7 +72,7 @@ def test_markdown_has_the_numbers_of_the_runs(results, report):
     rows = cells(report.parent / "tables" / "table1.md")
     runs = results.of("mq2008-like", TABLE.conditions[0], parse_policies("FairCo(alpha=1000)")[0])
     u = runs["unfairness"].to_numpy()
-    floor = view_of(results).limits.floor
+    floor = view_of(results).limits["floor"].to_numpy()
     mean, std = re.fullmatch(r"([\d.,]+) \(([\d.]+)\)†?‡?", column(rows, "unfairness (std)")["FairCo"]).groups()
     assert float(mean) == pytest.approx(u.mean(), rel=1e-3)
     assert float(std) == pytest.approx(u.std(), abs=10.0 ** -len(std.split(".")[1]))
@@ -122,7 +122,7 @@ def test_the_page_fetches_nothing(pages):
         assert "default-src 'none'; img-src data:; style-src 'unsafe-inline'" in page
         assert '<meta name="viewport"' in page
         assert all(re.findall(r'<img [^>]*alt="([^"]+)"', page))
-        assert page.count("<source ") == 3 * page.count("<img ") > 0
+        assert page.count("<source ") == page.count("<img ") > 0
 
 
 def test_the_page_is_whole(pages):
@@ -143,9 +143,9 @@ def test_the_page_says_what_was_run(results, text):
     assert f"{results.runs['sessions'].sum():,} sessions" in text
     assert "mcfair reproduce --out 'a & b'" in text
     assert "Table 1: fairness" in text
-    limits = view_of(results).limits
-    assert f"For {limits.unreachable} of {limits.queries} queries no sequence of lists" in text
-    assert 0 < limits.unreachable < limits.queries
+    unreachable, queries = max(view_of(results).limits.select("unreachable", "queries").rows())
+    assert f"For {unreachable} of {queries} queries no sequence of lists" in text
+    assert 0 < unreachable < queries
     assert "Differences from the paper" in text
     assert "<strong>FairCo.</strong> It has its reasons." in text
 

@@ -580,7 +580,7 @@ def count_on_cluster(
     SettingError
         If there is no such cluster, its workers have other versions, or it loses its work.
     """
-    from ..experiments.execute import Cluster, version
+    from ..experiments.execute import connect_cluster, version
 
     if log.format not in ("flat", "open-bandit") or not log.files:
         raise DataError(f"{log.name}: a cluster reads flat tables and Open Bandit data in files; got {log.format}")

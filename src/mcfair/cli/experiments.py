@@ -14,16 +14,10 @@ from .render import about_this_machine, encoded, processors, stages, status
 from .serve import live_demo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from ..experiments.experiment import Experiment
     from ..experiments.results import Results
-    from ..experiments.tuning import Tuning
-    from ..simulation.setting import Setting
 
 __all__ = ["compare", "demo", "leaderboard", "reproduce", "run_file", "tune"]
-
-LIMIT = "floor (lowest possible)"
 
 MOVED = "the comparison beyond the paper is a study of its own now: studies/beyond in the repository of mcfair"
 
@@ -100,6 +94,7 @@ def tune(
     """Find the value of a parameter that meets a target, by search on simulated runs; exit with 1 if none does."""
     from ..experiments.tuning import tune as search
     from ..policies.base import parse_policy
+    from ..tables import format_number
 
     plugins.load()
     chosen = parse_policy(policy)
@@ -124,31 +119,12 @@ def tune(
         answer = {"policy": repr(found.policy), "met": found.met, "target": target, "floor": found.floor}
         sys.stdout.write(encoded(answer | {"figures": found.figures, "runs": tried}))
     else:
-        show_tuning(found, parameter)
+        found.table().print()
+        if found.met:
+            print(f"{found.policy.label} meets {found.target!r} (floor {format_number(found.floor)})")
     if not found.met:
         sys.stderr.write(f"mcfair: no value of {parameter} meets {target!r}; {found.policy.label} comes closest\n")
         raise typer.Exit(1)
-
-
-def show_tuning(found: Tuning, parameter: str) -> None:
-    """Print the values tried, in order, and the policy found."""
-    from ..metrics.base import metric_label
-    from ..tables import Table, format_number
-
-    ranks = max(int(name.removeprefix("ndcg@")) for name in found.figures if name.startswith("ndcg@"))
-    standard = ["unfairness", "ndcg@1", f"ndcg@{ranks}", f"cndcg@{ranks}"]
-    texts = list(dict.fromkeys([*standard, found.metric]))
-    rows: list[tuple[str, ...]] = []
-    classes = {}
-    for value, figures in sorted(found.runs):
-        above = f"{100 * (figures[found.floor_metric] / found.floor - 1):.1f} %" if found.floor > 0 else ""
-        if value == found.value:
-            classes[len(rows)] = "base"
-        rows.append((f"{value:g}", *(format_number(figures[text]) for text in texts), above))
-    columns = (parameter, *map(metric_label, texts), "above floor")
-    Table(caption=found.target, columns=columns, rows=tuple(rows), row_classes=classes).print()
-    if found.met:
-        print(f"{found.policy.label} meets {found.target!r} (floor {format_number(found.floor)})")
 
 
 # --- experiments with a report ----------------------------------------------------------------------------------------
@@ -166,11 +142,11 @@ def reproduce(
     """Run the paper's experiments, and write a report with every table and figure."""
     from ..data.catalogue import PROFILES, locate
     from ..errors import DataError
-    from ..experiments.experiment import shipped_experiment, shipped_experiments
+    from ..experiments.experiment import SHIPPED, shipped_experiment
 
     if "beyond" in (what or []):
         raise SettingError(f"{MOVED}: python studies/beyond/run.py")
-    names = shipped_experiments() if not what or "all" in what else list(dict.fromkeys(what))
+    names = list(SHIPPED) if not what or "all" in what else list(dict.fromkeys(what))
     experiments = [shipped_experiment(name) for name in names]
     if data is None:
         try:
@@ -182,7 +158,9 @@ def reproduce(
         experiments = [each.on(data, "" if data in PROFILES else each.preset) for each in experiments]
     if quick:
         experiments = [each.reduced(seeds=2, points=5, shorter=10) for each in experiments]
-    run_and_report(experiments, run)
+    results = run_all(experiments, run)
+    show_tables(results)
+    report_on(results, run.out)
 
 
 @with_option_groups
@@ -195,7 +173,9 @@ def run_file(
     from ..experiments.experiment import read_experiment
 
     plugins.load()
-    run_and_report([read_experiment(file)], run)
+    results = run_all([read_experiment(file)], run)
+    show_tables(results)
+    report_on(results, run.out)
 
 
 def leaderboard() -> None:
@@ -227,101 +207,52 @@ def demo(
         return
     if seconds is not None or no_browser:
         raise SettingError("--seconds and --no-browser are options of 'mcfair demo --live'")
-    from ..experiments.experiment import shipped_experiment, shipped_experiments
-    from ..report.page import check_libraries
+    from ..experiments.experiment import SHIPPED, shipped_experiment
 
-    check_libraries()
     sys.stderr.write("The first run on a machine compiles for a minute or so; later ones do not.\n")
     experiments = [
-        shipped_experiment(name).on("mq2008-like", "").reduced(seeds=2, points=5, shorter=5)
-        for name in shipped_experiments()
+        shipped_experiment(name).on("mq2008-like", "").reduced(seeds=2, points=5, shorter=5) for name in SHIPPED
     ]
-    run_and_report(experiments, RunOptions(out=out, jobs=jobs), watch=growing_tables())
-    print("Unfairness: lower is fairer; the floor is the lowest possible. cNDCG: higher is better, at most 200.")
+    options = RunOptions(out=out, jobs=jobs)
+    show_tables(run_all(experiments[:1], options))
+    text = "Unfairness: lower is fairer; the floor is the lowest possible. cNDCG: higher is better, at most 200."
+    print(text, flush=True)  # minutes before the report
+    report_on(run_all(experiments, options), out)  # those of the table are finished
 
 
-def run_and_report(
-    experiments: list[Experiment], run: RunOptions, watch: Callable[[Results], None] | None = None
-) -> Results:
-    """Run experiments, write the report and print where it is; print the tables at the end if nobody watches them."""
+def run_all(experiments: list[Experiment], run: RunOptions) -> Results:
+    """Run experiments, and show how far they are."""
     from ..experiments.compare import run_experiments
-    from ..report import write_report
     from ..report.page import check_libraries
 
-    jobs = run.processes()
     check_libraries()  # before the runs
     with stages() as report:
-        results = run_experiments(
+        return run_experiments(
             experiments,
             run.out,
-            jobs=jobs,
+            jobs=processors() if run.jobs is None else run.jobs,
             fresh=run.fresh,
             cluster=run.cluster,
             about=about_this_machine(),
             progress=report,
-            watch=watch,
         )
-        report("report", 0, 1)
-        page = write_report(results, run.out)
-    if watch is None:
-        from ..tables import Table
 
-        for where in tables_of(results):
-            title, columns, rows = table_content(results, *where)
-            Table(caption=title, columns=columns, rows=tuple(rows), row_classes={0: "limit"}).print()
+
+def show_tables(results: Results) -> None:
+    """Print the tables of policies."""
+    from ..report.sections import overview_table
+
+    for experiment in results.experiments:
+        if experiment.show == "table":
+            for data in experiment.data:
+                for view in results.views(experiment, data):
+                    overview_table(view).print()
+
+
+def report_on(results: Results, folder: Path) -> None:
+    """Write the report, and print where it is."""
+    from ..report import write_report
+
+    with status("writing the report"):
+        page = write_report(results, folder)
     print(f"Report: {page.resolve()}")
-    return results
-
-
-def growing_tables() -> Callable[[Results], None]:
-    """Return a function that prints the rows of tables as soon as all of their runs have finished."""
-    printed: dict[str, int] = {}
-
-    def show(results: Results) -> None:
-        for experiment, data, setting in tables_of(results):
-            title, columns, rows = table_content(results, experiment, data, setting)
-            begun = printed.get(title, -1)
-            width = 2 + max(len(LIMIT), *map(len, results.contestants(experiment, setting)))
-            for row in rows[begun:] if begun >= 0 else [(title,), columns, *rows]:
-                cells = [f"{row[0]:{width}}", *(f"{cell:>15}" for cell in row[1:-1])]  # times are measured afterwards
-                print("".join(cells).rstrip(), flush=True)
-            printed[title] = len(rows)
-
-    return show
-
-
-def tables_of(results: Results) -> Iterator[tuple[Experiment, str, Setting]]:
-    """Return what there is a table of: experiment, dataset and setting."""
-    for experiment in (each for each in results.experiments if each.show == "table"):
-        for data in experiment.data:
-            for setting in experiment.conditions:
-                yield experiment, data, setting
-
-
-def table_content(
-    results: Results, experiment: Experiment, data: str, setting: Setting
-) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
-    """Return the title, the columns and the rows of a table, the floor first, up to the first that lacks runs."""
-    import numpy as np
-
-    from ..metrics.base import metric_label
-    from ..tables import format_number, format_spread
-
-    floors = results.floors(data, setting)
-    texts = [f"cndcg@{k}" for k in (1, 3, 5) if k <= setting.k] + [repr(each) for each in setting.metrics]
-    seeds = "1 seed" if experiment.seeds == 1 else f"{experiment.seeds} seeds"
-    title = f"{experiment.title}: {data}, {setting.mode}, {setting.steps:,} steps, {seeds}"
-    columns = ("method", "unfairness", "above floor", *map(metric_label, texts), "s/1,000 lists")
-    rows: list[tuple[str, ...]] = []
-    if len(floors) == experiment.seeds:
-        rows.append((LIMIT, format_spread(floors), *[""] * (len(columns) - 2)))
-    for label, (where, policy) in results.contestants(experiment, setting).items():
-        runs, seconds = results.of(data, where, policy), results.seconds(data, where, policy)
-        if not rows or runs.height < experiment.seeds:
-            break
-        unfair = runs["unfairness"].to_numpy()
-        above = f"{100 * (unfair.mean() / np.mean(floors) - 1):.1f} %" if np.mean(floors) > 0 else ""
-        figures = (format_number(float(runs[text].to_numpy().mean())) for text in texts)
-        time = "" if seconds is None else format_number(seconds, 3)
-        rows.append((label, format_spread(unfair), above, *figures, time))
-    return title, columns, rows

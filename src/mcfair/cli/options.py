@@ -145,15 +145,6 @@ class RunOptions:
     jobs: Annotated[int | None, typer.Option(help="Processes to use  [default: one per processor]")] = None
     cluster: Annotated[str, typer.Option(help="Use the workers of this Dask scheduler: tcp://HOST:8786.")] = ""
 
-    def processes(self) -> int:
-        """Return how many processes to use."""
-        from .render import processors
-
-        jobs = processors() if self.jobs is None else self.jobs
-        if jobs < 1:
-            raise SettingError(f"jobs = {jobs} is not allowed: expected how many processes to use, at least 1")
-        return jobs
-
 
 def check_seeds(seeds: int) -> None:
     """Validate the number of seeds."""

@@ -62,7 +62,7 @@ def is_installed(name: str) -> bool:
     """Return whether a module of this name belongs to Python or to an installed package."""
     from ..experiments import keys
 
-    file = keys.file_of(name)
+    file = keys.file_of(0, name, Path(f"{name}.py"))
     return name in sys.stdlib_module_names or (file is not None and keys.is_installed(file))
 
 

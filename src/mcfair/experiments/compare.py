@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 import os
-import uuid
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -19,11 +18,11 @@ from ..data.folds import open_data
 from ..errors import DataError, MCFairWarning, SettingError
 from ..policies.base import Policy
 from ..simulation.setting import Setting, SettingOptions, explicit_options, make_setting
-from .execute import Cluster, Task, execute
+from .execute import Task, connect_cluster, execute
 from .experiment import Experiment, Series
 from .folder import Folder, Outcome
 from .keys import NoKeyError, fingerprint, key_of
-from .results import Results, collect
+from .results import Results, collect, described
 
 __all__ = ["Policies", "as_series", "compare", "run_experiments"]
 
@@ -156,7 +155,6 @@ def run_experiments(
     cluster: str = "",
     about: dict[str, str] | None = None,
     progress: Progress | None = None,
-    watch: Callable[[Results], None] | None = None,
     timed: bool = True,
 ) -> Results:
     """Run what is missing of some experiments and return the results of all of them.
@@ -184,8 +182,6 @@ def run_experiments(
         How the runs were made, for the report.
     progress
         Called with the current stage, how many of its steps are done, and how many there are.
-    watch
-        Called with the results of tables so far whenever one of their runs has finished; their runs then come first.
     timed
         Whether to measure the seconds per 1,000 lists of the policies in tables, one run after the other.
 
@@ -215,39 +211,25 @@ def run_experiments(
     if jobs < 1:
         raise SettingError(f"jobs = {jobs} is not allowed: expected a number of processes of at least 1")
     if cluster:
-        with Cluster.connect(cluster):
+        with connect_cluster(cluster):
             pass  # before data are read, which may take minutes
-    with nullcontext() if folder is None else Folder.open(folder) as stored:
+    with Folder.open(folder) as stored:
         opened = open_experiments(experiments, data)
         check_size(experiments, opened)
-        tasks = tasks_of(experiments, opened, stored is not None)
-        outcomes: dict[str, Outcome] = {}
-        if stored is not None and not fresh:
-            outcomes = stored.load([task.key for task in tasks if task.reusable])
-        tables = [each for each in experiments if each.show == "table"] if watch is not None else []
-        rows = {(each.data, each.policy, each.setting, each.seed) for each in tasks_of(tables, opened, keyed=False)}
-        watched = {task.key: task for task in tasks if (task.data, task.policy, task.setting, task.seed) in rows}
-
-        def show() -> None:
-            done = [task for task in watched.values() if task.key in outcomes]
-            if watch is not None and done:
-                watch(collect(tables, opened, done, outcomes, {}, stored, {}))
-
-        missing = [task for task in tasks if task.key not in outcomes]
-        missing.sort(key=lambda task: -math.inf if task.key in watched else -cost(task))
-        show()
+        tasks = tasks_of(experiments, opened, keyed=folder is not None)
+        kept = {} if fresh else stored.load([task.key for task in tasks if task.key])
+        outcomes = {task: kept[task.key] for task in tasks if task.key in kept}
+        missing = [task for task in tasks if task not in outcomes]
+        missing.sort(key=cost, reverse=True)  # so that no long one is left for the end
         announce(missing, opened, jobs)
         report("runs", len(outcomes), len(tasks))
-        drafts = None if stored is None else stored.drafts
-        with closing(execute(missing, opened, jobs=jobs, cluster=cluster, drafts=drafts)) as finished:
+        with closing(execute(missing, opened, jobs=jobs, cluster=cluster, drafts=stored.drafts)) as finished:
             for task, trace in finished:
-                if stored is not None and task.reusable:
+                if task.key:
                     stored.save(task.key, trace)
-                outcomes[task.key] = Outcome.of(trace)
+                outcomes[task] = Outcome.of(trace)
                 report("runs", len(outcomes), len(tasks))
-                if task.key in watched:
-                    show()
-        times = measure_times(experiments, opened, tasks, stored, report) if timed else {}
+        times = measure_times(experiments, opened, tasks, stored, report) if timed else []
         report("limits", 0, 1)
         return collect(experiments, opened, tasks, outcomes, times, stored, about or {})
 
@@ -287,26 +269,26 @@ def open_experiments(
 
 def tasks_of(experiments: Sequence[Experiment], data: Mapping[str, Dataset], keyed: bool = True) -> list[Task]:
     """Return all runs of some experiments, each once; without keys, as for runs that are not stored, it is quicker."""
-    contents = {name: fingerprint(each) for name, each in data.items()} if keyed else {}
-    reasons: list[str] = []
-    tasks: dict[tuple[Any, ...], Task] = {}
-    for each in experiments:
-        for _, setting, policy in each.played():
-            for name in each.data:
-                for seed in range(each.seeds):
-                    same = (name, policy, setting, seed)
-                    if same in tasks:
-                        continue
-                    key = ""
-                    if keyed:
-                        try:
-                            key = key_of(contents[name], policy, setting, seed)
-                        except NoKeyError as error:
-                            reasons.append(str(error))
-                    tasks[same] = Task(name, policy, setting, seed, key or uuid.uuid4().hex, reusable=bool(key))
+    tasks = dict.fromkeys(
+        Task(name, policy, setting, seed)
+        for each in experiments
+        for _, setting, policy in each.played()
+        for name in each.data
+        for seed in range(each.seeds)
+    )
+    if not keyed:
+        return list(tasks)
+    contents = {name: fingerprint(each) for name, each in data.items()}
+    keys, reasons = [], []
+    for task in tasks:
+        try:
+            keys.append(key_of(contents[task.data], task.policy, task.setting, task.seed))
+        except NoKeyError as error:
+            keys.append("")
+            reasons.append(str(error))
     for reason in dict.fromkeys(reasons):
         warnings.warn(reason, MCFairWarning, stacklevel=3)
-    return list({task.key: task for task in tasks.values()}.values())
+    return [dataclasses.replace(task, key=key) for task, key in zip(tasks, keys, strict=True)]
 
 
 # --- how long and how much -------------------------------------------------------------------------------------------
@@ -324,7 +306,7 @@ ANNOUNCED_SECONDS = 120
 
 
 def cost(task: Task) -> float:
-    """Estimate the relative duration of a task; long ones are started first, so that none is left for the end."""
+    """Estimate the relative duration of a task."""
     online = task.setting.mode == "online"  # otherwise neither clicks nor estimates are computed
     parts = [task.policy, *((task.setting.clicks, task.setting.estimator_for(task.policy)) if online else ())]
     interpreted = any(part.kernel is None for part in parts)
@@ -360,14 +342,14 @@ def measure_times(
     experiments: Sequence[Experiment],
     data: Mapping[str, Dataset],
     tasks: Sequence[Task],
-    stored: Folder | None,
+    stored: Folder,
     report: Progress,
-) -> dict[str, float]:
+) -> list[dict[str, Any]]:
     """Measure the seconds per 1,000 lists of every row of a table, one run at a time; stored times are reused."""
     tables = [each for each in experiments if each.show == "table"]
     rows = {(name, policy, where) for each in tables for name in each.data for _, where, policy in each.played()}
     timed = [task for task in tasks if task.seed == 0 and (task.data, task.policy, task.setting) in rows]
-    times = {}
+    found: list[dict[str, Any]] = []
     for number, task in enumerate(timed):
         report("times", number, len(timed))
 
@@ -375,6 +357,5 @@ def measure_times(
             traces = [task.run(data[task.data]) for _ in range(3)]
             return {"seconds": min(1000 * trace.seconds / trace.sessions for trace in traces)}
 
-        kept = measure() if stored is None or not task.reusable else stored.recall("times", task.key, measure)
-        times[task.key] = kept["seconds"]
-    return times
+        found.append(described(task) | {"seconds": stored.recall("times", task.key, measure)["seconds"]})
+    return found

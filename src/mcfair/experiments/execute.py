@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copyreg
 import dataclasses
+import functools
 import importlib.metadata
 import logging
 import os
@@ -19,7 +20,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,14 +37,14 @@ from ..simulation.trace import Trace
 from .folder import scratch_folder
 from .keys import local_modules, parts_of, source_hash
 
-__all__ = ["Cluster", "Task", "execute"]
+__all__ = ["Task", "connect_cluster", "execute"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
     """One run to be made: a pure function of these fields and of the dataset that `data` names.
 
-    `key` is what its result is stored under; it is not stored unless it is `reusable`.
+    `key` is what its result is stored under; without one it is not stored.
     """
 
     data: str
@@ -51,7 +52,6 @@ class Task:
     setting: Setting
     seed: int
     key: str = ""
-    reusable: bool = False
 
     def run(self, data: Dataset, **options: Any) -> Trace:
         """Simulate it; a part that ends Python has failed like one that raises an error."""
@@ -122,8 +122,8 @@ def dump_tasks(tasks: Sequence[Task], options: Mapping[str, Any]) -> list[tuple[
     """Pickle tasks, each with the name of its data and the code of users' classes: workers lack those files."""
     import cloudpickle
 
-    classes = {cls for task in tasks for cls in parts_of([task.policy, task.setting])}
-    modules = local_modules(sorted(classes, key=repr))
+    of_users = any(True for task in tasks for _ in parts_of([task.policy, task.setting]))
+    modules = local_modules() if of_users else []
     for name in modules:
         cloudpickle.register_pickle_by_value(sys.modules[name])
     try:
@@ -134,13 +134,8 @@ def dump_tasks(tasks: Sequence[Task], options: Mapping[str, Any]) -> list[tuple[
 
 
 def reduce_meta(meta: msgspec.Meta) -> tuple[Any, ...]:
-    """Return what the bounds of a parameter are rebuilt from."""
-    return rebuild_meta, (dict(meta.__rich_repr__()),)
-
-
-def rebuild_meta(options: dict[str, Any]) -> msgspec.Meta:
-    """Build the bounds of a parameter from their content."""
-    return msgspec.Meta(**options)
+    """Return what the bounds of a parameter are rebuilt by and from."""
+    return functools.partial(msgspec.Meta, **dict(meta.__rich_repr__())), ()
 
 
 copyreg.pickle(msgspec.Meta, reduce_meta)  # msgspec cannot pickle them, and a user's policy travels with its bounds
@@ -191,11 +186,8 @@ def on_processes(
     with scratch_folder(Path(tempfile.gettempdir()) if drafts is None else drafts) as folder:
         try:
             (folder / "data").write_bytes(cloudpickle.dumps(dict(data)))
-            with (folder / "tasks").open("wb") as file:
-                begins = []
-                for each in contents:
-                    begins.append(file.tell())
-                    pickle.dump((*each, version()), file)
+            for i, each in enumerate(contents):
+                (folder / f"{i}.task").write_bytes(pickle.dumps((*each, version())))
         except OSError as error:
             raise SettingError(f"cannot write to {folder}: {error.strerror}") from None
         pool = ProcessPoolExecutor(
@@ -204,17 +196,17 @@ def on_processes(
         pending: dict[Future[None], int] = {}
         try:
             with ThreadPoolExecutor(1, initializer=block_interrupts) as starter:  # Ctrl-C interrupts no start there
+                places = range(len(contents))
                 starter.submit(
-                    lambda: pending.update((pool.submit(work_in_file, folder, i), i) for i in begins)
+                    lambda: pending.update((pool.submit(work_in_file, folder, i), i) for i in places)
                 ).result()
-            places = {begin: i for i, begin in enumerate(begins)}
             for future in as_completed(list(pending)):
-                begin = pending.pop(future)
+                i = pending.pop(future)
                 future.result()
-                result = folder / f"{begin}.result"
+                result = folder / f"{i}.result"
                 trace = pickle.loads(result.read_bytes())
                 result.unlink()
-                yield places[begin], trace
+                yield i, trace
         except BrokenProcessPool:
             raise SettingError(
                 "a worker process died, perhaps for want of memory; runs in a folder are kept: start again, with fewer "
@@ -250,14 +242,12 @@ def start_worker(parent: int, folder: Path) -> None:
     DATA.update(pickle.loads((folder / "data").read_bytes()))
 
 
-def work_in_file(folder: Path, begin: int) -> None:
-    """Run a task that begins there in the file of tasks, and leave its result in a file of its own."""
-    with (folder / "tasks").open("rb") as file:
-        file.seek(begin)
-        name, content, wanted = pickle.load(file)
+def work_in_file(folder: Path, i: int) -> None:
+    """Run the task in the i-th file, and leave its result in a file of its own."""
+    name, content, wanted = pickle.loads((folder / f"{i}.task").read_bytes())
     trace = work(content, DATA[name], wanted)
     try:
-        (folder / f"{begin}.result").write_bytes(pickle.dumps(trace, protocol=5))
+        (folder / f"{i}.result").write_bytes(pickle.dumps(trace, protocol=5))
     except OSError as error:
         raise SettingError(f"cannot write to {folder}: {error.strerror}") from None
 
@@ -272,107 +262,75 @@ def on_cluster(
     contents: Sequence[tuple[str, bytes]], data: Mapping[str, Dataset], address: str
 ) -> Iterator[tuple[int, Trace]]:
     """Run pickled tasks on a cluster, to which each dataset is sent once, and yield them by their place."""
-    with Cluster.connect(address) as cluster:
-        shared = {name: cluster.share(each) for name, each in data.items()}
-        yield from cluster.map(work, [(content, shared[name], version()) for name, content in contents])
+    from distributed import as_completed as as_finished
+
+    with connect_cluster(address) as client:
+        wanted = version()
+        shared = {name: client.scatter(each, broadcast=True, hash=False) for name, each in data.items()}
+        places = {
+            client.submit(work, content, shared[name], wanted, pure=False): i
+            for i, (name, content) in enumerate(contents)
+        }
+        for future in as_finished(list(places), loop=client.loop):  # a run on a worker that dies is made on another
+            yield places.pop(future), future.result()
 
 
-@dataclasses.dataclass(frozen=True)
-class Cluster:
-    """A connection to a Dask cluster whose workers have the same sources as this process."""
+@contextmanager
+def connect_cluster(address: str) -> Iterator[Any]:
+    """Connect to a Dask cluster whose workers have the same sources as this process, and yield its client.
 
-    client: Any
-    address: str
+    What Dask raises meanwhile, when it loses a worker or the scheduler, becomes an error of one line.
 
-    @classmethod
-    @contextmanager
-    def connect(cls, address: str) -> Iterator[Cluster]:
-        """Connect to a scheduler.
+    Parameters
+    ----------
+    address
+        Address of the scheduler, such as tcp://HOST:8786.
 
-        Parameters
-        ----------
-        address
-            Its address, such as tcp://HOST:8786.
-
-        Raises
-        ------
-        SettingError
-            If no scheduler answers in time, it has no workers, or some would not compute the same results.
-        """
+    Raises
+    ------
+    SettingError
+        If no scheduler answers in time, it has no workers, some would not compute the same results, or work is lost.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise SettingError("--cluster needs Dask: pip install 'mcfair[cluster]'") from None
+    try:
+        with ThreadPoolExecutor(1) as thread:  # in a notebook, this thread runs an event loop already
+            thread.submit(check_scheduler, address).result()
+    except Exception as error:  # what listens there may be no scheduler, and answer anything
+        raise SettingError(
+            f"no Dask scheduler answers at {address} within {TIMEOUT} s{f' ({error})' if str(error) else ''}; "
+            "start one with 'dask scheduler' and workers with 'dask worker ADDRESS'"
+        ) from None
+    with dask_silenced():
+        client = Client(address, timeout=TIMEOUT, set_as_default=False)
         try:
-            from distributed import Client
-        except ImportError:
-            raise SettingError("--cluster needs Dask: pip install 'mcfair[cluster]'") from None
-        try:
-            with ThreadPoolExecutor(1) as thread:  # in a notebook, this thread runs an event loop already
-                thread.submit(check_scheduler, address).result()
-        except Exception as error:  # what listens there may be no scheduler, and answer anything
-            raise SettingError(
-                f"no Dask scheduler answers at {address} within {TIMEOUT} s{f' ({error})' if str(error) else ''}; "
-                "start one with 'dask scheduler' and workers with 'dask worker ADDRESS'"
-            ) from None
-        with dask_silenced():
-            client = Client(address, timeout=TIMEOUT, set_as_default=False)
-            try:
-                cluster = cls(client, address)
-                with cluster.errors_in_one_line():  # the scheduler may be lost at any moment
-                    cluster.check_workers()
-                yield cluster
-            finally:
-                with suppress(Exception):  # the scheduler may be gone
-                    client.close(timeout=TIMEOUT)
-
-    def check_workers(self) -> None:
-        """Raise an error if there are no workers, or some would not compute the same results."""
-        found = self.client.run(version, on_error="return")  # an error is what a worker without mcfair returns
-        if not found:
-            raise SettingError(
-                f"the scheduler at {self.address} has no workers; start some with 'dask worker {self.address}'"
-            )
-        wrong = sorted(worker for worker, theirs in found.items() if theirs != version())
-        if wrong:
-            raise SettingError(
-                f"{len(wrong)} of {len(found)} workers ({', '.join(wrong[:3])}) have no mcfair, or another version of "
-                "it or of Python than this machine; install the same ones there"
-            )
-
-    def share(self, value: Any) -> Any:
-        """Send a value to every worker once; what is returned stands for it among the arguments of `map`."""
-        with self.errors_in_one_line():
-            return self.client.scatter(value, broadcast=True, hash=False)
-
-    def map(self, function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
-        """Call a function on the workers and yield its results, each with its place among the arguments, as they come.
-
-        A call on a worker that dies is made again on another. Workers may join at any time: the function must refuse
-        to work with other sources, as `check_version` does.
-
-        Raises
-        ------
-        SettingError
-            If the cluster loses the work.
-        MCFairError
-            What the function raises.
-        """
-        from distributed import as_completed as as_finished
-
-        with self.errors_in_one_line():
-            places = {self.client.submit(function, *each, pure=False): i for i, each in enumerate(arguments)}
-            for future in as_finished(list(places), loop=self.client.loop):
-                yield places.pop(future), future.result()
-
-    @contextmanager
-    def errors_in_one_line(self) -> Iterator[None]:
-        """Turn what Dask raises when it loses a worker or the scheduler into an error of one line."""
-        try:
-            yield
+            check_workers(client, address)
+            yield client
         except MCFairError:
             raise
         except (Exception, CancelledError) as error:
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise SettingError(
-                f"the cluster at {self.address} lost its work ({reason}); start again: what is in a folder is kept"
+                f"the cluster at {address} lost its work ({reason}); start again: what is in a folder is kept"
             ) from error
+        finally:
+            with suppress(Exception):  # the scheduler may be gone
+                client.close(timeout=TIMEOUT)
+
+
+def check_workers(client: Any, address: str) -> None:
+    """Raise an error if there are no workers, or some would not compute the same results."""
+    found = client.run(version, on_error="return")  # an error is what a worker without mcfair returns
+    if not found:
+        raise SettingError(f"the scheduler at {address} has no workers; start some with 'dask worker {address}'")
+    wrong = sorted(worker for worker, theirs in found.items() if theirs != version())
+    if wrong:
+        raise SettingError(
+            f"{len(wrong)} of {len(found)} workers ({', '.join(wrong[:3])}) have no mcfair, or another version of "
+            "it or of Python than this machine; install the same ones there"
+        )
 
 
 @contextmanager

@@ -20,15 +20,7 @@ from ..errors import DataError, MCFairError, SettingError, choices, field_names,
 from ..policies.base import Policy, parse_policies
 from ..simulation.setting import Setting, make_setting
 
-__all__ = [
-    "Experiment",
-    "Paper",
-    "Series",
-    "differences",
-    "read_experiment",
-    "shipped_experiment",
-    "shipped_experiments",
-]
+__all__ = ["SHIPPED", "Experiment", "Paper", "Series", "differences", "read_experiment", "shipped_experiment"]
 
 
 class Paper(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -155,34 +147,35 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     as_published: bool = True
 
     def __post_init__(self) -> None:
-        for what, empty in (("series", not self.series), ("data", not self.data), ("settings", not self.settings)):
-            if empty:
-                raise SettingError(f"experiment {self.name}: {what} is empty, so there is nothing to run")
-        if self.seeds < 1:
-            raise SettingError(
-                f"experiment {self.name}: seeds = {self.seeds}: expected a number of seeds of at least 1"
-            )
-        if any(not each.policies for each in self.series):
-            raise SettingError(f"experiment {self.name}: a series has no policies")
-        policies = [each.points for each in self.series]  # errors are found before any run
-        names = [each.name for each in self.series]
-        if self.compare_with and self.compare_with not in names:
-            raise SettingError(f"experiment {self.name}: {unknown('series in compare_with', self.compare_with, names)}")
-        for name in names:
-            same = [points for each, points in zip(names, policies, strict=True) if each == name]
-            if len(same) > 1 and len({type(policy) for points in same for policy in points}) > 1:
-                raise SettingError(f"experiment {self.name}: two series of different policies are called {name!r}")
-        if self.show == "tradeoff" and not self.k_c:
-            raise SettingError(f"experiment {self.name}: k_c is empty: a trade-off needs at least one cutoff")
-        for what, values in (("data", self.data), ("settings", self.conditions)):
-            twice = [value for i, value in enumerate(values) if value in values[:i]]
-            if twice:
-                raise SettingError(f"experiment {self.name}: {what} has {twice[0]!r} twice")
+        for wrong in self._problems():
+            raise SettingError(f"experiment {self.name}: {wrong}")
         for _ in self.played():
             pass  # the estimator of a series is parsed here
+
+    def _problems(self) -> Iterator[str]:
+        """Yield what is wrong, before any run."""
+        for what in ("series", "data", "settings"):
+            if not getattr(self, what):
+                yield f"{what} is empty, so there is nothing to run"
+        if self.seeds < 1:
+            yield f"seeds = {self.seeds}: expected a number of seeds of at least 1"
+        if not all(each.policies for each in self.series):
+            yield "a series has no policies"
+        names = [each.name for each in self.series]
+        if self.compare_with and self.compare_with not in names:
+            yield unknown("series in compare_with", self.compare_with, names)
+        for name in names:
+            classes = {type(policy) for each in self.series if each.name == name for policy in each.points}
+            if names.count(name) > 1 and len(classes) > 1:
+                yield f"two series of different policies are called {name!r}"
+        for what, values in (("data", self.data), ("settings", self.conditions)):
+            if twice := [value for i, value in enumerate(values) if value in values[:i]]:
+                yield f"{what} has {twice[0]!r} twice"
+        if self.show == "tradeoff" and not self.k_c:
+            yield "k_c is empty: a trade-off needs at least one cutoff"
         ranks = min(setting.k for setting in self.conditions)
         if not all(1 <= k <= ranks for k in self.k_c):
-            raise SettingError(f"experiment {self.name}: k_c = {self.k_c}: expected cutoffs from 1 to k = {ranks}")
+            yield f"k_c = {self.k_c}: expected cutoffs from 1 to k = {ranks}"
 
     @cached_property
     def conditions(self) -> list[Setting]:
@@ -260,9 +253,8 @@ def thinned(policies: list[Policy], most: int) -> list[Policy]:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def shipped_experiments() -> list[str]:
-    """Return the names of the paper's experiments, in its order."""
-    return ["table1", "fig2", "fig3", "fig4", "fig5"]
+SHIPPED = ("table1", "fig2", "fig3", "fig4", "fig5")
+"""Names of the paper's experiments, in its order."""
 
 
 def shipped_experiment(name: str) -> Experiment:
@@ -287,8 +279,8 @@ def shipped_experiment(name: str) -> Experiment:
     >>> shipped_experiment("table1").data
     ('mq2008/fold1',)
     """
-    if name not in shipped_experiments():
-        raise SettingError(unknown("experiment", name, shipped_experiments()))
+    if name not in SHIPPED:
+        raise SettingError(unknown("experiment", name, SHIPPED))
     text = (resources.files(__package__) / "paper" / f"{name}.toml").read_text(encoding="utf-8")
     found, reasons = parse_experiment(text, f"{name}.toml"), differences()["rows"].get(name, {})
     series = [msgspec.structs.replace(each, note=reasons.get(each.label, each.note)) for each in found.series]

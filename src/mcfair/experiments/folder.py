@@ -97,16 +97,16 @@ class Folder:
 
     @classmethod
     @contextmanager
-    def open(cls, path: str | Path) -> Iterator[Folder]:
-        """Open a folder and create it if it does not exist.
+    def open(cls, path: str | Path | None) -> Iterator[Folder]:
+        """Open a folder and create it if it does not exist; without a path, one that is removed at the end.
 
         Raises
         ------
         TraceError
             If it cannot be written to.
         """
-        place = Path(path)
         with ExitStack() as stack:
+            place = Path(stack.enter_context(tempfile.TemporaryDirectory()) if path is None else path)
             try:
                 place.mkdir(parents=True, exist_ok=True)
                 drafts = stack.enter_context(scratch_folder(place))
@@ -160,11 +160,15 @@ class Folder:
     def recall(self, kind: str, key: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Return plain data that was stored under a key, computed now if there is none or it is damaged.
 
+        Without a key it is computed and not stored.
+
         Raises
         ------
         TraceError
             If it cannot be written.
         """
+        if not key:
+            return compute()
         place = self.path / kind / f"{key}.json"
         with suppress(OSError, ValueError):
             stored = unsealed(place.read_bytes())

@@ -16,11 +16,10 @@ import platform
 import site
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import metadata
 from importlib.machinery import PathFinder
-from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -166,7 +165,7 @@ def code_key(cls: type) -> str:
             if path.stat().st_mtime_ns > getattr(cls, "defined_at", sys.maxsize):
                 raise NoKeyError(f"{path.name} was edited after it was imported; start Python again")
             digest.update(path.name.encode() + source)
-            digest.update(" ".join(versions_of(imported(source))).encode())
+            digest.update(" ".join(versions_of(name for level, name in imported(source) if not level)).encode())
         for path in declared:
             try:
                 digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
@@ -201,20 +200,16 @@ def declared_files(cls: type, file: Path) -> list[Path]:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def closure(*files: Path) -> dict[Path, bytes]:
-    """Return files and the local modules that they import, directly or not, with their content."""
+def closure(file: Path) -> dict[Path, bytes]:
+    """Return a file and the local modules that it imports, directly or not, with their content."""
     found: dict[Path, bytes] = {}
-    waiting = list(files)
+    waiting = [file]
     while waiting:
         path = waiting.pop().resolve()
-        if path in found:
-            continue
-        found[path] = path.read_bytes()
-        waiting += [
-            file
-            for name in imported(found[path], package_of(path))
-            if (file := file_of(name, path.parent)) is not None and not is_installed(file)
-        ]
+        if path not in found:
+            found[path] = path.read_bytes()
+            files = (file_of(level, name, path) for level, name in imported(found[path]))
+            waiting += [each for each in files if each is not None and not is_installed(each)]
     return found
 
 
@@ -227,58 +222,44 @@ def syntax(source: bytes) -> ast.Module:
         return ast.Module([], [])
 
 
-def imported(source: bytes, package: str = "") -> Iterator[str]:
-    """Yield the names of the modules that a source file may import, anywhere in it; some may not exist.
+def imported(source: bytes) -> Iterator[tuple[int, str]]:
+    """Yield the modules that a source file may import, anywhere in it, as leading dots and name; some may not exist.
 
     Examples
     --------
-    >>> sorted(set(imported(b"import os.path; from . import helper", "plugin")))
-    ['os', 'os.path', 'plugin', 'plugin.helper']
+    >>> sorted(set(imported(b"import os.path; from . import helper")))
+    [(0, 'os'), (0, 'os.path'), (1, ''), (1, 'helper')]
     """
     for node in ast.walk(syntax(source)):
         if isinstance(node, ast.Import):
-            names = [each.name for each in node.names]
+            level, names = 0, [each.name for each in node.names]
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            names = [base, *(f"{base}.{each.name}" for each in node.names)] if base else []
+            base = [node.module] if node.module else []
+            level, names = node.level, [".".join([*base, each.name]) for each in node.names]
+            if level:
+                yield level, ""  # the package that the dots stand for
         else:
             continue
         for name in names:  # the packages around a module are imported with it
             places = name.split(".")
-            yield from (".".join(places[:i]) for i in range(1, len(places) + 1))
+            yield from ((level, ".".join(places[:i])) for i in range(1, len(places) + 1))
 
 
-def package_of(path: Path) -> str:
-    """Return the package of the loaded module that a file defines, "" if it is in none."""
-    files = {str(path), str(path.absolute())}
-    for module in list(sys.modules.values()):
-        if getattr(module, "__file__", None) in files:
-            return str(getattr(module, "__package__", "") or "")
-    inside = []
-    while (path.parent / "__init__.py").exists():  # not loaded yet
-        path = path.parent
-        inside.append(path.name)
-    return ".".join(reversed(inside))
-
-
-def file_of(name: str, beside: Path = Path()) -> Path | None:
+def file_of(level: int, name: str, importer: Path) -> Path | None:
     """Return the file of a module without importing it, which may lie beside the one that imports it; or None."""
-    loaded = sys.modules.get(name)
-    if loaded is not None:
-        path = getattr(loaded, "__file__", None)
+    if not level and name in sys.modules:
+        path = getattr(sys.modules[name], "__file__", None)
         return None if path is None else Path(path)
-    *above, last = name.split(".")
-    try:
-        if above:
-            package = file_of(".".join(above), beside)
-            if package is None:
-                return None
-            spec = PathFinder.find_spec(name, [str(package.parent)])
-        else:
-            spec = find_spec(last) or PathFinder.find_spec(last, [str(beside)])
-    except (ImportError, ValueError, AttributeError):
+    head, _, last = name.rpartition(".")
+    if level:
+        place = importer.parents[level - 1].joinpath(*filter(None, head.split(".")))
+        files = (place / f"{last}.py", place / last / "__init__.py")
+        return next((each for each in files if each.is_file()), None)
+    package = file_of(0, head, importer) if head else None
+    if head and package is None:
         return None
+    places = [*sys.path, str(importer.parent)] if package is None else [str(package.parent)]
+    spec = PathFinder.find_spec(name, places)
     return Path(spec.origin) if spec is not None and spec.has_location and spec.origin else None
 
 
@@ -310,20 +291,10 @@ def distributions() -> dict[str, list[str]]:
     return {name: sorted(set(each)) for name, each in metadata.packages_distributions().items()}
 
 
-def local_modules(classes: Sequence[type]) -> list[str]:
-    """Return the names of the loaded modules that users' classes may need elsewhere, which lack their files."""
-    files = []
-    for cls in classes:
-        module = sys.modules.get(cls.__module__)
-        # What was typed at a prompt sees what was imported there.
-        names = {getattr(each, "__module__", None) or getattr(each, "__name__", "") for each in vars(module).values()}
-        for name in (cls.__module__, *(names if cls.__module__ == "__main__" else ())):
-            path = getattr(sys.modules.get(str(name)), "__file__", None)
-            if path and Path(path).is_file() and not is_installed(Path(path)):
-                files.append(Path(path))
-    wanted = {str(path) for path in closure(*files)}
+def local_modules() -> list[str]:
+    """Return the names of the loaded modules that users' classes may need elsewhere, which lacks their files."""
     loaded = [(name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items())]
-    return [name for name, path in loaded if path and name != "__main__" and str(Path(path).resolve()) in wanted]
+    return [name for name, path in loaded if path and name != "__main__" and not is_installed(Path(path))]
 
 
 # --- what no file shows ----------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,26 +18,46 @@ from ..arrays import FloatArray
 from ..data.dataset import Dataset
 from ..errors import MCFairWarning, SettingError, unknown
 from ..metrics.base import Metric, metric_label
-from ..policies.base import Policy
+from ..policies.base import Mode, Policy
 from ..simulation.run import evaluation_pool
 from ..simulation.setting import Setting
 from ..tables import Table, format_number, format_p_value, format_signed, format_spread
 from .execute import Task
-from .experiment import Experiment
+from .experiment import Experiment, Series
 from .folder import Folder, Outcome
 from .keys import fingerprint, source_hash
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Results", "collect", "setting_key"]
+__all__ = [
+    "FLOOR_ROW",
+    "LEVEL",
+    "POWER",
+    "Curve",
+    "Point",
+    "Results",
+    "View",
+    "collect",
+    "described",
+    "paired_rows",
+    "setting_key",
+]
 
 DESCRIPTION = ("key", "data", "mode", "setting", "policy", "seed", "sessions")
 """Columns of `Results.runs` that are not figures."""
 
+LEVEL = 0.95
+"""Coverage of the intervals; 1 minus it is the significance level."""
 
 POWER = 0.8
 """Power at which detectable differences are stated."""
+
+BOOTSTRAPS = 10_000
+"""Bootstrap samples of an interval, so that its printed digits hold."""
+
+FLOOR_ROW = "floor (lowest possible)"
+"""Name of the row of the fairness floor."""
 
 
 class DatasetFacts(NamedTuple):
@@ -162,28 +182,14 @@ class Results:
         rows = self.times.filter(data=data, setting=setting_key(setting), policy=repr(policy))
         return float(rows["seconds"][0]) if rows.height else None
 
+    def views(self, experiment: Experiment, data: str) -> Iterator[View]:
+        """Iterate over the settings in which an experiment has runs on a dataset."""
+        for setting in experiment.conditions:
+            view = View(self, experiment, data, setting)
+            if view.curves:
+                yield view
+
     # --- comparisons -------------------------------------------------------------------------------------------------
-
-    def contestants(self, experiment: Experiment, setting: Setting) -> dict[str, tuple[Setting, Policy]]:
-        """Return what is compared in one of an experiment's settings: label, setting and policy, in its order."""
-        found: dict[str, tuple[Setting, Policy]] = {}
-        for series in experiment.series:
-            if series.mode in ("", setting.mode):
-                for policy in series.points:
-                    names = (series.name, policy.label, f"{series.name}: {policy.label}")
-                    free = [name for name in names[len(series.points) > 1 :] if name not in found]
-                    found[free[0] if free else names[-1]] = series.condition(setting), policy
-        return found
-
-    @cached_property
-    def of_queries(self) -> pl.DataFrame:
-        """Metrics of each query under each policy: means over the seeds in which it was visited."""
-        import polars as pl
-
-        about = self.runs.select("key", "data", "setting", "policy", "seed")
-        rows = self.queries.filter(pl.col("visits") > 0).join(about, on="key")
-        by = ["data", "setting", "policy", "query"]
-        return rows.sort(*by, "seed").group_by(by, maintain_order=True).agg(pl.exclude("key", "visits", "seed").mean())
 
     def tests(
         self,
@@ -228,68 +234,13 @@ class Results:
         import polars as pl
 
         rows: list[dict[str, Any]] = []
-        for experiment in self.experiments:
-            for setting in experiment.conditions:
-                rows += self._tests(experiment, setting, metrics, against, data, level)
+        for views in self._settings():
+            chosen = [view for view in views if data in (None, view.data)]
+            if not chosen:
+                raise SettingError(unknown("dataset", str(data), views[0].experiment.data))
+            texts = [repr(Metric.of(each)) for each in metrics or shown_metrics(chosen)]
+            rows += paired_rows(chosen, texts, chosen[0].find(against).name, level)
         return pl.DataFrame(rows, infer_schema_length=None)
-
-    def _tests(
-        self,
-        experiment: Experiment,
-        setting: Setting,
-        metrics: Sequence[str] | None,
-        against: str | None,
-        data: str | None,
-        level: float,
-    ) -> list[dict[str, Any]]:
-        import polars as pl
-
-        found, names = self.contestants(experiment, setting), list(self.of_queries.columns[4:])
-        if data is not None and data not in experiment.data:
-            raise SettingError(unknown("dataset", data, experiment.data))
-        base = against if against is not None else next(iter(found))
-        if against is None and experiment.compare_with:
-            series = next(each for each in experiment.series if each.name == experiment.compare_with)
-            base = next((name for name, (_, policy) in found.items() if policy == series.points[-1]), base)
-        if base not in found:
-            base = next((name for name, (_, policy) in found.items() if base in (repr(policy), policy.label)), base)
-        if base not in found:
-            raise SettingError(unknown("policy to compare with", base, found))
-        several = data is None and len(experiment.data) > 1
-        wanted = metrics or (("relative_unfairness" if several else "unfairness"), f"ndcg@{setting.k}")
-        pairs, rows = [], []
-        for text in (repr(Metric.of(each)) for each in wanted):
-            if text not in names:
-                raise SettingError(unknown("metric of single queries", text, names))
-            tables = {}
-            for name, (where, policy) in found.items():
-                here = (pl.col("setting") == setting_key(where)) & (pl.col("policy") == repr(policy))
-                place = pl.col("data").is_in([data] if data is not None else list(experiment.data))
-                values = self.of_queries.filter(here & place).select("data", "query", text)
-                tables[name] = values.drop_nulls().drop_nans(text)
-            for name, table in tables.items():
-                both = table.join(tables[base].rename({text: "base"}), on=["data", "query"]).sort("data", "query")
-                if name == base or both.is_empty():
-                    continue
-                a, b = both[text].to_numpy(), both["base"].to_numpy()
-                pairs.append((a, b))
-                rows.append(
-                    {
-                        "mode": setting.mode,
-                        "setting": setting_key(setting),
-                        "metric": text,
-                        "policy": repr(found[name][1]),
-                        "label": name,
-                        "against": base,
-                        "queries": a.size,
-                        "mean": float(a.mean()),
-                        "baseline": float(b.mean()),
-                    }
-                )
-        for row, test in zip(rows, paired_tests(pairs, level, power=POWER), strict=True):
-            row |= {"difference": test.mean, "low": test.low, "high": test.high, "p": test.p}
-            row |= {"p_adjusted": test.p_adjusted, "detectable": test.detectable, "verdict": verdict(row, test, level)}
-        return rows
 
     def frame(self, *, against: str | None = None) -> pl.DataFrame:
         """Return the comparison: a row per setting and policy, with its figures and how they compare with a baseline.
@@ -308,26 +259,22 @@ class Results:
         """
         import polars as pl
 
-        rows, tests = [], self.tests(against=against)
-        for experiment in self.experiments:
-            for setting in experiment.conditions:
-                for label, (where, policy) in self.contestants(experiment, setting).items():
-                    row: dict[str, Any] = {"mode": setting.mode, "setting": setting_key(setting), "label": label}
-                    row |= {"policy": repr(policy), "seeds": experiment.seeds}
-                    for text in shown_metrics(experiment, setting):
-                        values = self.values(experiment, where, policy, text)
-                        row |= {text: float(values.mean()), f"{text} std": float(values.std())}
-                        if not tests.is_empty():
-                            of = tests.filter(setting=row["setting"], metric=text, label=label)
-                            for name in ("difference", "p_adjusted", "verdict"):
-                                row[f"{text} {name}"] = of[name][0] if of.height else None
-                    rows.append(row)
+        rows = []
+        for views in self._settings():
+            texts, first = shown_metrics(views), views[0]
+            tests = paired_rows(views, texts, first.find(against).name, LEVEL)
+            found = {(test["label"], test["metric"]): test for test in tests}
+            for point in first.points:
+                row: dict[str, Any] = {"mode": first.setting.mode, "setting": setting_key(first.setting)}
+                row |= {"label": point.name, "policy": repr(point.policy), "seeds": first.experiment.seeds}
+                for text in texts:
+                    values = mean_values(views, point, text)
+                    row |= {text: float(values.mean()), f"{text} std": float(values.std())}
+                    if tests:
+                        test = found.get((point.name, text), {})
+                        row |= {f"{text} {name}": test.get(name) for name in ("difference", "p_adjusted", "verdict")}
+                rows.append(row)
         return pl.DataFrame(rows, infer_schema_length=None)
-
-    def values(self, experiment: Experiment, where: Setting, policy: Policy, metric: str) -> FloatArray:
-        """Return a metric of each seed, means over the datasets of an experiment."""
-        columns = [self.of(name, where, policy)[metric].to_numpy() for name in experiment.data]
-        return np.asarray(np.mean([column[: experiment.seeds] for column in columns], axis=0))
 
     def tables(self, *, against: str | None = None) -> list[Table]:
         """Return the comparison as text, a table for each experiment and setting.
@@ -337,12 +284,13 @@ class Results:
         against
             As for `tests`.
         """
-        tests = self.tests(against=against)
-        return [
-            comparison_table(self, experiment, setting, tests)
-            for experiment in self.experiments
-            for setting in experiment.conditions
-        ]
+        return [comparison_table(views, views[0].find(against).name) for views in self._settings()]
+
+    def _settings(self) -> Iterator[list[View]]:
+        """Yield a view of every dataset for each setting of each experiment."""
+        for experiment in self.experiments:
+            for setting in experiment.conditions:
+                yield [View(self, experiment, name, setting) for name in experiment.data]
 
 
 def setting_key(setting: Setting) -> str:
@@ -356,56 +304,247 @@ def setting_key(setting: Setting) -> str:
     return msgspec.json.encode(setting.to_dict(), order="sorted").decode()
 
 
-def shown_metrics(experiment: Experiment, setting: Setting) -> tuple[str, ...]:
-    """Return the metrics that a comparison shows."""
-    return ("unfairness" if len(experiment.data) == 1 else "relative_unfairness"), f"ndcg@{setting.k}"
+# --- views -----------------------------------------------------------------------------------------------------------
 
 
-def verdict(row: Mapping[str, Any], test: PairedTest, level: float) -> str:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Point:
+    """One policy of a series and its runs, a row per seed; tables tell it from others by its name."""
+
+    series: Series
+    policy: Policy
+    runs: pl.DataFrame
+    seconds: float | None = None
+    name: str = ""
+
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds of the runs, in the order of the rows."""
+        return self.runs["seed"].to_list()
+
+    def values(self, metric: str) -> FloatArray:
+        """Return a metric of each seed; nan if the runs do not have it."""
+        return self.runs[metric].to_numpy() if metric in self.runs.columns else np.full(self.runs.height, np.nan)
+
+    def mean(self, metric: str) -> float:
+        """Return the mean of a metric over seeds."""
+        return float(self.values(metric).mean())
+
+    def std(self, metric: str) -> float:
+        """Return the population standard deviation of a metric over seeds, as the paper does."""
+        return float(self.values(metric).std())
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Curve:
+    """A series as it was run in one setting of a mode."""
+
+    series: Series
+    points: list[Point]
+    mode: Mode | None = None
+
+    @property
+    def label(self) -> str:
+        """Name of the series."""
+        return self.series.name
+
+    @property
+    def policy_class(self) -> type[Policy]:
+        """Class of its policies."""
+        return type(self.points[0].policy)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class View:
+    """One experiment on one dataset in one setting, with the numbers that tables and figures show."""
+
+    results: Results
+    experiment: Experiment
+    data: str
+    setting: Setting
+
+    @cached_property
+    def curves(self) -> list[Curve]:
+        """The series of this setting; policies without a run are left out."""
+        curves, taken = [], set()
+        for series in self.experiment.series:
+            if series.mode not in ("", self.setting.mode):
+                continue
+            points, where = [], series.condition(self.setting)
+            for policy in series.points:
+                names = (series.name, policy.label, f"{series.name}: {policy.label}")[len(series.points) > 1 :]
+                name = next((each for each in names if each not in taken), names[-1])
+                taken.add(name)
+                runs = self.select(self.results.of(self.data, where, policy))
+                if runs.height:
+                    points.append(Point(series, policy, runs, self.results.seconds(self.data, where, policy), name))
+            if points:
+                curves.append(Curve(series, points, self.setting.mode))
+        return curves
+
+    @property
+    def points(self) -> list[Point]:
+        """All points of all curves."""
+        return [point for curve in self.curves for point in curve.points]
+
+    @property
+    def seeds(self) -> int:
+        """Largest number of seeds of any point."""
+        return max(point.runs.height for point in self.points)
+
+    @property
+    def baseline(self) -> Point | None:
+        """The policy that others are tested against: the last of the series in `compare_with`, if there is one."""
+        wanted = self.experiment.compare_with
+        return next((curve.points[-1] for curve in self.curves if wanted and curve.label == wanted), None)
+
+    def find(self, against: str | None) -> Point:
+        """Return the point that a name, a repr or a label stands for; without one the baseline, or else the first."""
+        if against is None:
+            return self.baseline or self.points[0]
+        for called in (lambda point: point.name, lambda point: repr(point.policy), lambda point: point.policy.label):
+            for point in self.points:
+                if called(point) == against:
+                    return point
+        raise SettingError(unknown("policy to compare with", against, [point.name for point in self.points]))
+
+    def select(self, frame: pl.DataFrame, **where: str) -> pl.DataFrame:
+        """Select the rows of some values and of the experiment's own seeds; another experiment may have more."""
+        import polars as pl
+
+        return frame if frame.is_empty() else frame.filter(pl.col("seed") < self.experiment.seeds, **where)
+
+    @cached_property
+    def limits(self) -> pl.DataFrame:
+        """The rows of `Results.limits`, one per seed; none if they were not computed."""
+        rows = self.select(self.results.limits, data=self.data, setting=setting_key(self.setting))
+        return rows if rows.is_empty() else rows.sort("seed")
+
+    @cached_property
+    def frontier(self) -> tuple[FloatArray, FloatArray] | None:
+        """Unfairness and NDCG of the Pareto frontier, means over seeds; None if it was not computed."""
+        import polars as pl
+
+        rows = self.select(self.results.frontier, data=self.data, setting=setting_key(self.setting))
+        if rows.is_empty():
+            return None
+        mean = rows.sort("point", "seed").group_by("point", maintain_order=True).agg(pl.mean("unfairness", "ndcg"))
+        return mean["unfairness"].to_numpy(), mean["ndcg"].to_numpy()
+
+    @property
+    def floor(self) -> float:
+        """Mean fairness floor over seeds; 0 if it is 0 or was not computed."""
+        return 0.0 if self.limits.is_empty() else float(self.limits["floor"].to_numpy().mean())
+
+    @property
+    def sessions(self) -> int:
+        """Sessions of each run."""
+        return int(self.points[0].runs["sessions"][0])
+
+    @property
+    def best_cndcg(self) -> float:
+        """The cNDCG of a run whose NDCG is always 1."""
+        gamma, sessions = self.setting.gamma, self.sessions
+        return float(sessions) if gamma == 1.0 else (1.0 - gamma**sessions) / (1.0 - gamma)
+
+    @property
+    def extra_metrics(self) -> tuple[str, ...]:
+        """Metrics that the experiment names in addition."""
+        return tuple(repr(each) for each in self.setting.metrics)
+
+    def per_query(self, point: Point, metric: str) -> pl.DataFrame:
+        """Average a metric of each query over the seeds that visited it: columns label, data, query and value."""
+        import polars as pl
+
+        rows = self.results.queries.filter(pl.col("visits") > 0).join(point.runs.select("key", "seed"), on="key")
+        mean = rows.sort("query", "seed").group_by("query", maintain_order=True).agg(value=pl.col(metric).mean())
+        known = mean.drop_nulls().drop_nans("value")
+        return known.select("query", "value", label=pl.lit(point.name), data=pl.lit(self.data))
+
+
+# --- tests against a baseline ----------------------------------------------------------------------------------------
+
+
+def shown_metrics(views: Sequence[View]) -> tuple[str, ...]:
+    """Return the metrics that a comparison over some datasets shows."""
+    return ("unfairness" if len(views) == 1 else "relative_unfairness"), f"ndcg@{views[0].setting.k}"
+
+
+def mean_values(views: Sequence[View], point: Point, metric: str) -> FloatArray:
+    """Return a metric of each seed, means over datasets, of the point with the name of one."""
+    return np.asarray(np.mean([view.find(point.name).values(metric) for view in views], axis=0))
+
+
+def paired_rows(views: Sequence[View], metrics: Sequence[str], base: str, level: float = LEVEL) -> list[dict[str, Any]]:
+    """Test the policies of a setting against one of them over the queries of some datasets; the rows of `tests`.
+
+    Every row carries an interval and the difference that the test could have detected, so that a result that is not
+    significant is never mistaken for evidence of equality.
+    """
+    import polars as pl
+
+    setting, pairs, rows = views[0].setting, [], []
+    for text in metrics:
+        names = views[0].results.queries.columns[3:]
+        if text not in names:
+            raise SettingError(unknown("metric of single queries", text, names))
+        values = [view.per_query(point, text) for view in views for point in view.points]
+        table = pl.concat(values).pivot(on="label", index=["data", "query"], values="value").sort("data", "query")
+        for point in views[0].points:
+            both = table.select(a=point.name, b=base).drop_nulls()
+            if point.name == base or both.is_empty():
+                continue
+            pairs.append((both["a"].to_numpy(), both["b"].to_numpy()))
+            row: dict[str, Any] = {"mode": setting.mode, "setting": setting_key(setting), "metric": text}
+            row |= {"policy": repr(point.policy), "label": point.name, "against": base, "queries": both.height}
+            rows.append(row | {"mean": both["a"].mean(), "baseline": both["b"].mean()})
+    for row, test in zip(rows, paired_tests(pairs, level, power=POWER, bootstraps=BOOTSTRAPS), strict=True):
+        row |= test._asdict() | {"verdict": verdict(test, row["queries"], level)}
+    return rows
+
+
+def verdict(test: PairedTest, queries: int, level: float) -> str:
     """Return in one word what a test has found."""
-    if row["queries"] < 2:
+    if queries < 2:
         return "untested"
     if test.low == test.high == 0.0:
         return "identical"
     if test.p_adjusted >= 1 - level:
         return "undecided"
-    return "higher" if test.mean > 0 else "lower"
+    return "higher" if test.difference > 0 else "lower"
 
 
-def comparison_table(results: Results, experiment: Experiment, setting: Setting, tests: pl.DataFrame) -> Table:
+def comparison_table(views: Sequence[View], base: str) -> Table:
     """Build the table of one experiment in one setting: a row per policy, with its difference from the baseline."""
-    texts, several = shown_metrics(experiment, setting), experiment.seeds > 1
-    floors = np.array([results.floors(name, setting)[: experiment.seeds] for name in experiment.data])
-    tests = tests.filter(setting=setting_key(setting)) if not tests.is_empty() else tests
+    experiment, setting = views[0].experiment, views[0].setting
+    texts, several = shown_metrics(views), experiment.seeds > 1
+    tests = paired_rows(views, texts, base)
+    found = {(test["label"], test["metric"]): cells_of(test) for test in tests}
     columns = ["policy"]
     for text in texts:
         columns += [f"{metric_label(text)}{' (std)' if several else ''}", "Δ", "p"]
     rows, classes = [], {}
-    if len(experiment.data) == 1:
-        rows.append(("floor (lowest possible)", format_spread(floors[0]), *[""] * (len(columns) - 2)))
+    if len(views) == 1:
+        rows.append((FLOOR_ROW, format_spread(views[0].limits["floor"].to_numpy()), *[""] * (len(columns) - 2)))
         classes[0] = "limit"
-    found = results.contestants(experiment, setting)
-    base = next(iter(found)) if tests.is_empty() else tests["against"][0]
-    for label, (where, policy) in found.items():
-        if label == base:
+    for point in views[0].points:
+        if point.name == base:
             classes[len(rows)] = "base"
-        row = [label]
+        row = [point.name]
         for text in texts:
-            of = tests.filter(metric=text, label=label) if not tests.is_empty() else tests
-            row += [format_spread(results.values(experiment, where, policy, text))]
-            row += cells_of(of.row(0, named=True)) if of.height else ["", ""]
+            row += [format_spread(mean_values(views, point, text)), *found.get((point.name, text), ("", ""))]
         rows.append(tuple(row))
-    names = experiment.data[0] if len(experiment.data) == 1 else f"{len(experiment.data)} datasets"
-    seeds = f"{experiment.seeds} seeds" if several else "1 seed"
     notes = []
-    if not tests.is_empty():
-        queries = max(tests["queries"].to_list())
+    if tests:
         notes.append(
-            f"Δ: mean difference from {base} over {queries:,} queries; p: Fisher's randomisation test, "
-            f"adjusted by Holm's method for {tests.height} comparisons. Less unfairness is fairer, more NDCG is better."
+            f"Δ: mean difference from {base} over {max(test['queries'] for test in tests):,} queries; p: Fisher's "
+            f"randomisation test, adjusted by Holm's method for {len(tests)} comparisons. Less unfairness is fairer, "
+            "more NDCG is better."
         )
-        if "undecided" in tests["verdict"]:
+        if any(test["verdict"] == "undecided" for test in tests):
             notes.append("(< x): not decided, which does not mean equal; a difference of x would be found with 80 %.")
+    names = views[0].data if len(views) == 1 else f"{len(views)} datasets"
+    seeds = f"{experiment.seeds} seeds" if several else "1 seed"
     return Table(
         name=experiment.name,
         caption=f"{experiment.title or names}: {setting.mode}, {setting.steps:,} steps, {seeds}",
@@ -416,12 +555,12 @@ def comparison_table(results: Results, experiment: Experiment, setting: Setting,
     )
 
 
-def cells_of(test: Mapping[str, Any]) -> list[str]:
+def cells_of(test: Mapping[str, Any]) -> tuple[str, str]:
     """Return a difference and its p-value as text; where the test decides nothing, what it would have found."""
     if test["verdict"] in ("identical", "untested"):
-        return [test["verdict"], ""]
+        return test["verdict"], ""
     undecided = f" (< {format_number(test['detectable'], 2)})" if test["verdict"] == "undecided" else ""
-    return [f"{format_signed(test['difference'])}{undecided}", format_p_value(test["p_adjusted"])]
+    return f"{format_signed(test['difference'])}{undecided}", format_p_value(test["p_adjusted"])
 
 
 # --- tables of runs --------------------------------------------------------------------------------------------------
@@ -431,9 +570,9 @@ def collect(
     experiments: Sequence[Experiment],
     data: Mapping[str, Dataset],
     tasks: Sequence[Task],
-    outcomes: Mapping[str, Outcome],
-    times: Mapping[str, float],
-    stored: Folder | None,
+    outcomes: Mapping[Task, Outcome],
+    times: Sequence[Mapping[str, Any]],
+    stored: Folder,
     about: dict[str, str],
 ) -> Results:
     """Join the outcomes of tasks into tables and compute the limits that hold for them.
@@ -445,9 +584,9 @@ def collect(
     data
         Datasets by the names that the tasks use.
     tasks, outcomes
-        The runs, and their outcomes by key.
+        The runs, and their outcomes.
     times
-        Seconds per 1,000 lists, by key of the task.
+        Rows of `Results.times`.
     stored
         A folder that limits are kept in.
     about
@@ -457,29 +596,23 @@ def collect(
 
     limits, frontiers, seen = [], [], set()
     for task in tasks:
-        where = {**described(task), "seed": task.seed}
+        where = {name: value for name, value in described(task).items() if name != "policy"} | {"seed": task.seed}
         if tuple(where.values()) in seen:  # the visits do not depend on the policy
             continue
         seen.add(tuple(where.values()))
-        found = limits_of(task, data[task.data], outcomes[task.key], stored)
+        found = limits_of(task, data[task.data], outcomes[task], stored)
         limits.append(where | found["floor"])
         curve = zip(found["unfairness"], found["ndcg"], strict=True)
         frontiers += [where | {"point": i, "unfairness": x, "ndcg": y} for i, (x, y) in enumerate(curve)]
-    by_key = {task.key: task for task in tasks}
-    serial = [
-        {**described(by_key[key]), "policy": repr(by_key[key].policy), "seconds": seconds}
-        for key, seconds in times.items()
-    ]
-    texts = dict.fromkeys(text for task in tasks for text in outcomes[task.key].figures)
+    texts = dict.fromkeys(text for task in tasks for text in outcomes[task].figures)
+    keys = {task: task.key or f"{number}" for number, task in enumerate(tasks)}
     runs = [
-        {"key": task.key, **described(task), "policy": repr(task.policy), "seed": task.seed}
-        | {"sessions": outcomes[task.key].sessions}
-        | {text: outcomes[task.key].figures.get(text) for text in texts}
-        for task in tasks
+        {"key": key, **described(task), "seed": task.seed, "sessions": outcomes[task].sessions}
+        | {text: outcomes[task].figures.get(text) for text in texts}
+        for task, key in keys.items()
     ]
-    queries = pl.concat(
-        (outcomes[task.key].queries.with_columns(pl.lit(task.key).alias("key")) for task in tasks), how="diagonal"
-    )
+    by_key = {key: outcomes[task].queries for task, key in keys.items()}
+    queries = pl.concat((table.with_columns(key=pl.lit(key)) for key, table in by_key.items()), how="diagonal")
     left_out = ("key", "items", "sessions", "judged")
     strings = dict.fromkeys(("data", "mode", "setting", "policy"), pl.String)
     return Results(
@@ -488,7 +621,7 @@ def collect(
         queries=queries.filter(pl.col("judged")).select("key", pl.exclude(left_out)),
         limits=pl.DataFrame(limits, schema_overrides={"group_floor": pl.Float64}),
         frontier=pl.DataFrame(frontiers),
-        times=pl.DataFrame(serial, schema={**strings, "seconds": pl.Float64}),
+        times=pl.DataFrame(times, schema={**strings, "seconds": pl.Float64}),
         about=about,
         datasets={
             name: DatasetFacts(fingerprint(each.pool()[0].without_features), each.queries, each.items)
@@ -499,10 +632,11 @@ def collect(
 
 def described(task: Task) -> dict[str, str]:
     """Return what tables say of a task."""
-    return {"data": task.data, "mode": task.setting.mode, "setting": setting_key(task.setting)}
+    where = {"data": task.data, "mode": task.setting.mode, "setting": setting_key(task.setting)}
+    return where | {"policy": repr(task.policy)}
 
 
-def limits_of(task: Task, data: Dataset, outcome: Outcome, stored: Folder | None) -> dict[str, Any]:
+def limits_of(task: Task, data: Dataset, outcome: Outcome, stored: Folder) -> dict[str, Any]:
     """Return floor and frontier for the visits of a run, with known relevance; stored ones are reused."""
 
     def compute() -> dict[str, Any]:
@@ -526,7 +660,5 @@ def limits_of(task: Task, data: Dataset, outcome: Outcome, stored: Folder | None
             "ndcg": curve.ndcg.tolist(),
         }
 
-    if stored is None or not task.reusable:
-        return compute()
-    key = hashlib.sha256(f"{task.key} {source_hash(whole=True)}".encode()).hexdigest()[:32]
-    return stored.recall("limits", key, compute)
+    digest = hashlib.sha256(f"{task.key} {source_hash(whole=True)}".encode()).hexdigest()[:32]
+    return stored.recall("limits", digest if task.key else "", compute)

@@ -7,7 +7,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from html import escape
 from types import UnionType
 from typing import Annotated, Any, Union, Unpack, get_args, get_origin
@@ -25,6 +25,7 @@ from ..parts import parameter_types
 from ..policies.base import Policy
 from ..simulation.run import evaluation_pool
 from ..simulation.setting import Setting, SettingOptions, explicit_options, make_setting
+from ..tables import Table, format_number
 from .execute import Task, execute
 
 __all__ = ["Tuning", "tune"]
@@ -149,8 +150,8 @@ class Tuning:
     ----------
     policy : Policy
         The policy with the value found.
-    value : float
-        The value of the parameter.
+    parameter, value : str, float
+        The parameter, and its value.
     figures : dict
         Its figures, mean over seeds, by metric, such as "unfairness" and "ndcg@5".
     floor : float
@@ -173,6 +174,7 @@ class Tuning:
     """
 
     policy: Policy
+    parameter: str
     value: float
     figures: dict[str, float]
     floor: float
@@ -183,28 +185,32 @@ class Tuning:
     metric: str
 
     def __repr__(self) -> str:
-        metric = max((name for name in self.figures if name.startswith("ndcg@")), key=cutoff, default="")
-        effect = f", {metric.upper()} {self.figures[metric]:.4g}" if metric else ""
         unfair = f"{metric_label(self.floor_metric)} {self.figures[self.floor_metric]:.4g}"
+        ndcg = f"ndcg@{self.ranks}"
         return (
             f"Tuning({self.policy!r}, {self.target} {'met' if self.met else 'not met'}: {unfair}, floor "
-            f"{self.floor:.4g}{effect}; {len(self.runs)} values tried)"
+            f"{self.floor:.4g}, {metric_label(ndcg)} {self.figures[ndcg]:.4g}; {len(self.runs)} values tried)"
         )
 
+    @property
+    def ranks(self) -> int:
+        """How many ranks the lists had."""
+        return max(int(name.removeprefix("ndcg@")) for name in self.figures if name.startswith("ndcg@"))
+
+    def table(self) -> Table:
+        """Return the values tried, in order, with their figures; the one found stands out."""
+        standard = ("unfairness", "ndcg@1", f"ndcg@{self.ranks}", f"cndcg@{self.ranks}")
+        texts, tried = list(dict.fromkeys([*standard, self.metric])), sorted(self.runs)
+        rows = []
+        for value, figures in tried:
+            above = f"{100 * (figures[self.floor_metric] / self.floor - 1):.1f} %" if self.floor > 0 else ""
+            rows.append((f"{value:g}", *(format_number(figures[text]) for text in texts), above))
+        columns = (self.parameter, *map(metric_label, texts), "above floor")
+        found = [value for value, _ in tried].index(self.value)
+        return Table(caption=self.target, columns=columns, rows=tuple(rows), row_classes={found: "base"})
+
     def _repr_html_(self) -> str:
-        def row(tag: str, cells: Iterable[str]) -> str:
-            return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        rows = [
-            row("th" if value == self.value else "td", (f"{value:g}", *(f"{each:.4g}" for each in figures.values())))
-            for value, figures in sorted(self.runs)
-        ]
-        return f"<p>{escape(repr(self))}</p><table>{row('th', ('value', *self.figures))}{''.join(rows)}</table>"
-
-
-def cutoff(metric: str) -> int:
-    """Return the cutoff of a metric such as ndcg@5."""
-    return int(metric.partition("@")[2])
+        return f"<p>{escape(repr(self))}</p>{self.table().as_html()}"
 
 
 @explicit_options(SettingOptions)
@@ -289,32 +295,32 @@ def tune(
         warnings.simplefilter("ignore", MCFairWarning)  # the runs issue the same ones
         table, judged = evaluation_pool(data)
     runs: dict[float, dict[str, float]] = {}
-    floors: dict[int, float] = {}  # one for each seed: arrivals do not depend on the policy
-
-    def mean_floor() -> float:
-        return float(np.mean([floors[seed] for seed in range(number)]))
+    floors: list[float] = []
 
     def missed_by(value: float) -> float:
         if value not in runs:
-            varied, figures = dataclasses.replace(start, **{parameter: value}), {}
+            varied = dataclasses.replace(start, **{parameter: value})
             tasks = [Task("data", varied, conditions, seed) for seed in range(number)]
-            for task, trace in execute(tasks, {"data": data}, jobs=jobs, checkpoints=1, threads=threads):
-                figures[task.seed] = trace.figures
-                if task.seed not in floors:
-                    floor = lowest_possible(bounded, table, trace.state.visits * judged, trace.state.p)
-                    floors[task.seed] = floor.unfairness
-            by_seed = [figures[seed] for seed in range(number)]
-            runs[value] = {name: float(np.mean([each[name] for each in by_seed])) for name in by_seed[0]}
+            done = execute(tasks, {"data": data}, jobs=jobs, checkpoints=1, threads=threads)
+            traces = [trace for _, trace in sorted(done, key=lambda each: each[0].seed)]
+            if not runs:  # arrivals do not depend on the policy
+                visits = [trace.state.visits * judged for trace in traces]
+                p = traces[0].state.p
+                floors.extend(lowest_possible(bounded, table, each, p).unfairness for each in visits)
+            runs[value] = {
+                name: float(np.mean([trace.figures[name] for trace in traces])) for name in traces[0].figures
+            }
             if progress is not None:
                 progress(value, runs[value])
-        return goal.missed_by(runs[value], mean_floor())
+        return goal.missed_by(runs[value], float(np.mean(floors)))
 
     value, met = search(values[::-1] if goal.metric.higher_is_better else values, missed_by, places)
     return Tuning(
         policy=dataclasses.replace(start, **{parameter: value}),
+        parameter=parameter,
         value=value,
         figures=runs[value],
-        floor=mean_floor(),
+        floor=float(np.mean(floors)),
         floor_metric=repr(bounded),
         met=met,
         runs=list(runs.items()),

@@ -3,10 +3,10 @@
 Pictures need matplotlib and pages need jinja2, which `pip install 'mcfair[report]'` brings; importing needs neither.
 """
 
+from ..experiments.results import Curve, Point
 from .figures import MARKERS, NARROW_WIDTH, PALETTE, Panel, Style, shorten, tradeoff_alt, tradeoff_figure
 from .page import Block, Document
 from .sections import Report, write_report
-from .views import Curve, Point
 
 __all__ = [
     "MARKERS",

@@ -1,24 +1,23 @@
-"""Figures: their styles, how they are drawn and rendered, cNDCG at every cutoff, and trade-offs with their limits."""
+"""Figures: styles of series, and panels of cNDCG at every cutoff or of trade-offs with their limits."""
 
 from __future__ import annotations
 
 import dataclasses
 import io
 import math
-import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..arrays import FloatArray
 from ..errors import needs_extra
+from ..experiments.experiment import Series
+from ..experiments.results import FLOOR_ROW, Curve, View
 from ..metrics.base import metric_label
 from ..policies.base import Policy
-from .views import Curve, View
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 __all__ = [
-    "DARK_BACKGROUND",
     "MARKERS",
     "NARROW_WIDTH",
     "PALETTE",
@@ -35,14 +33,11 @@ __all__ = [
     "Style",
     "choose_styles",
     "closer_panels",
-    "cutoffs_alt",
-    "cutoffs_figure",
-    "darken_svg",
+    "cutoff_panels",
     "draw",
     "matplotlib_defaults",
     "setting_title",
     "shorten",
-    "spread_out",
     "tradeoff_alt",
     "tradeoff_figure",
     "tradeoff_panel",
@@ -58,13 +53,6 @@ then some of Tol's; distinguishable with any colour vision, and no grey, which i
 MARKERS = ("o", "v", "P", "X", "h", "D", "p", "s", "^", "<", ">", "d", "*")
 
 LINES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.2, 1.2, 1.2)), (0, (8, 2)), (0, (3, 1, 1, 1, 1, 1)))
-
-DARK_BACKGROUND, DARK_INK, VIOLET = "#14181d", "#f2f4f7", "#a48cff"
-DARK_CONTRAST = 4.5
-"""Smallest contrast ratio of a colour against the dark background, as WCAG defines it."""
-
-FAINT = 2.5
-"""Greys with a smaller contrast against white stay faint in dark mode."""
 
 FLOOR, FRONTIER = "#777777", "#C4C4C4"
 
@@ -183,64 +171,9 @@ def least_used(values: Sequence[str], taken: Sequence[str]) -> str:
 def shade(color: str, i: int, count: int) -> str:
     """Return the i-th of several tones of a colour, from lighter to darker."""
     t = (i + 1) / (count + 1) if count > 1 else 0.75
-    mixed = mix(color, "#FFFFFF", 0.55 - 1.1 * t) if t < 0.5 else mix(color, "#000000", 1.1 * (t - 0.5))
-    return mixed.upper()
-
-
-# --- dark mode -------------------------------------------------------------------------------------------------------
-
-
-def darken_svg(svg: bytes) -> bytes:
-    """Replace every colour of a figure drawn on white by its counterpart on the dark background."""
-    recolored = re.sub(rb"#[0-9a-fA-F]{6}\b", lambda found: dark_color(found[0].decode().lower()).encode(), svg)
-    fill = f'<svg fill="{dark_color(BLACK)}" '.encode()  # matplotlib does not write black, the default of SVG
-    return recolored.replace(b"<svg ", fill, 1)
-
-
-@cache
-def dark_color(color: str) -> str:
-    """Return the counterpart of a colour: greys are inverted, and all but faint ones have enough contrast."""
-    r, g, b = channels(color)
-    grey = max(r, g, b) - min(r, g, b) < 0.06
-    shown = mix(DARK_INK, DARK_BACKGROUND, (r + g + b) / 3) if grey else color
-    if grey and contrast(color, "#ffffff") < FAINT:
-        return shown  # the background, grid lines, and areas that are meant to recede
-    # A lighter blue would look like sky blue, which has the same hue, so blues shift towards violet.
-    light = VIOLET if not grey and b == max(r, g, b) else "#ffffff"
-    amount = 0.0
-    while contrast(mix(shown, light, amount), DARK_BACKGROUND) < DARK_CONTRAST:
-        amount += 0.05
-    return mix(shown, light, amount)
-
-
-def channels(color: str) -> tuple[float, float, float]:
-    """Split a colour into red, green and blue, from 0 to 1."""
-    r, g, b = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return r, g, b
-
-
-def mix(color: str, other: str, share: float) -> str:
-    """Mix two colours; `share` is the part of the second."""
-    pairs = zip(channels(color), channels(other), strict=True)
-    return "#" + "".join(f"{round(255 * ((1 - share) * a + share * b)):02x}" for a, b in pairs)
-
-
-def contrast(a: str, b: str) -> float:
-    """Compute the contrast ratio of two colours, as WCAG defines it.
-
-    Examples
-    --------
-    >>> round(contrast("#000000", "#ffffff"), 6)
-    21.0
-    """
-    light, dark = sorted((luminance(a), luminance(b)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def luminance(color: str) -> float:
-    """Compute the relative luminance of a colour, as WCAG defines it."""
-    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels(color))
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+    other, share = (1.0, 0.55 - 1.1 * t) if t < 0.5 else (0.0, 1.1 * (t - 0.5))
+    channels = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return "#" + "".join(f"{round(255 * ((1 - share) * each + share * other)):02X}" for each in channels)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -250,7 +183,7 @@ def luminance(color: str) -> float:
 class Picture:
     """A figure in the formats of the report, with a description as alternative text.
 
-    The page shows one of four SVG versions, wide or narrow and light or dark; PNG and PDF are wide and light.
+    The page shows the wide or the narrow SVG, and inverts its lightness in dark mode.
     """
 
     name: str
@@ -259,16 +192,6 @@ class Picture:
     narrow_svg: bytes
     png: bytes
     pdf: bytes
-
-    @property
-    def dark_svg(self) -> bytes:
-        """The wide version for dark mode."""
-        return darken_svg(self.svg)
-
-    @property
-    def dark_narrow_svg(self) -> bytes:
-        """The narrow version for dark mode."""
-        return darken_svg(self.narrow_svg)
 
 
 def draw(figure: Callable[[bool], Figure], name: str, alt: str) -> Picture:
@@ -317,104 +240,12 @@ def setting_title(view: View) -> str:
     return f"{view.setting.mode}: {known}"
 
 
-# --- cNDCG at every cutoff -------------------------------------------------------------------------------------------
-
-
-def cutoffs_figure(found: Sequence[View], *, narrow: bool = False) -> Figure:
-    """Draw cNDCG@1..k of each policy, a panel for each setting, with bands of one standard deviation.
-
-    Parameters
-    ----------
-    found
-        The settings.
-    narrow
-        Whether to stack the panels for narrow screens instead of placing them side by side.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-    """
-    with matplotlib_defaults():
-        from matplotlib.figure import Figure
-
-        lines = max(len(view.points) for view in found)
-        height = max(4.4, 0.3 * lines + 1.2)
-        shape = (len(found), 1) if narrow else (1, len(found))
-        figure = Figure(figsize=((NARROW_WIDTH if narrow else 7.4) * shape[1], height * shape[0]), layout="constrained")
-        axes = figure.subplots(*shape, squeeze=False).ravel()
-        chosen = choose_styles([curve for view in found for curve in view.curves])
-        for panel, view in zip(axes, found, strict=True):
-            draw_cutoffs(panel, view, chosen, height)
-            if len(found) > 1:
-                panel.set_title(setting_title(view))
-            if narrow or panel is axes[0]:
-                panel.set_ylabel("cNDCG (higher is better)")
-        return figure
-
-
-def cutoffs_alt(found: Sequence[View], title: str) -> str:
-    """Describe the figure in words."""
-    names = dict.fromkeys(curve.label for view in found for curve in view.curves)
-    return (
-        f"{title}. Lines show cNDCG at cutoffs 1 to {found[0].setting.k} of {', '.join(names)}; the numbers are in "
-        "the table."
-    )
-
-
-def draw_cutoffs(panel: Axes, view: View, chosen: dict[str, Style], height: float) -> None:
-    """Draw the lines of one setting in a panel of some height in inches, with labels at their right ends."""
-    ranks = np.arange(1, view.setting.k + 1)
-    ends, names, drawn = [], [], []
-    for curve in view.curves:
-        style = chosen[curve.label]
-        for point in curve.points:
-            y = np.array([point.mean(f"cndcg@{k}") for k in ranks])
-            s = np.array([point.std(f"cndcg@{k}") for k in ranks])
-            panel.fill_between(ranks, y - s, y + s, color=style.color, alpha=0.15, linewidth=0)
-            panel.plot(ranks, y, **style.options())
-            ends.append(y[-1])
-            names.append(curve.label if len(curve.points) == 1 else point.text)
-            drawn.append(style)
-    panel.margins(y=0.04)
-    low, high = panel.get_ylim()
-    places = spread_out(np.array(ends), (high - low) * 0.22 / (height - 1.0))
-    step = 0.04 * max(ranks[-1] - 1, 1)
-    for end, place, label, style in zip(ends, places, names, drawn, strict=True):
-        leader = [ranks[-1] + step, ranks[-1] + 4 * step]
-        panel.plot(leader, [end, place], color=style.color, linewidth=0.8, clip_on=False)
-        panel.plot([ranks[-1] + 4.8 * step], [place], clip_on=False, **style.options())
-        panel.annotate(
-            shorten(label, 24), (ranks[-1] + 5.6 * step, place), va="center", annotation_clip=False, parse_math=False
-        )
-    panel.set_ylim(min(low, *places), max(high, *places))
-    panel.set_xlim(ranks[0] - 0.05 * max(ranks[-1] - 1, 1), ranks[-1] + step)
-    panel.set_xticks(ranks)
-    panel.grid(visible=False, axis="x")
-    panel.set_xlabel("cutoff k of cNDCG@k")
-
-
-def spread_out(values: FloatArray, gap: float) -> FloatArray:
-    """Move values apart as little as possible, such that neighbours differ by at least a gap.
-
-    Examples
-    --------
-    >>> spread_out(np.array([5.0, 1.0, 1.0]), 1.0).tolist()
-    [5.0, 0.5, 1.5]
-    """
-    from scipy.optimize import isotonic_regression
-
-    order, steps = np.argsort(values, kind="stable"), gap * np.arange(values.size)
-    out = np.empty(values.size)
-    out[order] = isotonic_regression(values[order] - steps).x + steps
-    return out
-
-
-# --- trade-offs ------------------------------------------------------------------------------------------------------
+# --- panels ----------------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Panel:
-    """One panel: curves of a metric against unfairness.
+    """One panel: curves of a metric against unfairness, or cNDCG of policies at every cutoff.
 
     Parameters
     ----------
@@ -434,6 +265,8 @@ class Panel:
         Largest unfairness shown.
     x_label
         What the horizontal axis shows.
+    cutoffs
+        The last cutoff, if it is cNDCG at every cutoff that is shown; 0 for a metric against unfairness.
     """
 
     curves: Sequence[Curve]
@@ -444,20 +277,38 @@ class Panel:
     front: str = ""
     x_max: float = math.inf
     x_label: str = "unfairness (lower is fairer)"
+    cutoffs: int = 0
+
+    @property
+    def y_label(self) -> str:
+        """What the vertical axis shows."""
+        return "cNDCG" if self.cutoffs else metric_label(self.metric)
+
+
+def cutoff_panels(found: Sequence[View]) -> list[list[Panel]]:
+    """Return the panels of cNDCG at every cutoff, one for each setting, in which every policy is a curve of its own."""
+    row = []
+    for view in found:
+        curves = [
+            Curve(Series(policies=(point.policy,), label=point.name), [point], view.setting.mode)
+            for point in view.points
+        ]
+        row.append(Panel(curves, title=setting_title(view), x_label="cutoff k of cNDCG@k", cutoffs=view.setting.k))
+    return [row]
 
 
 def tradeoff_panels(found: Sequence[View]) -> list[list[Panel]]:
     """Return the panels of some settings: a row for each cutoff, a column for each setting."""
-    return [[tradeoff_panel(view, k) for view in found] for k in found[0].experiment.k_c]
+    return [[tradeoff_panel(view, f"cndcg@{k}") for view in found] for k in found[0].experiment.k_c]
 
 
-def tradeoff_panel(view: View, k: int) -> Panel:
-    """Return the panel of one setting and cutoff; the frontier is known for the whole list only."""
-    limits = view.limits
+def tradeoff_panel(view: View, metric: str) -> Panel:
+    """Return the panel of one setting and metric; the frontier is known for the cNDCG of the whole list only."""
     frontier = None
-    if limits and limits.unfairness.size and k == view.setting.k:
-        frontier = (limits.unfairness, limits.ndcg * view.best_cndcg)
-    return Panel(view.curves, f"cndcg@{k}", setting_title(view), view.floor, frontier, view.experiment.compare_with)
+    if view.frontier and metric == f"cndcg@{view.setting.k}":
+        unfairness, ndcg = view.frontier
+        frontier = (unfairness, ndcg * view.best_cndcg)
+    return Panel(view.curves, metric, setting_title(view), view.floor, frontier, view.experiment.compare_with)
 
 
 def closer_panels(found: Sequence[View]) -> list[list[Panel]] | None:
@@ -477,12 +328,12 @@ def closer_panels(found: Sequence[View]) -> list[list[Panel]] | None:
 def fair_end(view: View) -> float:
     """Return the unfairness at which the fair end ends: where the frontier peaks, and beyond the fairest policy."""
     reached = min(point.mean("unfairness") for point in view.points)
-    highest = float(view.limits.unfairness[-1]) if view.limits and view.limits.unfairness.size else 0.0
+    highest = float(view.frontier[0][-1]) if view.frontier else 0.0
     return max(1.15 * highest, 1.6 * reached)
 
 
 def tradeoff_figure(panels: Sequence[Sequence[Panel]], *, narrow: bool = False) -> Figure:
-    """Draw a grid of trade-off panels.
+    """Draw a grid of panels.
 
     Parameters
     ----------
@@ -508,21 +359,34 @@ def tradeoff_figure(panels: Sequence[Sequence[Panel]], *, narrow: bool = False) 
         axes = figure.subplots(*shape, squeeze=False)
         for index, panel in enumerate(flat):
             i, j = divmod(index, shape[1])
-            draw_panel(axes[i, j], panel, chosen)
+            (draw_cutoffs if panel.cutoffs else draw_panel)(axes[i, j], panel, chosen)
             axes[i, j].set_title(panel.title if narrow or i == 0 else "")
             axes[i, j].set_xlabel(panel.x_label if i == shape[0] - 1 or narrow else "")
-            axes[i, j].set_ylabel(f"{metric_label(panel.metric)} (higher is better)" if j == 0 else "")
+            axes[i, j].set_ylabel(f"{panel.y_label} (higher is better)" if j == 0 else "")
         add_legend(figure, flat, chosen, narrow)
     return figure
 
 
 def tradeoff_alt(panels: Sequence[Sequence[Panel]], title: str) -> str:
     """Describe the figure in words."""
-    metrics = " and ".join(dict.fromkeys(metric_label(row[0].metric) for row in panels))
+    metrics = " and ".join(dict.fromkeys(row[0].y_label for row in panels))
     settings = " and ".join(dict.fromkeys(panel.title.split(":")[0] for row in panels for panel in row))
     names = dict.fromkeys(curve.label for row in panels for panel in row for curve in panel.curves)
     part = ", the fair end" if panels[0][0].x_max < math.inf else ""
-    return f"{title}{part}. {metrics} against unfairness, {settings}, of {', '.join(names)}; the table has the numbers."
+    over = f"at cutoffs 1 to {panels[0][0].cutoffs}" if panels[0][0].cutoffs else "against unfairness"
+    return f"{title}{part}. {metrics} {over}, {settings}, of {', '.join(names)}; the table has the numbers."
+
+
+def draw_cutoffs(axes: Axes, panel: Panel, chosen: dict[str, Style]) -> None:
+    """Draw cNDCG at every cutoff, with bands of one standard deviation."""
+    ranks = np.arange(1, panel.cutoffs + 1)
+    for curve in panel.curves:
+        for point in curve.points:
+            y, s = (np.array([of(f"cndcg@{k}") for k in ranks]) for of in (point.mean, point.std))
+            axes.fill_between(ranks, y - s, y + s, color=chosen[curve.label].color, alpha=0.15, linewidth=0)
+            axes.plot(ranks, y, **chosen[curve.label].options())
+    axes.set_xticks(ranks)
+    axes.grid(visible=False, axis="x")
 
 
 def draw_panel(axes: Axes, panel: Panel, chosen: dict[str, Style]) -> None:
@@ -580,11 +444,10 @@ def legend_entries(panels: Sequence[Panel], chosen: dict[str, Style]) -> list[tu
     entries = []
     for label, style in chosen.items():
         longest = max(len(curve.points) for panel in panels for curve in panel.curves if curve.label == label)
-        options = style.options() | ({"linestyle": "none"} if longest == 1 else {})
+        options = style.options() | ({"linestyle": "none"} if longest == 1 and not panels[0].cutoffs else {})
         entries.append((label, Line2D([], [], **options)))
     if any(panel.floor > 0 for panel in panels):
-        line = Line2D([], [], color=FLOOR, linewidth=1.2, linestyle=":")
-        entries.append(("floor (lowest possible)", line))
+        entries.append((FLOOR_ROW, Line2D([], [], color=FLOOR, linewidth=1.2, linestyle=":")))
     if any(panel.frontier for panel in panels):
         entries.append(("limit if relevance is known", Line2D([], [], color=FRONTIER, linewidth=5)))
     return entries

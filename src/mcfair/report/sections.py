@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ..analysis.significance import PairedTest, confidence
+from ..analysis.significance import confidence
 from ..errors import TraceError
 from ..experiments.experiment import Experiment, differences
-from ..experiments.results import Results
+from ..experiments.results import FLOOR_ROW, LEVEL, POWER, Point, Results, View, paired_rows
 from ..metrics.base import Metric, metric_label, parse_metric
-from ..parts import Part
-from ..parts import summary as part_summary
+from ..parts import Part, summary
 from ..tables import (
     NOTHING,
     Table,
@@ -27,12 +25,11 @@ from ..tables import (
     format_signed,
     format_spread,
 )
-from .claims import LEVEL, POWER, ComparedPoint, Comparison, Outcome, baseline, compare_curves, significance
-from .figures import Panel, closer_panels, cutoffs_alt, cutoffs_figure, tradeoff_alt, tradeoff_figure, tradeoff_panels
+from .comparison import ComparedPoint, Outcome, compare_curves, count, median_detectable, within
+from .figures import Panel, closer_panels, cutoff_panels, tradeoff_alt, tradeoff_figure, tradeoff_panels
 from .page import Block, Document, create_folders, paragraph, render_template, write_document
-from .views import Curve, Point, View, cndcg_limit, views
 
-__all__ = ["Report", "write_report"]
+__all__ = ["Report", "overview_table", "write_report"]
 
 ABOVE_FLOOR, SECONDS = "above the floor, %", "s per 1,000 lists"
 PAPER_UNFAIRNESS, PAPER_SECONDS = "paper: unfairness (std)", "paper: s per 1,000 lists"
@@ -41,11 +38,11 @@ INTERVAL = f"unfairness, {100 * LEVEL:g} % interval"
 SERIES = "series"
 """The column of the series of a policy, with the heading of that of its name."""
 
-FLOOR_ROW = "floor (lowest possible)"
+Test = dict[str, Any]
+"""A row of the tests against the baseline."""
 
-Tests = dict[Point, PairedTest]
 
-
+@dataclasses.dataclass
 class Report(Document):
     """The page of some experiments under construction; `write_report` adds all of them.
 
@@ -55,9 +52,7 @@ class Report(Document):
         The runs.
     """
 
-    def __init__(self, results: Results) -> None:
-        super().__init__()
-        self.results = results
+    results: Results
 
     def add_section(self, experiment: Experiment, blocks: Iterable[Block]) -> None:
         """Append a section with the title of an experiment, what it is about, and some blocks."""
@@ -85,8 +80,7 @@ class Report(Document):
             self.section("differences", "Differences from the paper", template="differences")
         add_provenance(self)
         title = title or ("Fair ranking: the experiments of MCFair" if paper else "Fair ranking: experiments")
-        values = {"title": title, "report": self, "differences": differences(), **summary(self.results)}
-        values |= terms(self.results)
+        values = {"title": title, "report": self, "differences": differences(), **introduction(self.results)}
         with writable(folder) as target:
             return write_document(self, render_template("page.html.j2", **values), target)
 
@@ -153,7 +147,7 @@ def experiment_blocks(report: Report, experiment: Experiment) -> Iterator[Block]
     show = {"table": show_table, "cutoffs": show_cutoffs, "tradeoff": show_tradeoff}[experiment.show]
     several = len(experiment.data) > 1
     for data in experiment.data:
-        found = list(views(report.results, experiment, data))
+        found = list(report.results.views(experiment, data))
         if not found:
             yield paragraph(f"There are no runs on {data}.")
             continue
@@ -163,15 +157,15 @@ def experiment_blocks(report: Report, experiment: Experiment) -> Iterator[Block]
         yield from show(report, found, name, experiment.title or experiment.name)
 
 
+def stem(name: str, view: View, found: Sequence[View], kind: str = "") -> str:
+    """Return the stem of a table's file names, with the mode if there are several settings."""
+    return " ".join(filter(None, (name, view.setting.mode if len(found) > 1 else "", kind)))
+
+
 def describe_runs(found: Sequence[View]) -> str:
     """Describe data, settings and length of some runs."""
     settings = ", ".join(f"{view.setting.mode} with {view.sessions:,} sessions" for view in found)
     return f"{found[0].data}, {settings}"
-
-
-def setting_suffix(view: View, found: Sequence[View]) -> str:
-    """Return the part of a file name that distinguishes settings; nothing for one setting."""
-    return view.setting.mode if len(found) > 1 else ""
 
 
 # --- a table of policies ---------------------------------------------------------------------------------------------
@@ -180,19 +174,17 @@ def setting_suffix(view: View, found: Sequence[View]) -> str:
 def show_table(report: Report, found: Sequence[View], name: str, title: str) -> Iterator[Block]:
     """Show a table of policies for each setting, with details and tests."""
     for view in found:
-        stem = f"{name} {setting_suffix(view, found)}".strip()
         metrics = ("unfairness", f"ndcg@{view.setting.k}")
-        tests = {metric: significance(view, metric) for metric in metrics}
+        tests = {metric: against_baseline(view, metric) for metric in metrics}
         caption = f"{title} ({describe_runs([view])})"
-        yield report.add_table(main_table(view, tests["unfairness"], stem, caption))
-        more = details_table(view, f"{stem} details", f"{title}: parameters and further figures")
-        summary = "Parameters, intervals and further cutoffs"
-        yield report.add_details(summary, more)
-        wanted = view.experiment.compare_with
-        tables = significance_tables(view, tests, f"{stem} tests", f"Differences from {wanted} over queries")
+        yield report.add_table(main_table(view, tests["unfairness"], stem(name, view, found), caption))
+        more = details_table(view, stem(name, view, found, "details"), f"{title}: parameters and further figures")
+        yield report.add_details("Parameters, intervals and further cutoffs", more)
+        place = stem(name, view, found, "tests")
+        tables = [significance_table(view, rows, metric, place) for metric, rows in tests.items() if rows]
         if tables:
-            summary = f"Tests against {wanted}: size, interval and p-value of every difference"
-            yield report.add_details(summary, *tables)
+            head = f"Tests against {view.find(None).name}: size, interval and p-value of every difference"
+            yield report.add_details(head, *tables)
         report.findings.extend(table_findings(view, title))
         for curve in view.curves:
             if curve.series.note and (curve.label, curve.series.note) not in report.notes:
@@ -201,16 +193,16 @@ def show_table(report: Report, found: Sequence[View], name: str, title: str) -> 
 
 def table_findings(view: View, title: str) -> Iterator[str]:
     """Return which policies have the lowest unfairness, and how many agree with the paper."""
-    pairs, head = view.pairs, title.split(":")[0]
-    if len(pairs) > 1:
-        best = sorted((point.mean("unfairness"), i, row_name(*pairs[i])) for i, (_, point) in enumerate(pairs))
+    points, head = view.points, title.split(":")[0]
+    if len(points) > 1:
+        best = sorted((point.mean("unfairness"), i, point.name) for i, point in enumerate(points))
         (lowest, _, first), (next_lowest, _, second) = best[:2]
         above = f", {format_excess(lowest / view.floor)} % above the floor" if view.floor > 0 else ""
         yield (
             f"{head} ({view.data}, {view.setting.mode}): {first} has the lowest mean unfairness, "
             f"{format_number(lowest)}{above}; {second} is next with {format_number(next_lowest)}."
         )
-    offs = [(row_name(*pair), off[1]) for pair in pairs if (off := deviation(view, *pair)) is not None]
+    offs = [(point.name, off[1]) for point in points if (off := deviation(view, point)) is not None]
     if offs:
         far = [f"{label} ({format_signed(off)})" for label, off in offs if abs(off) > 1]
         rest = f"; not {', '.join(far)}, for the reasons in the notes of the table" if far else ""
@@ -226,10 +218,9 @@ def table_findings(view: View, title: str) -> Iterator[str]:
 def show_cutoffs(report: Report, found: Sequence[View], name: str, title: str) -> Iterator[Block]:
     """Show cNDCG at every cutoff, as a figure and as tables."""
     caption = f"{describe_runs(found)}. Lines are means over seeds; bands extend one standard deviation to either side."
-    yield report.draw(name, cutoffs_alt(found, title), caption, lambda narrow: cutoffs_figure(found, narrow=narrow))
+    yield add_figure(report, cutoff_panels(found), name, title, caption)
     for view in found:
-        stem = f"{name} {setting_suffix(view, found)} values"
-        table = cutoffs_table(view, stem, f"{title} ({view.data}, {view.setting.mode})")
+        table = cutoffs_table(view, stem(name, view, found, "values"), f"{title} ({view.data}, {view.setting.mode})")
         yield report.add_details(f"The numbers, {view.setting.mode}", table)
 
 
@@ -239,20 +230,18 @@ def show_cutoffs(report: Report, found: Sequence[View], name: str, title: str) -
 def show_tradeoff(report: Report, found: Sequence[View], name: str, title: str) -> Iterator[Block]:
     """Show effectiveness against unfairness, the comparison with the baseline's curve, and all points."""
     grid = tradeoff_panels(found)
-    yield add_tradeoff(report, grid, name, title, f"{describe_runs(found)}. {reading_guide(grid)}")
+    yield add_figure(report, grid, name, title, f"{describe_runs(found)}. {reading_guide(grid)}")
     if closer := closer_panels(found):
         text = "The fair end of the same panels, enlarged."
-        yield add_tradeoff(report, closer, f"{name} closer", title, text)
+        yield add_figure(report, closer, f"{name} closer", title, text)
     yield from show_comparison(report, found, name, title)
     for view in found:
-        stem = f"{name} {setting_suffix(view, found)} points"
-        table = points_table(view, stem, f"{title} ({view.data}, {view.setting.mode})")
-        summary = f"All {len(table.rows)} points, {view.setting.mode}"
-        yield report.add_details(summary, table)
+        table = points_table(view, stem(name, view, found, "points"), f"{title} ({view.data}, {view.setting.mode})")
+        yield report.add_details(f"All {len(table.rows)} points, {view.setting.mode}", table)
 
 
-def add_tradeoff(report: Report, grid: list[list[Panel]], name: str, title: str, caption: str) -> Block:
-    """Draw both versions of a trade-off and return the block of the figure."""
+def add_figure(report: Report, grid: list[list[Panel]], name: str, title: str, caption: str) -> Block:
+    """Draw both versions of some panels and return the block of the figure."""
     return report.draw(name, tradeoff_alt(grid, title), caption, lambda narrow: tradeoff_figure(grid, narrow=narrow))
 
 
@@ -278,16 +267,16 @@ def reading_guide(grid: list[list[Panel]]) -> str:
 def show_comparison(report: Report, found: Sequence[View], name: str, title: str) -> Iterator[Block]:
     """Compare the points of other methods with the curve in `compare_with`, with counts, intervals and power."""
     base = found[0].experiment.compare_with
-    panels = [(f"{view.setting.mode}, cNDCG@{k}", view, k) for view in found for k in view.experiment.k_c]
-    compared = [(panel, k, one) for panel, view, k in panels for one in compare_curves(view, k)]
-    if not compared:
+    panels = {f"{view.setting.mode}, cNDCG@{k}": compare_curves(view, k) for view in found for k in view.experiment.k_c}
+    panels = {panel: points for panel, points in panels.items() if points}
+    total = [each for points in panels.values() for each in points]
+    if not total:
         return
     yield Block(kind="heading", text=f"{base} compared with the other methods")
     seeds = max(view.seeds for view in found)
-    total = Comparison.merge("all", (one for _, _, one in compared))
     if seeds == 1:
         yield paragraph(
-            f"{total.compared} points of other methods lie within the range of {base}'s curve. There is one seed, "
+            f"{within(total)} points of other methods lie within the range of {base}'s curve. There is one seed, "
             "so nothing can be tested: the differences in the figure may be due to chance."
         )
         return
@@ -297,43 +286,51 @@ def show_comparison(report: Report, found: Sequence[View], name: str, title: str
         f"{100 * LEVEL:g} % interval over the {seeds} seeds (Student's t) excludes 0. The curve is interpolated "
         "linearly between its points, which may underestimate it where they are far apart."
     )
-    if not total.compared:
+    if not within(total):
         yield paragraph("No point of another method lies within that range: nothing was compared.")
         return
-    by_panel = {panel: [one for where, _, one in compared if where == panel] for panel, _, _ in panels}
-    sums = [(panel, Comparison.merge("all", parts)) for panel, parts in by_panel.items() if parts]
+    rows: dict[tuple[str, ...], list[ComparedPoint]] = {(panel,): points for panel, points in panels.items()}
     caption = f"{base}'s curve against all other methods"
-    table = comparison_table(sums, base, f"{name} comparison", caption, notes=(comparison_note(total, base),))
+    table = comparison_table(rows, base, f"{name} comparison", caption, notes=(comparison_note(total, base),))
     yield report.add_table(table)
-    by_method = [(panel, one) for panel, _, one in compared]
-    if len({one.label for _, one in by_method}) > 1:
+    by_method: dict[tuple[str, ...], list[ComparedPoint]] = {}
+    for panel, points in panels.items():
+        for each in points:
+            by_method.setdefault((each.point.series.name, panel), []).append(each)
+    if len({method for method, _ in by_method}) > 1:
         table = comparison_table(by_method, base, f"{name} comparison by method", f"{base}'s curve against each method")
         yield report.add_details("The same counts, method by method", table)
-    lower = [(panel, k, each) for panel, k, one in compared for each in one.points if each.outcome == "below"]
+    lower = [(panel, each) for panel, points in panels.items() for each in points if each.outcome == "below"]
     if lower:
         table = lower_table(lower, f"{name} lower", f"Points at which {base}'s curve is significantly lower")
         yield report.add_details(f"{table.caption} ({len(lower)})", table)
-    largest = max(view.best_cndcg for view in found)
-    report.findings.append(comparison_finding(title.split(":")[0], base, total, seeds, len(sums), largest))
+    where = "1 panel" if len(panels) == 1 else f"{len(panels)} panels"
+    text = f"{title.split(':')[0]} ({where}, {100 * LEVEL:g} % intervals over {seeds} seeds): "
+    text += outcome_sentence(total, base)
+    if lower:
+        share = 100 * max(-each.difference for _, each in lower) / max(view.best_cndcg for view in found)
+        text += f" Where {base} is lower, it is by at most {format_number(share, 2)} % of the largest possible cNDCG."
+    report.findings.append(text)
 
 
-def outcome_sentence(one: Comparison, base: str) -> str:
+def outcome_sentence(points: Sequence[ComparedPoint], base: str) -> str:
     """State how many points were compared, with which outcomes and which power."""
-    parts = [f"{base} is significantly higher at {one.count('above')}", f"significantly lower at {one.count('below')}"]
-    if same := one.count("identical"):
+    parts = [f"{base} is significantly higher at {count(points, 'above')}"]
+    parts.append(f"significantly lower at {count(points, 'below')}")
+    if same := count(points, "identical"):
         parts.append(f"has the same value in every seed at {same}")
-    text = f"of {one.compared} points compared, {', '.join(parts)}; not significant at {one.count('undecided')}."
-    if math.isfinite(one.detectable):
+    text = f"of {within(points)} points compared, {', '.join(parts)}; not significant at {count(points, 'undecided')}."
+    if math.isfinite(detectable := median_detectable(points)):
         text += (
-            f" A true difference of {format_number(one.detectable, 3)} in cNDCG would be detected with a power of "
+            f" A true difference of {format_number(detectable, 3)} in cNDCG would be detected with a power of "
             f"{100 * POWER:g} % (median over points); smaller ones may have been missed."
         )
     return text
 
 
-def comparison_note(total: Comparison, base: str) -> str:
+def comparison_note(points: Sequence[ComparedPoint], base: str) -> str:
     """Explain the columns of the comparison table."""
-    tested = total.compared - total.count("identical")
+    tested = within(points) - count(points, "identical")
     return (
         f"Higher and lower: {base}'s cNDCG is significantly higher or lower at the unfairness of the point. Not "
         "significant does not mean equal. The detectable difference is the median over points of the true difference "
@@ -342,17 +339,6 @@ def comparison_note(total: Comparison, base: str) -> str:
         f"{tested} comparisons without any true difference about {max(round((1 - LEVEL) * tested), 1)} would come out "
         "significant by chance."
     )
-
-
-def comparison_finding(head: str, base: str, total: Comparison, seeds: int, panels: int, largest: float) -> str:
-    """Return the outcome of all panels in one sentence."""
-    where = "1 panel" if panels == 1 else f"{panels} panels"
-    text = f"{head} ({where}, {100 * LEVEL:g} % intervals over {seeds} seeds): {outcome_sentence(total, base)}"
-    lower = [-each.difference for each in total.points if each.outcome == "below"]
-    if lower:
-        share = 100 * float(np.max(lower)) / largest
-        text += f" Where {base} is lower, it is by at most {format_number(share, 2)} % of the largest possible cNDCG."
-    return text
 
 
 # --- how the runs were made ------------------------------------------------------------------------------------------
@@ -417,8 +403,15 @@ def settings_table(results: Results) -> Table:
     )
 
 
-def summary(results: Results) -> dict[str, Any]:
-    """Collect the figures of the introduction."""
+def introduction(results: Results) -> dict[str, Any]:
+    """Collect what the introduction says: the size of the runs, and the methods, settings and parts in use."""
+    settings = [setting for each in results.experiments for setting in each.conditions]
+    played = [(setting, policy) for each in results.experiments for _, setting, policy in each.played()]
+    online = [(setting.clicks, setting.estimator_for(policy)) for setting, policy in played if setting.mode == "online"]
+    others: list[Part] = [part for pair in online for part in pair]
+    others += [part for each in settings for part in each.metrics]
+    gammas = sorted({setting.gamma for setting in settings})
+    methods = sorted({type(policy) for _, policy in played}, key=lambda each: each.__name__)
     return {
         "experiments": len(results.experiments),
         "data": list(dict.fromkeys(name for each in results.experiments for name in each.data)),
@@ -426,25 +419,10 @@ def summary(results: Results) -> dict[str, Any]:
         "runs": results.runs.height,
         "sessions": int(results.runs["sessions"].sum()) if results.runs.height else 0,
         "seeds": sorted({each.seeds for each in results.experiments}),
-    }
-
-
-def terms(results: Results) -> dict[str, Any]:
-    """Collect what the explanations of terms depend on: settings in use, discounts and their limits, methods."""
-    settings = [setting for each in results.experiments for setting in each.conditions]
-    played = [(setting, policy) for each in results.experiments for _, setting, policy in each.played()]
-    online = [(setting.clicks, setting.estimator_for(policy)) for setting, policy in played if setting.mode == "online"]
-    others: list[Part] = [
-        *(part for pair in online for part in pair),
-        *(part for each in settings for part in each.metrics),
-    ]
-    gammas = {gamma: cndcg_limit(gamma) for gamma in sorted({setting.gamma for setting in settings})}
-    methods = sorted({type(policy) for _, policy in played}, key=lambda each: each.__name__)
-    return {
         "modes": {setting.mode for setting in settings},
-        "gammas": [(f"{gamma:g}", limit and f"{limit:,.6g}") for gamma, limit in gammas.items()],
-        "methods": [(each.__name__, part_summary(each)) for each in methods],
-        "others": list(dict.fromkeys((part.label, part_summary(type(part)), direction(part)) for part in others)),
+        "gammas": [(f"{gamma:g}", None if gamma == 1 else f"{1 / (1 - gamma):,.6g}") for gamma in gammas],
+        "methods": [(each.__name__, summary(each)) for each in methods],
+        "others": list(dict.fromkeys((part.label, summary(type(part)), direction(part)) for part in others)),
     }
 
 
@@ -463,13 +441,6 @@ def with_spread(view: View, name: str) -> str:
     return f"{name} (std)" if view.seeds > 1 else name
 
 
-def row_name(curve: Curve, point: Point) -> str:
-    """Return the name of a policy's row, unique within its series."""
-    if len(curve.points) == 1:
-        return curve.label
-    return f"{curve.label}: {point.text}" if curve.series.label else point.text
-
-
 def seeds_note(view: View) -> str:
     """Describe what the numbers of a table are means of."""
     if view.seeds == 1:
@@ -479,30 +450,23 @@ def seeds_note(view: View) -> str:
 
 def floor_note(view: View) -> str:
     """Describe for how many queries perfect fairness is impossible."""
-    limits = view.limits
-    if limits is None:
-        return ""
-    if not limits.unreachable:
+    unreachable, queries = view.limits.select("unreachable", "queries").sort("unreachable").rows()[-1]
+    if not unreachable:
         return "For every query some sequence of lists shares exposure in exact proportion to relevance."
     text = (
-        f"For {limits.unreachable:,} of {limits.queries:,} queries no sequence of lists can share exposure in exact "
-        "proportion to relevance; the floor is what remains."
+        f"For {unreachable:,} of {queries:,} queries no sequence of lists can share exposure in exact proportion to "
+        "relevance; the floor is what remains."
     )
-    inexact = limits.gap > 1e-6 * view.floor
-    return f"{text} It may lie up to {format_number(limits.gap, 2)} lower." if inexact else text
-
-
-def letter(i: int) -> str:
-    """Return the letter of a note: a to z, then aa, ab and so on."""
-    return (letter(i // 26 - 1) if i >= 26 else "") + chr(ord("a") + i % 26)
+    gap = float(view.limits["gap"].to_numpy().max())
+    return f"{text} It may lie up to {format_number(gap, 2)} lower." if gap > 1e-6 * view.floor else text
 
 
 # --- the paper's figures ---------------------------------------------------------------------------------------------
 
 
-def deviation(view: View, curve: Curve, point: Point) -> tuple[float, float] | None:
+def deviation(view: View, point: Point) -> tuple[float, float] | None:
     """Compare unfairness with the paper's: the ratio, and the difference in the paper's standard deviations."""
-    paper = curve.series.paper
+    paper = point.series.paper
     if paper is None or paper.unfairness is None or not view.experiment.as_published:
         return None
     mean, std = paper.unfairness
@@ -516,9 +480,9 @@ def has_paper(view: View) -> bool:
     return any(curve.series.paper and curve.series.paper.unfairness for curve in view.curves)
 
 
-def remark(view: View, curve: Curve, point: Point) -> str:
+def remark(view: View, point: Point) -> str:
     """Return the note of a row; a row far from the paper's figure always has one."""
-    note, off = curve.series.note, deviation(view, curve, point)
+    note, off = point.series.note, deviation(view, point)
     if off is None or abs(off[1]) <= 1:
         return note
     far = f"{abs(off[1]):.1f} of the paper's standard deviations {'above' if off[1] > 0 else 'below'} its mean."
@@ -539,9 +503,9 @@ def main_columns(view: View) -> list[str]:
     return columns + [label for each in view.extra_metrics if (label := metric_label(each)) not in columns]
 
 
-def policy_cells(view: View, curve: Curve, point: Point) -> dict[str, str]:
+def policy_cells(view: View, point: Point) -> dict[str, str]:
     """Format what a policy reached and what the paper has of it, by column; columns without a cell show a dash."""
-    paper, off = curve.series.paper, deviation(view, curve, point)
+    paper, off = point.series.paper, deviation(view, point)
     cutoffs = [f"cndcg@{k}" for k in sorted({*range(1, view.setting.k + 1), *view.experiment.k_c})]
     spreads = {metric_label(each): format_spread(point.values(each)) for each in ("unfairness", *cutoffs)}
     extra = {metric_label(each): format_spread(point.values(each)) for each in view.extra_metrics}
@@ -549,7 +513,7 @@ def policy_cells(view: View, curve: Curve, point: Point) -> dict[str, str]:
     cells = {with_spread(view, label): text for label, text in (spreads | extra).items()}
     cells |= {metric_label(ndcg): format_number(point.mean(ndcg))} | extra
     cells |= {metric_label(each): format_number(point.mean(each)) for each in cutoffs}
-    cells |= {"method": row_name(curve, point), SERIES: curve.label, "policy": point.text}
+    cells |= {"method": point.name, SERIES: point.series.name, "policy": point.policy.label}
     cells[SECONDS] = format_number(point.seconds, 3)
     cells[INTERVAL] = format_interval(*confidence(point.values("unfairness"), LEVEL))
     if view.floor > 0:
@@ -563,6 +527,17 @@ def policy_cells(view: View, curve: Curve, point: Point) -> dict[str, str]:
     return cells
 
 
+def floor_cells(view: View) -> dict[str, str]:
+    """Format the floors, by column."""
+    cells = {"method": FLOOR_ROW, ABOVE_FLOOR: "0"}
+    cells[with_spread(view, "unfairness")] = format_spread(view.limits["floor"].to_numpy())
+    if not view.limits["group_floor"].has_nulls():
+        floors = format_spread(view.limits["group_floor"].to_numpy())
+        among_groups = [each for each in view.extra_metrics if parse_metric(each).floor_among == "groups"]
+        cells |= dict.fromkeys(map(metric_label, among_groups), floors)
+    return cells
+
+
 def in_columns(columns: Sequence[str], cells: dict[str, str]) -> tuple[str, ...]:
     """Return cells in the order of the columns; a dash where there is none."""
     return tuple(cells.get(column, NOTHING) for column in columns)
@@ -570,46 +545,59 @@ def in_columns(columns: Sequence[str], cells: dict[str, str]) -> tuple[str, ...]
 
 def policy_table(view: View, columns: Sequence[str], **about: Any) -> Table:
     """Build a table with a row for each policy."""
-    rows = tuple(in_columns(columns, policy_cells(view, *pair)) for pair in view.pairs)
+    rows = tuple(in_columns(columns, policy_cells(view, point)) for point in view.points)
     heads = tuple("method" if column == SERIES else column for column in columns)
     return Table(columns=heads, rows=rows, **about)
 
 
-def main_table(view: View, tests: Tests, name: str, caption: str) -> Table:
+def overview_table(view: View) -> Table:
+    """Build the table that a terminal shows: the floor and every policy, without tests and the paper's figures."""
+    seeds = "1 seed" if view.seeds == 1 else f"{view.seeds} seeds"
+    where = f"{view.data}, {view.setting.mode}, {view.setting.steps:,} steps, {seeds}"
+    caption = f"{view.experiment.title or view.experiment.name}: {where}"
+    shown = (*(f"cndcg@{k}" for k in (1, 3, 5) if k <= view.setting.k), *view.extra_metrics)
+    columns = (
+        "method",
+        with_spread(view, "unfairness"),
+        ABOVE_FLOOR,
+        *dict.fromkeys(map(metric_label, shown)),
+        SECONDS,
+    )
+    table = policy_table(view, columns, caption=caption, row_classes={0: "limit"})
+    return dataclasses.replace(table, rows=(in_columns(columns, floor_cells(view)), *table.rows))
+
+
+def main_table(view: View, tests: dict[str, Test], name: str, caption: str) -> Table:
     """Build the table of policies: unfairness with significance marks, the paper's, effectiveness and time."""
-    base, columns, column = baseline(view), main_columns(view), with_spread(view, "unfairness")
+    base, columns, column = view.baseline, main_columns(view), with_spread(view, "unfairness")
     rows: list[tuple[str, ...]] = []
     tooltips, classes, remarks = {}, {}, list[str]()
-    if view.limits is not None:
-        cells = {"method": FLOOR_ROW, column: format_spread(view.limits.floor), ABOVE_FLOOR: "0"}
-        if view.limits.group_floor is not None:
-            among_groups = [each for each in view.extra_metrics if parse_metric(each).floor_among == "groups"]
-            cells |= {metric_label(each): format_spread(view.limits.group_floor) for each in among_groups}
+    if not view.limits.is_empty():
         classes[0] = "limit"
-        rows.append(in_columns(columns, cells))
-    for curve, point in view.pairs:
-        cells = policy_cells(view, curve, point)
-        if text := remark(view, curve, point):
+        rows.append(in_columns(columns, floor_cells(view)))
+    for point in view.points:
+        cells = policy_cells(view, point)
+        if text := remark(view, point):
             remarks += [] if text in remarks else [text]
-            cells["method"] += f" [{letter(remarks.index(text))}]"
-        if tested := tests.get(point):
-            cells[column] += "†" if tested.p_adjusted < 0.01 else "‡" if is_significant(tested) else ""
-            tooltips[len(rows), columns.index(column)] = describe_test(tested, view.experiment.compare_with)
+            cells["method"] += f" [{remarks.index(text) + 1}]"
+        if tested := tests.get(point.name):
+            cells[column] += "†" if tested["p_adjusted"] < 0.01 else "‡" if tested["p_adjusted"] < 1 - LEVEL else ""
+            tooltips[len(rows), columns.index(column)] = describe_test(tested)
         if point is base:
             classes[len(rows)] = "base"
         rows.append(in_columns(columns, cells))
-    lead = [floor_note(view)] if view.limits else []
+    lead = [] if view.limits.is_empty() else [floor_note(view)]
     if has_paper(view) and not view.experiment.as_published:
         lead.append("The paper's figures are for another data set or longer runs; deviations are not shown.")
     notes = [seeds_note(view)]
     if base is not None and tests:
         notes.append(
-            f"† p < 0.01, ‡ p < 0.05: the unfairness of queries differs from that of {base.label} ({base.text}); "
-            f"Fisher's randomisation test over queries, two-sided, adjusted by Holm's method for {len(tests)} tests. "
-            "No mark means that the test did not find a difference, not that there is none: the tests below state how "
-            "large a difference could have been detected."
+            f"† p < 0.01, ‡ p < 0.05: the unfairness of queries differs from that of {base.name} "
+            f"({base.policy.label}); Fisher's randomisation test over queries, two-sided, adjusted by Holm's method "
+            f"for {len(tests)} tests. No mark means that the test did not find a difference, not that there is none: "
+            "the tests below state how large a difference could have been detected."
         )
-    notes += [f"[{letter(i)}] {text}" for i, text in enumerate(remarks)]
+    notes += [f"[{i}] {text}" for i, text in enumerate(remarks, start=1)]
     return Table(
         name=name,
         caption=caption,
@@ -627,7 +615,8 @@ def details_table(view: View, name: str, caption: str) -> Table:
     columns = ["method", "policy"]
     columns += [INTERVAL] if view.seeds > 1 else []
     columns += [DEVIATION_PERCENT] if has_paper(view) and view.experiment.as_published else []
-    columns += [metric_label(each) for each in (*(f"cndcg@{k}" for k in view.cutoffs), f"ndcg@{view.setting.k}")]
+    cutoffs = sorted({k for k in (1, 3, 5) if k <= view.setting.k} | {view.setting.k})
+    columns += [metric_label(each) for each in (*(f"cndcg@{k}" for k in cutoffs), f"ndcg@{view.setting.k}")]
     if any(curve.series.paper and curve.series.paper.seconds is not None for curve in view.curves):
         columns.append(PAPER_SECONDS)
     note = seeds_note(view) + (" The interval is Student's, of the mean over seeds." if view.seeds > 1 else "")
@@ -637,61 +626,57 @@ def details_table(view: View, name: str, caption: str) -> Table:
 # --- tests over queries ----------------------------------------------------------------------------------------------
 
 
-def is_significant(tested: PairedTest) -> bool:
-    """Return whether the adjusted p-value is below the significance level."""
-    return tested.p_adjusted < 1 - LEVEL
+def against_baseline(view: View, metric: str) -> dict[str, Test]:
+    """Test every other policy against the baseline on a metric of each query, by name of the policy."""
+    base = view.baseline
+    return {} if base is None else {test["label"]: test for test in paired_rows([view], [metric], base.name)}
 
 
-def describe_test(tested: PairedTest, name: str) -> str:
+def is_decided(test: Test) -> bool:
+    """Return whether a test finds a difference, or there is none to find: the values agree on every query."""
+    return test["verdict"] in ("higher", "lower") or not test["detectable"] > 0
+
+
+def describe_test(test: Test) -> str:
     """Describe a test in words."""
     text = (
-        f"difference from {name}: {format_signed(tested.mean, 4)}, 95 % interval "
-        f"{format_interval(tested.low, tested.high, 3)}, p = {format_p_value(tested.p_adjusted)} after Holm"
+        f"difference from {test['against']}: {format_signed(test['difference'], 4)}, 95 % interval "
+        f"{format_interval(test['low'], test['high'], 3)}, p = {format_p_value(test['p_adjusted'])} after Holm"
     )
-    if is_significant(tested) or not tested.detectable > 0:
+    if is_decided(test):
         return text
-    return f"{text}; not significant, differences below {format_number(tested.detectable, 3)} may go undetected"
+    return f"{text}; not significant, differences below {format_number(test['detectable'], 3)} may go undetected"
 
 
-def significance_tables(view: View, tests_by_metric: dict[str, Tests], name: str, caption: str) -> list[Table]:
-    """Build the tables of differences from the baseline over queries, one for each metric."""
-    base = baseline(view)
-    tables = []
-    for metric, tests in tests_by_metric.items():
-        if base is None or not tests:
-            continue
-        rows = tuple(
-            (
-                row_name(curve, point),
-                format_signed(one.mean, 4),
-                format_interval(one.low, one.high, 3),
-                format_p_value(one.p),
-                format_p_value(one.p_adjusted),
-                NOTHING if is_significant(one) or not one.detectable > 0 else format_number(one.detectable, 3),
-            )
-            for curve, point in view.pairs
-            if (one := tests.get(point))
+def significance_table(view: View, tests: dict[str, Test], metric: str, name: str) -> Table:
+    """Build the table of differences from the baseline over queries in a metric."""
+    base = view.find(None)
+    rows = tuple(
+        (
+            label,
+            format_signed(test["difference"], 4),
+            format_interval(test["low"], test["high"], 3),
+            format_p_value(test["p"]),
+            format_p_value(test["p_adjusted"]),
+            NOTHING if is_decided(test) else format_number(test["detectable"], 3),
         )
-        columns = (
-            "method",
-            f"Δ {metric_label(metric)}",
-            f"{100 * LEVEL:g} % interval",
-            "p",
-            "p after Holm",
-            "detectable difference",
-        )
-        notes = (
-            f"Δ is the mean difference from {base.label} ({base.text}) over queries, with a bootstrap interval that is "
-            "not adjusted for the number of rows. The detectable difference is given where a test is not significant: "
-            f"a paired t-test over the same queries would find a true difference of this size with a power of "
-            f"{100 * POWER:g} % at level {1 - LEVEL:.2g}/{len(tests)}; smaller ones may well exist. A dash stands for "
-            "a significant difference, or for values that agree on every query.",
-        )
-        title = f"{caption}: {metric_label(metric)}"
-        tables.append(
-            Table(name=f"{name}-{metric.split('@')[0]}", caption=title, columns=columns, rows=rows, notes=notes)
-        )
-    return tables
+        for label, test in tests.items()
+    )
+    delta, interval = f"Δ {metric_label(metric)}", f"{100 * LEVEL:g} % interval"
+    note = (
+        f"Δ is the mean difference from {base.name} ({base.policy.label}) over queries, with a bootstrap interval that "
+        "is not adjusted for the number of rows. The detectable difference is given where a test is not significant: "
+        f"a paired t-test over the same queries would find a true difference of this size with a power of "
+        f"{100 * POWER:g} % at level {1 - LEVEL:.2g}/{len(tests)}; smaller ones may well exist. A dash stands for "
+        "a significant difference, or for values that agree on every query."
+    )
+    return Table(
+        name=f"{name}-{metric.split('@')[0]}",
+        caption=f"Differences from {base.name} over queries: {metric_label(metric)}",
+        columns=("method", delta, interval, "p", "p after Holm", "detectable difference"),
+        rows=rows,
+        notes=(note,),
+    )
 
 
 # --- figures as numbers ----------------------------------------------------------------------------------------------
@@ -718,41 +703,47 @@ def points_table(view: View, name: str, caption: str) -> Table:
 
 
 def comparison_table(
-    found: Sequence[tuple[str, Comparison]], base: str, name: str, caption: str, notes: tuple[str, ...] = ()
+    found: dict[tuple[str, ...], list[ComparedPoint]], base: str, name: str, caption: str, notes: tuple[str, ...] = ()
 ) -> Table:
-    """Build the table of how many points lie significantly below or above the baseline's curve, by panel."""
-    by_method = len({one.label for _, one in found}) > 1
+    """Build the table of how many points lie significantly below or above the baseline's curve, by method and panel."""
     outcomes: dict[str, Outcome] = {f"{base} higher": "above", f"{base} lower": "below", "not significant": "undecided"}
-    if any(one.count("identical") for _, one in found):
+    if any(count(points, "identical") for points in found.values()):
         outcomes["same in every seed"] = "identical"
-    columns = (*(["method"] if by_method else []), "panel", "points compared", *outcomes, "detectable difference")
-    rows = []
-    for panel, one in found:
-        names = (one.label, panel) if by_method else (panel,)
-        counts = (one.compared, *map(one.count, outcomes.values()))
-        rows.append((*names, *map(str, counts), format_number(one.detectable, 3), f"{one.fairer}", f"{one.less_fair}"))
+    ends: dict[str, Outcome] = {"fairer than the curve": "fairer", "less fair than the curve": "less fair"}
+    rows = tuple(
+        (
+            *names,
+            f"{within(points)}",
+            *(f"{count(points, outcome)}" for outcome in outcomes.values()),
+            format_number(median_detectable(points), 3),
+            *(f"{count(points, outcome)}" for outcome in ends.values()),
+        )
+        for names, points in found.items()
+    )
+    text_columns = len(next(iter(found)))
+    columns = ("method", "panel")[-text_columns:]
     return Table(
         name=name,
         caption=caption,
-        columns=(*columns, "fairer than the curve", "less fair than the curve"),
-        rows=tuple(rows),
-        text_columns=1 + by_method,
+        columns=(*columns, "points compared", *outcomes, "detectable difference", *ends),
+        rows=rows,
+        text_columns=text_columns,
         notes=notes,
     )
 
 
-def lower_table(found: Sequence[tuple[str, int, ComparedPoint]], name: str, caption: str) -> Table:
+def lower_table(found: Sequence[tuple[str, ComparedPoint]], name: str, caption: str) -> Table:
     """Build the table of the points at which the baseline's curve is significantly lower."""
     rows = tuple(
         (
-            each.point.text,
+            each.point.policy.label,
             panel,
             format_number(each.point.mean("unfairness")),
-            format_number(each.point.mean(f"cndcg@{k}")),
+            format_number(each.point.mean(f"cndcg@{each.k}")),
             format_number(-each.difference, 3),
             format_interval(-each.high, -each.low, 3),
         )
-        for panel, k, each in found
+        for panel, each in found
     )
     columns = ("policy", "panel", "unfairness", "cNDCG", "curve lower by", f"{100 * LEVEL:g} % interval")
     return Table(name=name, caption=caption, columns=columns, rows=rows, text_columns=2)
