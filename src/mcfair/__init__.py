@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import data, estimators, metrics, policies, simulation, users  # noqa: F401  # registers the parts
-from .errors import renamed
 
 if TYPE_CHECKING:  # the names below, for type checkers
     from ._jit import Kernel as Kernel
@@ -165,15 +164,6 @@ NAMES = {
 
 MODULES = {name: module for module, names in NAMES.items() for name in names.split()}
 
-MOVED = {
-    "Draws": "random",
-    "ideal_dcg": "metrics.effectiveness",
-    "relevance": "data.dataset",
-    "unfairness_per_query": "metrics.exposure",
-    "uniform": "random",
-}
-"""Names that are no longer at the top, and where they are; accepted for one release."""
-
 __all__ = sorted(MODULES)
 
 
@@ -182,14 +172,9 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version  # slow to import, and seldom needed
 
         return version("mcfair")
-    if name in MOVED:
-        renamed(f"mcfair.{name}", f"mcfair.{MOVED[name]}.{name}")
-        return getattr(import_module(f".{MOVED[name]}", __name__), name)
     if name in MODULES:
         value = globals()[name] = getattr(import_module(f".{MODULES[name]}", __name__), name)
         return value
-    if name == "BudgetFair":
-        raise AttributeError("BudgetFair is no part of mcfair any more: studies/beyond/budgetfair.py in its repository")
     raise AttributeError(f"module 'mcfair' has no attribute {name!r}")
 
 

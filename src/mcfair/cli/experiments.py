@@ -21,11 +21,9 @@ if TYPE_CHECKING:
     from ..experiments.tuning import Tuning
     from ..simulation.setting import Setting
 
-__all__ = ["compare", "demo", "leaderboard", "reproduce", "run_file", "tune"]
+__all__ = ["compare", "demo", "reproduce", "run_file", "tune"]
 
 LIMIT = "floor (lowest possible)"
-
-MOVED = "the comparison beyond the paper is a study of its own now: studies/beyond in the repository of mcfair"
 
 
 # --- comparing and tuning ---------------------------------------------------------------------------------------------
@@ -168,8 +166,6 @@ def reproduce(
     from ..errors import DataError
     from ..experiments.experiment import shipped_experiment, shipped_experiments
 
-    if "beyond" in (what or []):
-        raise SettingError(f"{MOVED}: python studies/beyond/run.py")
     names = shipped_experiments() if not what or "all" in what else list(dict.fromkeys(what))
     experiments = [shipped_experiment(name) for name in names]
     if data is None:
@@ -196,11 +192,6 @@ def run_file(
 
     plugins.load()
     run_and_report([read_experiment(file)], run)
-
-
-def leaderboard() -> None:
-    """Say where the leaderboard is."""
-    raise SettingError(f"{MOVED}: python studies/beyond/leaderboard.py")
 
 
 def demo(

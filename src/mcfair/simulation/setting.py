@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar
 import msgspec
 
 from ..arrays import FloatArray
-from ..errors import SettingError, checked, renamed_fields, renamed_keys, unknown
+from ..errors import SettingError, checked, unknown
 from ..estimators import Estimator
 from ..metrics import CNDCG, NDCG, Metric, RelativeUnfairness, Unfairness
 from ..options import explicit_options as declared_options
@@ -33,9 +33,6 @@ RANKS = 5
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-RENAMED = {"k_s": "k"}
-"""Old names of options of a setting."""
-
 
 class SettingOptions(TypedDict, total=False):
     """The fields of `Setting` except its mode, as keyword arguments of `simulate` and others; all are optional."""
@@ -49,7 +46,6 @@ class SettingOptions(TypedDict, total=False):
     metrics: Sequence[Metric | str]
 
 
-@renamed_fields(**RENAMED)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
     """The conditions under which a policy is simulated.
@@ -158,7 +154,6 @@ def make_setting(setting: Setting | str | Mapping[str, Any], options: Mapping[st
     """Return one Setting from a setting, a mode or a table of fields, changed by options."""
     fields = [field.name for field in dataclasses.fields(Setting)]
     table = {"mode": setting} if isinstance(setting, str) else {} if isinstance(setting, Setting) else dict(setting)
-    table, options = renamed_keys(table, RENAMED), renamed_keys(dict(options), RENAMED)
     for name in (*table, *options):
         if name not in fields:
             raise SettingError(unknown("option of a setting", name, fields))
@@ -169,4 +164,4 @@ def make_setting(setting: Setting | str | Mapping[str, Any], options: Mapping[st
 
 def explicit_options(options: type) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
     """Decorate a function whose last parameter is `**options` of `SettingOptions`; see `options.explicit_options`."""
-    return declared_options(Setting, options, RENAMED)
+    return declared_options(Setting, options)

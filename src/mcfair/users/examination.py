@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import FloatArray
-from ..errors import SettingError, checked, renamed_parameters
+from ..errors import SettingError, checked
 from ..parts import NonNegative, Share
 
 __all__ = ["Examination", "described_examination", "examination", "parse_examination"]
@@ -71,7 +71,6 @@ def parse_examination(given: Any, also: Sequence[str] = ()) -> Examination:
     return p
 
 
-@renamed_parameters(k_s="k", severity="model")
 def examination(k: int, model: Examination | Sequence[float] = 1.0) -> FloatArray:
     """Return the probability that a user examines each of the ranks 1 to k; below k it is 0 (Eq. 11).
 
