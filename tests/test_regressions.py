@@ -169,7 +169,5 @@ def test_a_folder_that_is_no_saved_run_is_named(tmp_path):
 
 
 def test_the_number_of_seeds_is_bounded():
-    from mcfair.cli.options import check_seeds
-
-    with pytest.raises(mf.SettingError, match="1 to 100,000"):
-        check_seeds(10**20)
+    words = ("simulate", "--data", "mq2008-like", "--policy", "TopK", "--seeds", str(10**20))
+    assert "Invalid value for '--seeds'" in refused(*words, status=2)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import SettingError
-from .audit import LOG, LogOptions
+from .audit import LOG, GivenReading
 from .options import with_option_groups
 from .render import encoded, stages
 from .serve import DEFAULT_STORE, STORE, open_admin
@@ -26,7 +26,7 @@ __all__ = ["import_log"]
 @with_option_groups
 def import_log(
     log: LOG,
-    reading: LogOptions,
+    reading: GivenReading,
     store: STORE = DEFAULT_STORE,
     url: Annotated[str | None, typer.Option(help="Import into the service at this address instead.")] = None,
     key: Annotated[
@@ -42,8 +42,8 @@ def import_log(
         raise SettingError("store and url are not allowed together: name one target")
     found = []
     with stages() as progress:
-        for opened in open_sources(log, reading.values):
-            source, histories = read_source(opened, reading.values)
+        for opened in open_sources(log, reading):
+            source, histories = read_source(opened, reading)
             outcome = Imported.of(opened.name, opened.format, source, histories)
             found.append(outcome)
             if dry_run:

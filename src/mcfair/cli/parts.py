@@ -7,12 +7,13 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from ..errors import MCFairError, SettingError
-from .options import PluginOptions, with_option_groups
 
-__all__ = ["PART_KINDS", "import_plugin", "list_datasets", "list_parts"]
+__all__ = ["PART_KINDS", "Plugins", "import_plugin", "list_datasets", "list_parts"]
 
 PART_KINDS = {
     "policies": ("Policy", "policies"),
@@ -66,22 +67,40 @@ def is_installed(name: str) -> bool:
     return name in sys.stdlib_module_names or (file is not None and keys.is_installed(file))
 
 
+def import_plugins(names: list[str] | None) -> list[str] | None:
+    """Import plugins."""
+    for name in names or []:
+        import_plugin(name)
+    return names
+
+
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PLUGIN",
+        help="A .py file or module with parts of your own; repeat for several.",
+        callback=import_plugins,
+        is_eager=True,  # before anything else is parsed
+    ),
+]
+"""An option of every command that reads parts."""
+
+
 def list_parts(base_name: str, called: str) -> Callable[..., Any]:
     """Return a command that lists the registered parts of one kind."""
 
-    def command(plugins: PluginOptions) -> None:
+    def command(plugin: Plugins = None) -> None:
         import mcfair
 
         from ..parts import described_parameters, registered, summary
 
-        plugins.load()
         base = getattr(mcfair, base_name)
         parts = registered(base).items()
         rows = ((name, "\n".join(described_parameters(cls)), summary(cls)) for name, cls in parts)
         show_list((base.kind.name, "parameters and defaults", "what it does"), rows)
 
     command.__doc__ = f"List the {called} and their parameters."
-    return with_option_groups(command)
+    return command
 
 
 def list_datasets() -> None:

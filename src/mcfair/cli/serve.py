@@ -21,7 +21,8 @@ import msgspec
 import typer
 
 from ..errors import SettingError, StoreError, UnavailableError
-from .options import PluginOptions, with_option_groups
+from .options import with_option_groups
+from .parts import Plugins
 from .render import status
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class ServerOptions:
 def serve(
     rules: ServedRules,
     server: ServerOptions,
-    plugins: PluginOptions,
+    plugin: Plugins = None,
     store: STORE = DEFAULT_STORE,
     cache: Annotated[int, typer.Option(min=1, help="Memory for cached queries, in MB.")] = 256,
 ) -> None:
@@ -161,7 +162,6 @@ def serve(
     from ..service.web.server import check_proxies
     from ..service.web.server import serve as listen
 
-    plugins.load()
     settings, drain_seconds = rules.settings(), parse_duration("drain", server.drain)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     trusted = check_proxies(server.trusted_proxies) if server.proxy_headers else None

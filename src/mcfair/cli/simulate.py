@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import SettingError
-from .options import DataOptions, PluginOptions, SettingCommandOptions, check_seeds, with_option_groups
+from ..simulation.setting import Setting
+from .options import Data, GivenLoading, GivenSetting, Seeds, opened, with_option_groups
+from .parts import Plugins
 from .render import encoded, progress
 
 if TYPE_CHECKING:
@@ -21,11 +23,12 @@ __all__ = ["simulate"]
 
 @with_option_groups
 def simulate(
-    data: DataOptions,
+    data: Data,
+    loading: GivenLoading,
     policy: Annotated[list[str], typer.Option(metavar="POLICY", help="Such as 'MCFair(alpha=10)'; repeat to compare.")],
-    setting: SettingCommandOptions,
-    plugins: PluginOptions,
-    seeds: Annotated[int, typer.Option(help="Run seeds 0 to N-1.")] = 1,
+    setting: GivenSetting,
+    plugin: Plugins = None,
+    seeds: Seeds = 1,
     checkpoints: Annotated[str, typer.Option(help="How many, or after which sessions: 100,1000.")] = "20",
     threads: Annotated[int, typer.Option(help="Threads; they change no bit of the result.")] = 1,
     out: Annotated[Path | None, typer.Option(help="New folder for the runs and a summary.json.")] = None,
@@ -37,14 +40,12 @@ def simulate(
     from ..policies.base import parse_policy
     from ..simulation.trace import new_folder
 
-    plugins.load()
     chosen = [parse_policy(text) for text in policy]
-    check_seeds(seeds)
     if record and out is None:
         raise SettingError("--record keeps lists and clicks on disk: name a folder with --out FOLDER")
-    conditions, marks = setting.make(), parse_checkpoints(checkpoints)
+    conditions, marks = Setting(**setting), parse_checkpoints(checkpoints)
     with nullcontext() if out is None else new_folder(out) as folder:
-        loaded = data.open(features=any(each.needs_features for each in chosen))
+        loaded = opened(data, loading, features=any(each.needs_features for each in chosen))
         sessions = loaded.protocol.sessions(conditions.steps)
         tasks = [Task("", each, conditions, seed) for each in chosen for seed in range(seeds)]
         options: Any = {"checkpoints": marks, "threads": threads, "record": record}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import DataError, SettingError
-from .options import PluginOptions, with_option_groups
+from .parts import Plugins
 from .render import encoded, stages
 from .serve import DEFAULT_STORE, STORE
 from .stores import readable
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["statement"]
 
 
-@with_option_groups
 def statement(
-    plugins: PluginOptions,
+    plugin: Plugins = None,
     store: STORE = DEFAULT_STORE,
     since: Annotated[
         str | None, typer.Option(help="Begin of the period, such as 2026-01-31 or 2026-01-31T12:00, in UTC.")
@@ -40,7 +39,6 @@ def statement(
     from ..service.stores import open_reader
     from .statement_page import as_dict, findings, write_statement
 
-    plugins.load()
     begin, end = (0 if since is None else moment("since", since)), (None if until is None else moment("until", until))
     if end is not None and end <= begin:
         raise SettingError(f"until = {until!r} is not allowed: expected a time after since = {since!r}")

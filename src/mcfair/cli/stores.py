@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ..errors import MCFairError, StoreError
-from .options import PluginOptions, with_option_groups
+from .parts import Plugins
 from .render import bar, status
 from .serve import DEFAULT_STORE, STORE
 
@@ -29,13 +29,11 @@ def verify(store: STORE = DEFAULT_STORE) -> None:
     print(f"{counts}: consistent")
 
 
-@with_option_groups
-def replay(plugins: PluginOptions, store: STORE = DEFAULT_STORE) -> None:
+def replay(plugin: Plugins = None, store: STORE = DEFAULT_STORE) -> None:
     """Repeat every ranking in the log of a store, and compare lists and counters to the bit."""
     from ..service.core.verification import replay as replay_store
     from ..service.stores import describe, open_reader
 
-    plugins.load()
     with readable(store), open_reader(store) as reader, counted(reader.usage().queries) as advance:
         queries, lists, faults = replay_store(reader, advance)
     report(faults, f"{describe(store)} cannot be reproduced in {lists:,} lists and the counters")

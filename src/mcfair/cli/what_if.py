@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import NotFoundError, SettingError
-from .options import DATA, PluginOptions, TableOptions, with_option_groups
+from .options import DATA, GivenTable, with_option_groups
+from .parts import Plugins
 from .render import encoded, progress, stages, status
 from .serve import DEFAULT_STORE, STORE, RuleOptions, parse_duration
 from .stores import readable
@@ -33,9 +34,8 @@ MOST_GROUPS = 10
 # --- the log of a store ----------------------------------------------------------------------------------------------
 
 
-@with_option_groups
 def what_if(
-    plugins: PluginOptions,
+    plugin: Plugins = None,
     store: STORE = DEFAULT_STORE,
     policy: Annotated[
         list[str] | None,
@@ -50,7 +50,6 @@ def what_if(
     from ..service.core.comparison import canonical_policies, compare
     from ..service.stores import open_reader
 
-    plugins.load()
     texts = canonical_policies(policy or [])
     age = None if since is None else parse_duration("since", since)
     now = time.time_ns() // 1_000_000
@@ -179,8 +178,8 @@ class UserOptions:
 def rehearse(
     changes: ChangedRules,
     users: UserOptions,
-    table: TableOptions,
-    plugins: PluginOptions,
+    table: GivenTable,
+    plugin: Plugins = None,
     data: Annotated[str | None, typer.Option(help=f"{DATA} Priors are its scores, else its relevance.")] = None,
     store: Annotated[
         str | None,
@@ -198,14 +197,13 @@ def rehearse(
     from ..service.core.rules import Rules
     from ..service.stored_queries import read_queries
 
-    plugins.load()
     if (data is None) == (store is None):
         raise SettingError("rehearse needs queries: name either a table with --data or a store with --store")
     with status(f"reading {data or store}"):
         if store is not None:
             queries, weights, rules = read_queries(store, users.seed)
         else:
-            queries, rules = open_data(str(data), **table.values), Rules()
+            queries, rules = open_data(str(data), **table), Rules()
             weights = np.ones(queries.queries)
     changed = changes.change(rules)
     rehearsal, sessions = users.rehearsal(queries, weights), users.sessions
