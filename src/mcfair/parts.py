@@ -262,7 +262,7 @@ class Part:
             fields = getattr(error.obj, "_fields", None)
             reason = unknown("attribute of a view", str(error.name), fields) if fields else f"AttributeError: {error}"
             raise self.kind.error(f"{self!r} failed: {reason}") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a part that ends Python has failed too
             raise self.kind.error(f"{self!r} failed: {type(error).__name__}: {error}") from error
 
     def compiled(self, *examples: Any) -> tuple[Any, Callable[..., Any]]:

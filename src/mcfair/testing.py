@@ -99,12 +99,12 @@ def check_part(part: Part) -> None:
     >>> check_part(MCFair(alpha=10.0))
     >>> check_part(Cascade(stop=0.5))
     """
-    checks = {Policy: check_policy, ClickModel: check_click_model, Estimator: check_estimator, Metric: check_metric}
-    check_kind: Any = next((check for base, check in checks.items() if isinstance(part, base)), None)
-    assert check_kind is not None, f"{part!r} is not a policy, click model, estimator or metric"
+    assert isinstance(part, Part), f"{part!r} is not a policy, click model, estimator or metric"
     check_value(part)
+    checks: dict[type[Part], Any] = {Policy: check_policy, ClickModel: check_click_model}
+    checks |= {Estimator: check_estimator, Metric: check_metric}
     try:
-        check_kind(part)
+        checks[part.base_of_kind](part)
         check_runs(part)
     except MCFairError as error:
         raise AssertionError(str(error)) from error
@@ -112,9 +112,8 @@ def check_part(part: Part) -> None:
 
 def check_value(part: Part) -> None:
     """Check that a part is an immutable value whose text identifies it."""
-    base = next(each for each in (Policy, ClickModel, Estimator, Metric, Part) if isinstance(part, each))
-    if base is not Part and registered(base).get(part.name()) is type(part):
-        assert base.parse(repr(part)) == part, f"{part!r} does not parse back to itself"
+    if registered(part.base_of_kind).get(part.name()) is type(part):
+        assert part.parse(repr(part)) == part, f"{part!r} does not parse back to itself"
     fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}  # type: ignore[arg-type]
     twin = type(part)(**fields)
     assert twin == part, f"{part!r} does not equal a part with the same parameters"
@@ -179,11 +178,8 @@ def check_view(policy: Policy, q: Query, visit: int) -> None:
             sums = np.empty(n), np.empty(n)
             add_group_term.interpreted(q.E, q.R, q.providers, int(q.visits), group, *sums, interpreted)
         assert np.array_equal(scores_again, interpreted), f"{where}: compiled and interpreted scores differ"
-    terms = list(score_terms(policy, q, weight).values())
-    if terms:
-        total = terms[0]
-        for term in terms[1:]:
-            total = total + term
+    if terms := list(score_terms(policy, q, weight).values()):
+        total = sum(terms[1:], start=terms[0])
         assert np.array_equal(total, scores), f"{where}: the terms do not add up to the score"
 
 
@@ -291,13 +287,8 @@ def check_runs(part: Part) -> None:
     y, X = rng.integers(0, 3, 29).astype(np.int16), rng.random((29, 4), np.float32)
     data = Dataset(offsets=np.array([0, 2, 9, 29]), y=y, X=X, providers=providers, name="check")
     policy = part if isinstance(part, Policy) else "MCFair"
-    options: Any = {}
-    if isinstance(part, ClickModel):
-        options["clicks"] = part
-    elif isinstance(part, Estimator):
-        options["estimator"] = part
-    elif isinstance(part, Metric):
-        options["metrics"] = (part,)
+    named: dict[type[Part], Any] = {ClickModel: {"clicks": part}, Estimator: {"estimator": part}}
+    options: Any = (named | {Metric: {"metrics": (part,)}}).get(part.base_of_kind, {})
     for mode in ("post-processing", "online"):
         one, two = (simulate(data, policy, mode, steps=300, threads=n, record=True, **options) for n in (1, 2))
         where = f"{part!r}, {mode}"

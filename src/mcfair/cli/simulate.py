@@ -36,8 +36,8 @@ def simulate(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """Simulate policies with simulated users and measure unfairness and effectiveness."""
-    from ..experiments.execute import Task, execute
     from ..policies.base import parse_policy
+    from ..simulation.run import simulate as play
     from ..simulation.trace import new_folder
 
     chosen = [parse_policy(text) for text in policy]
@@ -47,10 +47,13 @@ def simulate(
     with nullcontext() if out is None else new_folder(out) as folder:
         loaded = opened(data, loading, features=any(each.needs_features for each in chosen))
         sessions = loaded.protocol.sessions(conditions.steps)
-        tasks = [Task("", each, conditions, seed) for each in chosen for seed in range(seeds)]
         options: Any = {"checkpoints": marks, "threads": threads, "record": record}
-        with progress(sessions * len(tasks)) as advance:
-            traces = [trace for _, trace in execute(tasks, {"": loaded}, progress=advance, **options)]
+        with progress(sessions * len(chosen) * seeds) as advance:
+            traces = [
+                play(loaded, each, conditions, seed=seed, progress=advance, **options)
+                for each in chosen
+                for seed in range(seeds)
+            ]
         summary = described(traces) if json or folder is not None else {}
         if folder is not None:
             save_all(traces, folder, summary)
@@ -124,7 +127,7 @@ def show(traces: list[Trace], title: str, named: list[str]) -> None:
     """Print a table: a row for each policy, its means over seeds with the standard deviation in brackets."""
     import numpy as np
 
-    from ..metrics.base import Metric
+    from ..metrics.base import metric_label
     from ..policies.base import parse_policy
     from ..tables import Table, format_spread
 
@@ -137,5 +140,5 @@ def show(traces: list[Trace], title: str, named: list[str]) -> None:
         micros = np.median([1e6 * trace.seconds / trace.sessions for trace in same])
         cells = (format_spread([trace.figures[text] for trace in same]) for text in texts)
         rows.append((parse_policy(policy).label, *cells, f"{micros:.2f}"))
-    columns = ("policy", *(Metric.parse(text).label for text in texts), "µs/session")
+    columns = ("policy", *map(metric_label, texts), "µs/session")
     Table(caption=title, columns=columns, rows=tuple(rows)).print()

@@ -21,10 +21,11 @@ from ..data.folds import open_data
 from ..errors import MCFairError, MCFairWarning, PolicyError, SettingError, checked, unknown
 from ..metrics.base import Metric, metric_label, parse_metric
 from ..metrics.exposure import Unfairness
+from ..options import explicit_options
 from ..parts import parameter_types
 from ..policies.base import Policy
 from ..simulation.run import evaluation_pool
-from ..simulation.setting import Setting, SettingOptions, explicit_options, make_setting
+from ..simulation.setting import Setting, SettingOptions, make_setting
 from .execute import Task, execute
 
 __all__ = ["Tuning", "tune"]
@@ -207,7 +208,7 @@ def cutoff(metric: str) -> int:
     return int(metric.partition("@")[2])
 
 
-@explicit_options(SettingOptions)
+@explicit_options(Setting, SettingOptions)
 def tune(
     data: Dataset | str | os.PathLike[str],
     policy: Policy | str,

@@ -244,11 +244,7 @@ class Gini(Metric):
     """
 
     kernel = gini_value
-
-    @property
-    def label(self) -> str:
-        """The usual spelling."""
-        return "Gini"
+    spelling = "Gini"
 
 
 # --- among providers --------------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from ..data.dataset import Dataset
 from ..experiments.compare import Policies, compare
 from ..experiments.results import Results
 from ..metrics.base import Metric
-from ..simulation.setting import Setting, SettingOptions, explicit_options, make_setting
+from ..options import explicit_options
+from ..simulation.setting import Setting, SettingOptions, make_setting
 from .figures import tradeoff_figure, tradeoff_panel
 from .views import View, views
 
@@ -105,7 +106,7 @@ class Tradeoff:
         return target.getvalue()
 
 
-@explicit_options(SettingOptions)
+@explicit_options(Setting, SettingOptions)
 def tradeoff(
     data: Dataset | str | os.PathLike[str],
     policies: Mapping[str, Policies] | Policies,

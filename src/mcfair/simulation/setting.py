@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
@@ -13,14 +13,13 @@ from ..arrays import FloatArray
 from ..errors import SettingError, checked, unknown
 from ..estimators import Estimator
 from ..metrics import CNDCG, NDCG, Metric, RelativeUnfairness, Unfairness
-from ..options import explicit_options as declared_options
 from ..options import option
 from ..parts import Share
 from ..policies.base import Mode, Policy
 from ..users import ClickModel, PositionBased
 from ..users.examination import Examination, examination, parse_examination
 
-__all__ = ["Examination", "Setting", "SettingOptions", "explicit_options", "make_setting"]
+__all__ = ["Examination", "Setting", "SettingOptions", "make_setting"]
 
 Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31, description="a whole number of at least 1 and below 2**31")]
 
@@ -28,10 +27,6 @@ PAPER_USERS = PositionBased()
 
 RANKS = 5
 """Ranks of a list if neither k nor the examination determines them."""
-
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 
 
 class SettingOptions(TypedDict, total=False):
@@ -129,8 +124,7 @@ class Setting:
 
     def p(self, ranks: int) -> FloatArray:
         """Return the examination probabilities that exposure assumes, for at most so many ranks."""
-        k = min(self.k, ranks)
-        return examination(k, self.examination)
+        return examination(min(self.k, ranks), self.examination)
 
     def measured(self, ranks: int) -> tuple[Metric, ...]:
         """Return all metrics of a run with lists of so many ranks: the standard ones, then the named ones."""
@@ -160,8 +154,3 @@ def make_setting(setting: Setting | str | Mapping[str, Any], options: Mapping[st
     if isinstance(setting, Setting):
         return dataclasses.replace(setting, **options)
     return Setting(**{**table, **options})
-
-
-def explicit_options(options: type) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
-    """Decorate a function whose last parameter is `**options` of `SettingOptions`; see `options.explicit_options`."""
-    return declared_options(Setting, options)
