@@ -295,17 +295,16 @@ def refuse_reserved_names(cls: type[Part]) -> None:
 
 def refuse_unknown_parameters(cls: type[Part]) -> None:
     """Wrap the constructor such that it names an unknown parameter and suggests the right one."""
-    original = cls.__init__
+    original, fields = cls.__init__, dataclasses.fields(cls)  # type: ignore[arg-type]
+    allowed = [field.name for field in fields]
+    needed = {field.name for field in fields if field.default is field.default_factory is dataclasses.MISSING}
 
     @functools.wraps(original)
     def __init__(self: Part, **kwargs: Any) -> None:  # noqa: N807
-        allowed = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
         for name in kwargs:
             if name not in allowed:
                 raise cls.kind.error(unknown(f"parameter of {cls.name()}", name, allowed))
-        needed = {n for n, f in allowed.items() if f.default is f.default_factory is dataclasses.MISSING}
-        missing = sorted(needed - kwargs.keys())
-        if missing:
+        if missing := sorted(needed - kwargs.keys()):
             raise cls.kind.error(f"{cls.name()} needs a value for {', '.join(missing)}")
         original(self, **kwargs)
 

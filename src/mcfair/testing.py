@@ -99,12 +99,13 @@ def check_part(part: Part) -> None:
     >>> check_part(MCFair(alpha=10.0))
     >>> check_part(Cascade(stop=0.5))
     """
-    assert isinstance(part, Part), f"{part!r} is not a policy, click model, estimator or metric"
-    check_value(part)
-    checks: dict[type[Part], Any] = {Policy: check_policy, ClickModel: check_click_model}
+    checks: dict[Any, Any] = {Policy: check_policy, ClickModel: check_click_model}
     checks |= {Estimator: check_estimator, Metric: check_metric}
+    check_kind = checks.get(getattr(part, "base_of_kind", None))
+    assert check_kind is not None, f"{part!r} is not a policy, click model, estimator or metric"
+    check_value(part)
     try:
-        checks[part.base_of_kind](part)
+        check_kind(part)
         check_runs(part)
     except MCFairError as error:
         raise AssertionError(str(error)) from error

@@ -62,7 +62,7 @@ def simulate(
     else:
         seeded = "1 seed" if seeds == 1 else f"{seeds} seeds"
         title = f"{loaded.name}, {conditions.mode}, {traces[0].sessions:,} sessions, {seeded}"
-        show(traces, title, [repr(each) for each in conditions.metrics])
+        show(traces, title, {repr(each): each.label for each in chosen}, [repr(each) for each in conditions.metrics])
 
 
 def parse_checkpoints(text: str) -> int | list[int]:
@@ -123,22 +123,21 @@ def save_all(traces: list[Trace], folder: Path, summary: dict[str, Any]) -> None
     (folder / "summary.json").write_text(encoded(summary))
 
 
-def show(traces: list[Trace], title: str, named: list[str]) -> None:
+def show(traces: list[Trace], title: str, labels: dict[str, str], named: list[str]) -> None:
     """Print a table: a row for each policy, its means over seeds with the standard deviation in brackets."""
     import numpy as np
 
     from ..metrics.base import metric_label
-    from ..policies.base import parse_policy
     from ..tables import Table, format_spread
 
     ranks = traces[0].state.p.size
     cutoffs = sorted({1, (ranks + 1) // 2, ranks})
     texts = list(dict.fromkeys(["unfairness", *(f"cndcg@{k}" for k in cutoffs), f"ndcg@{ranks}", *named]))
     rows = []
-    for policy in dict.fromkeys(trace.provenance["policy"] for trace in traces):
+    for policy, label in labels.items():
         same = [trace for trace in traces if trace.provenance["policy"] == policy]
         micros = np.median([1e6 * trace.seconds / trace.sessions for trace in same])
         cells = (format_spread([trace.figures[text] for trace in same]) for text in texts)
-        rows.append((parse_policy(policy).label, *cells, f"{micros:.2f}"))
+        rows.append((label, *cells, f"{micros:.2f}"))
     columns = ("policy", *map(metric_label, texts), "µs/session")
     Table(caption=title, columns=columns, rows=tuple(rows)).print()
