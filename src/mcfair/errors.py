@@ -14,28 +14,6 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-__all__ = [
-    "ConflictError",
-    "DataError",
-    "MCFairError",
-    "MCFairWarning",
-    "NotFoundError",
-    "PartError",
-    "PolicyError",
-    "RequestError",
-    "SettingError",
-    "StoreError",
-    "TraceError",
-    "UnavailableError",
-    "checked",
-    "choices",
-    "field_names",
-    "hint_at",
-    "needs_extra",
-    "unknown",
-    "warn_user",
-]
-
 PACKAGE = str(Path(__file__).parent)
 
 

@@ -10,8 +10,6 @@ from typing import Any, ForwardRef, ParamSpec, TypeVar
 
 from .errors import SettingError, unknown
 
-__all__ = ["explicit_options", "option"]
-
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 

@@ -39,16 +39,6 @@ from ._jit import AnyKernel, Kernel, compile_kernel
 from .arrays import FloatArray
 from .errors import MCFairError, MCFairWarning, PartError, checked, choices, unknown
 
-__all__ = [
-    "NonNegative",
-    "Part",
-    "Share",
-    "Shares",
-    "described_parameters",
-    "register",
-    "registered",
-]
-
 NonNegative = Annotated[float, msgspec.Meta(ge=0.0, description="a finite number of at least 0")]
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0, description="a number from 0 to 1")]
 Shares = Annotated[tuple[Share, ...], msgspec.Meta(min_length=1, description="one or more numbers from 0 to 1")]

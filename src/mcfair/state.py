@@ -14,8 +14,6 @@ from .data.dataset import Dataset
 from .errors import SettingError
 from .estimators import IPS, Estimator
 
-__all__ = ["Query", "State", "exposure"]
-
 
 class Query(NamedTuple):
     """The read-only view of one query that a policy ranks from; n items, k_s ranks.

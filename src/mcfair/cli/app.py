@@ -19,8 +19,6 @@ from .simulate import simulate
 from .statement import statement
 from .what_if import rehearse, what_if
 
-__all__ = ["app", "main"]
-
 USAGE_ERROR = 2
 """Exit status of a command line that cannot be parsed, by convention."""
 

@@ -18,18 +18,6 @@ from .render import status
 if TYPE_CHECKING:
     from ..data.dataset import Dataset
 
-__all__ = [
-    "DATA",
-    "Data",
-    "GivenLoading",
-    "GivenSetting",
-    "GivenTable",
-    "RunOptions",
-    "Seeds",
-    "opened",
-    "pairs",
-    "with_option_groups",
-]
 
 DATA = "A LETOR fold folder or file, a CSV or Parquet table, a built-in profile or a catalogue name."
 

@@ -13,8 +13,6 @@ import typer
 
 from ..errors import MCFairError, SettingError
 
-__all__ = ["PART_KINDS", "Plugins", "import_plugin", "list_datasets", "list_parts"]
-
 PART_KINDS = {
     "policies": ("Policy", "policies"),
     "clicks": ("ClickModel", "click models"),

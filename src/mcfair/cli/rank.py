@@ -13,8 +13,6 @@ from .options import GivenTable, with_option_groups
 from .parts import Plugins
 from .render import status
 
-__all__ = ["rank"]
-
 
 @with_option_groups
 def rank(

@@ -18,8 +18,6 @@ from .render import encoded, progress
 if TYPE_CHECKING:
     from ..simulation.trace import Trace
 
-__all__ = ["simulate"]
-
 
 @with_option_groups
 def simulate(

@@ -10,8 +10,6 @@ import numpy as np
 from ..arrays import read_only
 from ..parts import Kind, Part, parameter_types
 
-__all__ = ["LIST_VALUE", "QUERY_VALUE", "Metric", "parse_metric"]
-
 # Values that a kernel is compiled for: of a query, or of a list.
 QUERY_VALUE = (np.zeros(1), np.zeros(1), np.zeros(1, np.int64), 0, np.zeros(1))
 LIST_VALUE = (np.zeros(1, np.int64), np.zeros(1), np.zeros(1), np.zeros(1))

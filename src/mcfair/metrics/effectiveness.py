@@ -15,8 +15,6 @@ from ..parts import register
 from .base import Metric
 from .exposure import ragged
 
-__all__ = ["CNDCG", "NDCG", "LogNDCG", "cndcg", "ideal_dcg", "ndcg"]
-
 
 def ideal_dcg(R: npt.ArrayLike, p: npt.ArrayLike, offsets: npt.ArrayLike | None = None) -> FloatArray:
     """Return DCG@1..k of the best list of each query, the denominator of Eq. 5.

@@ -23,21 +23,6 @@ from ..state import Query, fill_view, observe_clicks, observe_list
 from ..users.base import CLICK_SIGNATURE
 from ..users.position_based import position_based_clicks
 
-__all__ = [
-    "NO_ANSWER",
-    "Accumulators",
-    "Counts",
-    "Log",
-    "QueryTable",
-    "RunConfig",
-    "Scratch",
-    "Snapshots",
-    "Stream",
-    "compiled_play",
-    "group_sessions",
-    "play",
-]
-
 FOR_POLICY, FOR_TIES, FOR_CLICKS = np.uint64(POLICY), np.uint64(TIES), np.uint64(CLICKS)
 
 

@@ -56,8 +56,6 @@ from .measure import ExposureRun, ListRun, Sums, measure, users_exposure
 from .setting import Count, Setting, SettingOptions, make_setting
 from .trace import Trace
 
-__all__ = ["Run", "evaluation_pool", "fit_moments", "phases", "simulate"]
-
 BLOCKS = 64
 """Number of blocks that queries are cut into; part of the result, because it fixes the order of sums."""
 

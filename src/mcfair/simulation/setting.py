@@ -19,8 +19,6 @@ from ..policies.base import Mode, Policy
 from ..users import ClickModel, PositionBased
 from ..users.examination import Examination, examination, parse_examination
 
-__all__ = ["Examination", "Setting", "SettingOptions", "make_setting"]
-
 Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31, description="a whole number of at least 1 and below 2**31")]
 
 PAPER_USERS = PositionBased()

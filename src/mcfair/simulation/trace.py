@@ -25,7 +25,6 @@ from ..state import State
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Trace", "new_folder", "read_files", "sealed", "unsealed", "write_files"]
 
 TABLES = ("metrics.parquet", "queries.parquet", "state.parquet")
 """The files that every saved run has besides run.json."""

@@ -11,8 +11,6 @@ from .._jit import kernel
 from ..arrays import CountArray
 from ..random import ARRIVALS, HALF, LOW, Draws, draws, uniform
 
-__all__ = ["Arrivals", "arrivals"]
-
 WordArray = npt.NDArray[np.uint64]
 
 ZERO, ONE = np.uint64(0), np.uint64(1)

@@ -13,8 +13,6 @@ from ..arrays import FloatArray
 from ..errors import SettingError, checked
 from ..parts import NonNegative, Share
 
-__all__ = ["Examination", "described_examination", "examination", "parse_examination"]
-
 Examination = float | tuple[float, ...] | str
 """A severity of the position bias; the probability that each rank is examined; or rbp(0.8), 1/rank or equal."""
 
