@@ -48,9 +48,7 @@ def views(seed: int = 0) -> Iterator[Query]:
             for _ in range(visits):
                 shown = rng.permutation(n)[:k_s]
                 F[shown, np.arange(shown.size)] += 1
-            E = np.zeros(n)
-            for j in range(k_s):
-                E += F[:, j] * p[j]
+            E = F @ p
             sizes = rng.random(n) * 0.2
             posterior = np.zeros((n, 0, 3))
             if visits % 2:  # two components around R, the likelier one below it

@@ -16,6 +16,7 @@ from .parts import Plugins
 from .render import encoded, progress
 
 if TYPE_CHECKING:
+    from ..policies.base import Policy
     from ..simulation.trace import Trace
 
 
@@ -60,7 +61,7 @@ def simulate(
     else:
         seeded = "1 seed" if seeds == 1 else f"{seeds} seeds"
         title = f"{loaded.name}, {conditions.mode}, {traces[0].sessions:,} sessions, {seeded}"
-        show(traces, title, {repr(each): each.label for each in chosen}, [repr(each) for each in conditions.metrics])
+        show(traces, title, chosen, conditions)
 
 
 def parse_checkpoints(text: str) -> int | list[int]:
@@ -121,21 +122,22 @@ def save_all(traces: list[Trace], folder: Path, summary: dict[str, Any]) -> None
     (folder / "summary.json").write_text(encoded(summary))
 
 
-def show(traces: list[Trace], title: str, labels: dict[str, str], named: list[str]) -> None:
+def show(traces: list[Trace], title: str, policies: list[Policy], setting: Setting) -> None:
     """Print a table: a row for each policy, its means over seeds with the standard deviation in brackets."""
     import numpy as np
 
-    from ..metrics.base import metric_label
     from ..tables import Table, format_spread
 
     ranks = traces[0].state.p.size
     cutoffs = sorted({1, (ranks + 1) // 2, ranks})
+    named = map(repr, setting.metrics)
     texts = list(dict.fromkeys(["unfairness", *(f"cndcg@{k}" for k in cutoffs), f"ndcg@{ranks}", *named]))
+    labels = {repr(metric): metric.label for metric in setting.measured(ranks)}
     rows = []
-    for policy, label in labels.items():
-        same = [trace for trace in traces if trace.provenance["policy"] == policy]
+    for policy in dict.fromkeys(policies):
+        same = [trace for trace in traces if trace.provenance["policy"] == repr(policy)]
         micros = np.median([1e6 * trace.seconds / trace.sessions for trace in same])
         cells = (format_spread([trace.figures[text] for trace in same]) for text in texts)
-        rows.append((label, *cells, f"{micros:.2f}"))
-    columns = ("policy", *map(metric_label, texts), "µs/session")
+        rows.append((policy.label, *cells, f"{micros:.2f}"))
+    columns = ("policy", *(labels[text] for text in texts), "µs/session")
     Table(caption=title, columns=columns, rows=tuple(rows)).print()

@@ -196,15 +196,7 @@ class CNDCG(NDCG):
 def log_ndcg_value(pi: IntArray, R: FloatArray, p: FloatArray, theta: FloatArray) -> float:
     """Return `Σ w_j R(π_j)` over that of the best list; theta holds the weights w."""
     k = min(theta.shape[0], pi.shape[0])
-    best = np.zeros(k)  # the k highest relevances, by insertion
-    for d in range(R.shape[0]):
-        j = k
-        while j > 0 and best[j - 1] < R[d]:
-            j -= 1
-        for i in range(k - 1, j, -1):
-            best[i] = best[i - 1]
-        if j < k:
-            best[j] = R[d]
+    best = np.sort(R)[::-1]
     dcg = ideal = 0.0
     for j in range(k):
         dcg += theta[j] * R[pi[j]]
