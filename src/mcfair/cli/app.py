@@ -60,8 +60,8 @@ app.command("examination")(audit.examination)
 app.command()(experiments.reproduce)
 app.command("run")(experiments.run_file)
 app.command()(experiments.demo)
-for name, (base, called) in parts.PART_KINDS.items():
-    app.command(name)(parts.list_parts(base, called))
+for base in parts.PART_KINDS:
+    app.command(base.kind.plural)(parts.list_parts(base))
 app.command("datasets")(parts.list_datasets)
 app.command()(serve)
 app.command("what-if")(what_if)

@@ -12,14 +12,20 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import MCFairError, SettingError
+from ..estimators import Estimator
+from ..metrics import Metric
+from ..parts import Part, described_parameters, registered, summary
+from ..policies.base import Policy
+from ..tables import Table
+from ..users import ClickModel
 
-PART_KINDS = {
-    "policies": ("Policy", "policies"),
-    "clicks": ("ClickModel", "click models"),
-    "estimators": ("Estimator", "relevance estimators"),
-    "metrics": ("Metric", "metrics"),
+PART_KINDS: dict[type[Part], str] = {
+    Policy: "policies",
+    ClickModel: "click models",
+    Estimator: "relevance estimators",
+    Metric: "metrics",
 }
-"""For each command, the base class of the parts that it lists and what they are called."""
+"""What several parts of each kind are called."""
 
 
 def import_plugin(name: str) -> None:
@@ -84,20 +90,15 @@ Plugins = Annotated[
 """An option of every command that reads parts."""
 
 
-def list_parts(base_name: str, called: str) -> Callable[..., Any]:
+def list_parts(base: type[Part]) -> Callable[..., Any]:
     """Return a command that lists the registered parts of one kind."""
 
     def command(plugin: Plugins = None) -> None:
-        import mcfair
-
-        from ..parts import described_parameters, registered, summary
-
-        base = getattr(mcfair, base_name)
         parts = registered(base).items()
         rows = ((name, "\n".join(described_parameters(cls)), summary(cls)) for name, cls in parts)
         show_list((base.kind.name, "parameters and defaults", "what it does"), rows)
 
-    command.__doc__ = f"List the {called} and their parameters."
+    command.__doc__ = f"List the {PART_KINDS[base]} and their parameters."
     return command
 
 
@@ -110,6 +111,4 @@ def list_datasets() -> None:
 
 def show_list(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
     """Print rows of text."""
-    from ..tables import Table
-
     Table(caption="", columns=columns, rows=tuple(rows), text_columns=len(columns)).print()
