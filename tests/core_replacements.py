@@ -142,15 +142,16 @@ def observe_list(faulty, original):
     return observe
 
 
-def observe_clicks(faulty, original):
-    def observe(estimate, batch, theta, pi, hits, C, q, out):
-        for j, d in enumerate(pi):
-            C[d] += hits[j]
-            if hits[j] or not faulty:  # the fault: without a click the estimate keeps its value
-                estimate(C[d], q.E[d], q.F[d], q.p, theta, out[j])
-                q.R[d], q.uncertainty[d] = out[j]
+def update_beliefs(faulty, original):
+    """The fault: an item keeps its estimate while it has more exposure than clicks."""
 
-    return observe
+    def update(estimate, batch, theta, items, C, q, out):
+        for i, d in enumerate(items):
+            if q.E[d] <= C[d] or not faulty:
+                estimate(C[d], q.E[d], q.F[d], q.p, theta, out[i])
+                q.R[d], q.uncertainty[d] = out[i]
+
+    return update
 
 
 def fill_view(faulty, original):

@@ -1,8 +1,6 @@
 """The package as it is imported: its public names and the signatures of its parts."""
 
-import ast
 import inspect
-from pathlib import Path
 
 import pytest
 
@@ -36,9 +34,3 @@ def test_parts_show_their_parameters():
         for cls in mf.registered(base).values():
             kinds = {each.kind for each in inspect.signature(cls).parameters.values()}
             assert kinds <= {inspect.Parameter.KEYWORD_ONLY}, cls
-
-
-def test_type_checkers_are_told_the_names_that_there_are():
-    tree = ast.parse(Path(mf.__file__).read_text(encoding="utf-8"))
-    told = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.names[0].asname]
-    assert {node.names[0].asname: node.module for node in told} == mf.MODULES

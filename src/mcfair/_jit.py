@@ -26,8 +26,6 @@ import platformdirs
 
 from .errors import MCFairError, MCFairWarning, unknown
 
-__all__ = ["AnyKernel", "Kernel", "Signature", "compile_kernel", "compile_seconds", "kernel"]
-
 PACKAGE = Path(__file__).parent
 
 INTERPRET = os.environ.get("MCFAIR_JIT") == "0" or os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")

@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from .errors import SettingError
 
-__all__ = ["BoolArray", "CountArray", "Counter", "FloatArray", "IntArray", "check_memory", "read_only"]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 CountArray = npt.NDArray[np.int32]

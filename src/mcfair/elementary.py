@@ -13,8 +13,6 @@ import numpy as np
 
 from ._jit import kernel
 
-__all__ = ["exp", "log"]
-
 
 def bits(x: float) -> np.uint64:
     """Return the bits of a number, to define constants."""

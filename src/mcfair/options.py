@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ForwardRef, ParamSpec, TypeVar
 
-from .errors import SettingError, renamed_keys, unknown
-
-__all__ = ["explicit_options", "option"]
+from .errors import SettingError, unknown
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -34,7 +32,7 @@ def option(default: Any, help: str = "", kind: Any = str, word: str = "", metava
 
 
 def explicit_options(
-    declaration: type, options: type, renamed: Mapping[str, str] | None = None
+    declaration: type, options: type
 ) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
     """Decorate a function whose last parameter is `**options` of a TypedDict, whose keys are fields of a dataclass.
 
@@ -45,8 +43,6 @@ def explicit_options(
     ----------
     declaration, options
         The dataclass, and the TypedDict.
-    renamed
-        Old names of options.
     """
     defaults = {field.name: field.default for field in dataclasses.fields(declaration)}
     shown = [
@@ -61,11 +57,11 @@ def explicit_options(
 
         @functools.wraps(function)
         def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-            given: Any = renamed_keys(kwargs, renamed) if renamed else kwargs
-            for name in given:
+            for name in kwargs:
                 if name not in allowed:
                     raise SettingError(unknown(f"argument of {function.__name__}", name, allowed))
-            return function(*args, **{name: each for name, each in given.items() if each is not None or name in mine})
+            given: Any = {name: each for name, each in kwargs.items() if each is not None or name in mine}
+            return function(*args, **given)
 
         mine = {each.name for each in own}
         call.__signature__ = signature.replace(parameters=[*own, *shown])  # type: ignore[attr-defined]

@@ -39,16 +39,6 @@ from ._jit import AnyKernel, Kernel, compile_kernel
 from .arrays import FloatArray
 from .errors import MCFairError, MCFairWarning, PartError, checked, choices, unknown
 
-__all__ = [
-    "NonNegative",
-    "Part",
-    "Share",
-    "Shares",
-    "described_parameters",
-    "register",
-    "registered",
-]
-
 NonNegative = Annotated[float, msgspec.Meta(ge=0.0, description="a finite number of at least 0")]
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0, description="a number from 0 to 1")]
 Shares = Annotated[tuple[Share, ...], msgspec.Meta(min_length=1, description="one or more numbers from 0 to 1")]
@@ -262,7 +252,7 @@ class Part:
             fields = getattr(error.obj, "_fields", None)
             reason = unknown("attribute of a view", str(error.name), fields) if fields else f"AttributeError: {error}"
             raise self.kind.error(f"{self!r} failed: {reason}") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a part that ends Python has failed too
             raise self.kind.error(f"{self!r} failed: {type(error).__name__}: {error}") from error
 
     def compiled(self, *examples: Any) -> tuple[Any, Callable[..., Any]]:
@@ -295,17 +285,16 @@ def refuse_reserved_names(cls: type[Part]) -> None:
 
 def refuse_unknown_parameters(cls: type[Part]) -> None:
     """Wrap the constructor such that it names an unknown parameter and suggests the right one."""
-    original = cls.__init__
+    original, fields = cls.__init__, dataclasses.fields(cls)  # type: ignore[arg-type]
+    allowed = [field.name for field in fields]
+    needed = {field.name for field in fields if field.default is field.default_factory is dataclasses.MISSING}
 
     @functools.wraps(original)
     def __init__(self: Part, **kwargs: Any) -> None:  # noqa: N807
-        allowed = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
         for name in kwargs:
             if name not in allowed:
                 raise cls.kind.error(unknown(f"parameter of {cls.name()}", name, allowed))
-        needed = {n for n, f in allowed.items() if f.default is f.default_factory is dataclasses.MISSING}
-        missing = sorted(needed - kwargs.keys())
-        if missing:
+        if missing := sorted(needed - kwargs.keys()):
             raise cls.kind.error(f"{cls.name()} needs a value for {', '.join(missing)}")
         original(self, **kwargs)
 

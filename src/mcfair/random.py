@@ -13,20 +13,6 @@ import numpy as np
 from ._jit import kernel
 from .arrays import FloatArray
 
-__all__ = [
-    "ARRIVALS",
-    "CLICKS",
-    "DATA",
-    "POLICY",
-    "PREPARE",
-    "TIES",
-    "Draws",
-    "draws",
-    "philox4x32",
-    "uniform",
-    "uniforms",
-]
-
 CLICKS, POLICY, TIES, ARRIVALS, DATA, PREPARE = range(6)
 """The purpose of a draw; draws for different purposes are independent."""
 

@@ -11,10 +11,8 @@ import numpy as np
 from ._jit import kernel
 from .arrays import BoolArray, CountArray, Counter, FloatArray, IntArray, read_only
 from .data.dataset import Dataset
-from .errors import SettingError, renamed
+from .errors import SettingError
 from .estimators import IPS, Estimator
-
-__all__ = ["Query", "State", "exposure"]
 
 
 class Query(NamedTuple):
@@ -74,12 +72,6 @@ class Query(NamedTuple):
     prior_strength: float
     posterior: FloatArray
     memory: FloatArray
-
-    @property
-    def groups(self) -> IntArray:
-        """The old name of `providers`."""
-        renamed("groups", "providers")
-        return self.providers
 
     def for_kernels(self) -> Query:
         """Return the same view with arrays of the types that kernels are compiled for, without gaps in memory.
@@ -248,38 +240,14 @@ def exposure(F: CountArray, p: FloatArray, item: int) -> float:
 
 
 @kernel
-def write_belief(d: int, out: FloatArray, R: FloatArray, uncertainty: FloatArray, posterior: FloatArray) -> None:
-    """Write what an estimator computed for item d to the arrays of a view."""
-    R[d] = out[0]
-    uncertainty[d] = out[1]
-    for k in range(posterior.shape[1]):
-        for column in range(3):
-            posterior[d, k, column] = out[2 + 3 * k + column]
-
-
-@kernel(driver=True)
 def fill_view(
-    estimate: Callable[..., None] | None,
-    batch: Callable[..., None] | None,
-    theta: FloatArray,
-    online: bool,
-    given: FloatArray,
-    C: CountArray,
-    q: Query,
-    items: IntArray,
-    out: FloatArray,
+    F: CountArray, p: FloatArray, given: FloatArray, E: FloatArray, R: FloatArray, uncertainty: FloatArray
 ) -> None:
-    """Write the exposure and the relevance, given or estimated, of every item of one query to its view.
-
-    `items` are their positions, `out` is scratch with a row for each. Of the two forms of an estimator one is given.
-    """
-    for d in range(q.E.shape[0]):
-        q.E[d] = exposure(q.F, q.p, d)
-        if not online:
-            q.R[d] = given[d]
-            q.uncertainty[d] = 0.0
-    if online:
-        update_beliefs(estimate, batch, theta, items, C, q, out)
+    """Write the exposure of every item of one query to its view, and the relevance that is given."""
+    for d in range(E.shape[0]):
+        E[d] = exposure(F, p, d)
+        R[d] = given[d]
+        uncertainty[d] = 0.0
 
 
 @kernel
@@ -291,21 +259,11 @@ def observe_list(pi: IntArray, F: CountArray, p: FloatArray, E: FloatArray) -> N
         E[d] = exposure(F, p, d)
 
 
-@kernel(driver=True)
-def observe_clicks(
-    estimate: Callable[..., None] | None,
-    batch: Callable[..., None] | None,
-    theta: FloatArray,
-    pi: IntArray,
-    hits: BoolArray,
-    C: CountArray,
-    q: Query,
-    out: FloatArray,
-) -> None:
-    """Count the clicks on a list in C and update the estimates of the items shown; see `fill_view`."""
+@kernel
+def observe_clicks(pi: IntArray, hits: BoolArray, C: CountArray) -> None:
+    """Count the clicks on a list in C."""
     for j in range(pi.shape[0]):
         C[pi[j]] += hits[j]
-    update_beliefs(estimate, batch, theta, pi, C, q, out)
 
 
 @kernel(driver=True)
@@ -318,11 +276,17 @@ def update_beliefs(
     q: Query,
     out: FloatArray,
 ) -> None:
-    """Write what an estimator computes for some items to the view."""
+    """Write what an estimator computes for some items to the view; of its two forms one is given.
+
+    `items` are their positions, `out` is scratch with a row for each.
+    """
     if batch is not None:
         batch(items, C, q.E, q.F, q.p, theta, out[: items.shape[0]])
     for i in range(items.shape[0]):
         d = items[i]
         if estimate is not None:
             estimate(C[d], q.E[d], q.F[d], q.p, theta, out[i])
-        write_belief(d, out[i], q.R, q.uncertainty, q.posterior)
+        q.R[d], q.uncertainty[d] = out[i, 0], out[i, 1]
+        for k in range(q.posterior.shape[1]):
+            for column in range(3):
+                q.posterior[d, k, column] = out[i, 2 + 3 * k + column]

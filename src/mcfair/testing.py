@@ -48,9 +48,7 @@ def views(seed: int = 0) -> Iterator[Query]:
             for _ in range(visits):
                 shown = rng.permutation(n)[:k_s]
                 F[shown, np.arange(shown.size)] += 1
-            E = np.zeros(n)
-            for j in range(k_s):
-                E += F[:, j] * p[j]
+            E = F @ p
             sizes = rng.random(n) * 0.2
             posterior = np.zeros((n, 0, 3))
             if visits % 2:  # two components around R, the likelier one below it
@@ -99,8 +97,9 @@ def check_part(part: Part) -> None:
     >>> check_part(MCFair(alpha=10.0))
     >>> check_part(Cascade(stop=0.5))
     """
-    checks = {Policy: check_policy, ClickModel: check_click_model, Estimator: check_estimator, Metric: check_metric}
-    check_kind: Any = next((check for base, check in checks.items() if isinstance(part, base)), None)
+    checks: dict[Any, Any] = {Policy: check_policy, ClickModel: check_click_model}
+    checks |= {Estimator: check_estimator, Metric: check_metric}
+    check_kind = checks.get(getattr(part, "base_of_kind", None))
     assert check_kind is not None, f"{part!r} is not a policy, click model, estimator or metric"
     check_value(part)
     try:
@@ -112,9 +111,8 @@ def check_part(part: Part) -> None:
 
 def check_value(part: Part) -> None:
     """Check that a part is an immutable value whose text identifies it."""
-    base = next(each for each in (Policy, ClickModel, Estimator, Metric, Part) if isinstance(part, each))
-    if base is not Part and registered(base).get(part.name()) is type(part):
-        assert base.parse(repr(part)) == part, f"{part!r} does not parse back to itself"
+    if registered(part.base_of_kind).get(part.name()) is type(part):
+        assert part.parse(repr(part)) == part, f"{part!r} does not parse back to itself"
     fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}  # type: ignore[arg-type]
     twin = type(part)(**fields)
     assert twin == part, f"{part!r} does not equal a part with the same parameters"
@@ -179,11 +177,8 @@ def check_view(policy: Policy, q: Query, visit: int) -> None:
             sums = np.empty(n), np.empty(n)
             add_group_term.interpreted(q.E, q.R, q.providers, int(q.visits), group, *sums, interpreted)
         assert np.array_equal(scores_again, interpreted), f"{where}: compiled and interpreted scores differ"
-    terms = list(score_terms(policy, q, weight).values())
-    if terms:
-        total = terms[0]
-        for term in terms[1:]:
-            total = total + term
+    if terms := list(score_terms(policy, q, weight).values()):
+        total = sum(terms[1:], start=terms[0])
         assert np.array_equal(total, scores), f"{where}: the terms do not add up to the score"
 
 
@@ -291,13 +286,8 @@ def check_runs(part: Part) -> None:
     y, X = rng.integers(0, 3, 29).astype(np.int16), rng.random((29, 4), np.float32)
     data = Dataset(offsets=np.array([0, 2, 9, 29]), y=y, X=X, providers=providers, name="check")
     policy = part if isinstance(part, Policy) else "MCFair"
-    options: Any = {}
-    if isinstance(part, ClickModel):
-        options["clicks"] = part
-    elif isinstance(part, Estimator):
-        options["estimator"] = part
-    elif isinstance(part, Metric):
-        options["metrics"] = (part,)
+    named: dict[type[Part], Any] = {ClickModel: {"clicks": part}, Estimator: {"estimator": part}}
+    options: Any = (named | {Metric: {"metrics": (part,)}}).get(part.base_of_kind, {})
     for mode in ("post-processing", "online"):
         one, two = (simulate(data, policy, mode, steps=300, threads=n, record=True, **options) for n in (1, 2))
         where = f"{part!r}, {mode}"

@@ -183,7 +183,6 @@ BAD = [
     ("--data mq2008-like --policy MCFair(alpha=-1)", "MCFair: alpha = -1 is not allowed: expected a finite number"),
     ("--policy TopK --k 0", "k = 0 is not allowed: expected a whole number of at least 1"),
     ("--policy TopK --steps 0", "steps = 0 is not allowed"),
-    ("--policy TopK --seeds 0", "seeds = 0 is not allowed: expected how many seeds to run, 1 to 100,000"),
     ("--policy TopK --threads 0", "threads = 0 is not allowed"),
     ("--policy TopK --setting ofline", "did you mean 'online'?"),
     ("--policy TopK --preset wsdm", "unknown preset 'wsdm'; did you mean 'wsdm23'?"),

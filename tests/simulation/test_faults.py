@@ -39,7 +39,6 @@ from core_replacements import (
     ilp_rank,
     late_run,
     mcfair_score,
-    observe_clicks,
     observe_list,
     placement,
     position_based,
@@ -52,6 +51,7 @@ from core_replacements import (
     top_k,
     trust_bias,
     unfairness_value,
+    update_beliefs,
 )
 from deliberate_faults import caught_by
 
@@ -117,8 +117,8 @@ FAULTS = {
     "exposure with other weights of the ranks": on_loop(
         "observe_list", observe_list, partial(check_run, "TopK", "post-processing"), "unfairness at checkpoints"
     ),
-    "estimates updated for clicked items only": on_loop(
-        "observe_clicks", observe_clicks, partial(check_run, "TopK"), r"list of session \d+"
+    "estimates that exposure without clicks does not change": on_loop(
+        "update_beliefs", update_beliefs, partial(check_run, "TopK"), r"list of session \d+"
     ),
     "a query that begins with the view of another": on_loop("fill_view", fill_view, check_run, r"list of session \d+"),
     "NDCG of short lists cut at their end": on_loop(

@@ -587,8 +587,8 @@ def count_on_cluster(
     pieces = [log.rows.slice(begin, PART_ROWS) for begin in range(0, number_of_rows(log), PART_ROWS)]
     parts = [dataclasses.replace(log, rows=each, candidates=None) for each in pieces]
     size, wanted = len(parts), version()
-    with Cluster.connect(address) as cluster, cluster.errors_in_one_line():
-        submit, gather = partial(cluster.client.submit, pure=False), cluster.client.gather
+    with connect_cluster(address) as client:
+        submit, gather = partial(client.submit, pure=False), client.gather
         read = [submit(read_part, each, first_rank, missing_click, size, wanted) for each in parts]
         surveys = [submit(operator.itemgetter(0), each) for each in read]
         divided = [[submit(operator.itemgetter(place), each) for each in read] for place in range(1, size + 1)]

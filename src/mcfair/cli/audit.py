@@ -6,28 +6,25 @@ import dataclasses
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..auditing import Reading
 from ..errors import DataError, SettingError
 from ..tables import printable
-from .options import Declared, PluginOptions, pairs, with_option_groups
+from .options import pairs, with_option_groups
+from .parts import Plugins
 from .render import encoded, status
 
 if TYPE_CHECKING:
     from ..auditing.audit import Audit
 
-__all__ = ["audit_log", "examination"]
+__all__ = ["LOG", "GivenReading", "audit_log", "examination"]
+
+GivenReading = Annotated[dict[str, Any], Reading]
 
 LOG = Annotated[str, typer.Argument(metavar="LOG", help="A file, a folder, or the URL of a store.")]
-
-
-class LogOptions(Declared):
-    """How a log is read."""
-
-    declaration = Reading
 
 
 def parse_target(given: list[str] | None) -> dict[str, float] | None:
@@ -62,9 +59,9 @@ class AssumptionOptions:
 @with_option_groups
 def audit_log(
     log: LOG,
-    reading: LogOptions,
+    reading: GivenReading,
     assumed: AssumptionOptions,
-    plugins: PluginOptions,
+    plugin: Plugins = None,
     policy: Annotated[
         list[str] | None, typer.Option(metavar="POLICY", help="Estimate what a policy would have shown; repeat.")
     ] = None,
@@ -82,11 +79,10 @@ def audit_log(
     """Audit a click log: who gets the exposure, who deserves it, and how far from the best possible it is."""
     from ..auditing.audit import audit
 
-    plugins.load()
     chosen = {field.name: getattr(assumed, field.name) for field in dataclasses.fields(assumed)}
     chosen["target"] = parse_target(assumed.target)
     with status(f"reading {log}"):
-        how = reading.values | {"cluster": cluster}
+        how = reading | {"cluster": cluster}
         found = audit(log, policies=policy or (), resamples=resamples, seed=seed, **chosen, **how)
     folder = out if out is not None or json else Path("mcfair-audit")
     page = None
@@ -128,7 +124,7 @@ def show(found: Audit) -> None:
 @with_option_groups
 def examination(
     log: LOG,
-    reading: LogOptions,
+    reading: GivenReading,
     method: Annotated[
         str | None,
         typer.Option(help="ctr (random lists or logged propensities), harvesting or em  [default: ctr or harvesting]"),
@@ -146,7 +142,7 @@ def examination(
     from ..auditing.page import examination_picture, table_of
 
     with status(f"reading {log}"):
-        found = fit_examination(log, method, ranks=ranks, resamples=resamples, seed=seed, **reading.values)
+        found = fit_examination(log, method, ranks=ranks, resamples=resamples, seed=seed, **reading)
     picture = out if out is not None or json else Path("examination.png")
     if picture is not None:
         try:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import SettingError
-from .options import DataOptions, PluginOptions, RunOptions, SettingCommandOptions, check_seeds, with_option_groups
+from ..simulation.setting import Setting
+from .options import Data, GivenLoading, GivenSetting, RunOptions, Seeds, opened, with_option_groups
+from .parts import Plugins
 from .render import about_this_machine, encoded, processors, stages, status
 from .serve import live_demo
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from ..experiments.experiment import Experiment
     from ..experiments.results import Results
 
-__all__ = ["compare", "demo", "leaderboard", "reproduce", "run_file", "tune"]
+__all__ = ["compare", "demo", "reproduce", "run_file", "tune"]
 
 MOVED = "the comparison beyond the paper is a study of its own now: studies/beyond in the repository of mcfair"
 
@@ -27,18 +29,19 @@ MOVED = "the comparison beyond the paper is a study of its own now: studies/beyo
 
 @with_option_groups
 def compare(
-    data: DataOptions,
+    data: Data,
+    loading: GivenLoading,
     policy: Annotated[
         list[str],
         typer.Option(metavar="POLICY", help="Such as 'MCFair(alpha=[1, 10])'; repeat; the first is the baseline."),
     ],
-    setting: SettingCommandOptions,
-    plugins: PluginOptions,
+    setting: GivenSetting,
+    plugin: Plugins = None,
     also: Annotated[
         list[str] | None,
         typer.Option(metavar="DATA", help="Further data, loaded alike, over which the tests are pooled; repeat."),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Run seeds 0 to N-1.")] = 5,
+    seeds: Seeds = 5,
     against: Annotated[str | None, typer.Option(help="Another baseline than the first policy.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the runs; finished ones are not repeated.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Make runs again that --out has.")] = False,
@@ -50,15 +53,13 @@ def compare(
     from ..experiments.compare import as_series
     from ..experiments.compare import compare as run
 
-    plugins.load()
-    check_seeds(seeds)
-    chosen, conditions = as_series(policy), setting.make()
+    chosen, conditions = as_series(policy), Setting(**setting)
     features = any(each.needs_features for series in chosen for each in series.points)
-    named = dict.fromkeys([data.data, *(also or [])])
-    opened = {name: data.open(features=features, source=name) for name in named}
+    named = dict.fromkeys([data, *(also or [])])
+    loaded = {name: opened(name, loading, features=features) for name in named}
     with stages() as report:
         results = run(
-            opened,
+            loaded,
             {series.name: series.points for series in chosen},
             conditions,
             seeds=seeds,
@@ -70,7 +71,7 @@ def compare(
         )
     if json:
         tests, frame = results.tests(against=against), results.frame(against=against)
-        about = {"data": list(opened), "setting": conditions.to_dict(), "seeds": seeds}
+        about = {"data": list(loaded), "setting": conditions.to_dict(), "seeds": seeds}
         for name, table in (("policies", frame), ("tests", tests)):
             about[name] = table.drop("mode", "setting", strict=False).to_dicts()
         sys.stdout.write(encoded(about))
@@ -81,11 +82,12 @@ def compare(
 
 @with_option_groups
 def tune(
-    data: DataOptions,
+    data: Data,
+    loading: GivenLoading,
     policy: Annotated[str, typer.Option(help="The policy whose parameter is tuned, such as 'MCFair(beta=0)'.")],
     target: Annotated[str, typer.Option(help="'unfairness <= 1.1 * floor', 'ndcg@5 >= 0.98' and the like.")],
-    setting: SettingCommandOptions,
-    plugins: PluginOptions,
+    setting: GivenSetting,
+    plugin: Plugins = None,
     parameter: Annotated[str, typer.Option(help="Which parameter.")] = "alpha",
     seeds: Annotated[int, typer.Option(help="Runs per value, seeds 0 to N-1.")] = 3,
     jobs: Annotated[int, typer.Option(help="Processes to use.")] = 1,
@@ -96,9 +98,8 @@ def tune(
     from ..policies.base import parse_policy
     from ..tables import format_number
 
-    plugins.load()
     chosen = parse_policy(policy)
-    loaded = data.open(features=chosen.needs_features)
+    loaded = opened(data, loading, features=chosen.needs_features)
     with status("first runs") as update:
 
         def report(value: float, figures: dict[str, float]) -> None:
@@ -109,7 +110,7 @@ def tune(
             chosen,
             target,
             parameter=parameter,
-            setting=setting.make(),
+            setting=Setting(**setting),
             seeds=seeds,
             jobs=jobs,
             progress=report,
@@ -167,20 +168,14 @@ def reproduce(
 def run_file(
     file: Annotated[Path, typer.Argument(help="An experiment as a TOML file.")],
     run: RunOptions,
-    plugins: PluginOptions,
+    plugin: Plugins = None,
 ) -> None:
     """Run an experiment of your own and write a report."""
     from ..experiments.experiment import read_experiment
 
-    plugins.load()
     results = run_all([read_experiment(file)], run)
     show_tables(results)
     report_on(results, run.out)
-
-
-def leaderboard() -> None:
-    """Say where the leaderboard is."""
-    raise SettingError(f"{MOVED}: python studies/beyond/leaderboard.py")
 
 
 def demo(

@@ -7,20 +7,25 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from ..errors import MCFairError, SettingError
-from .options import PluginOptions, with_option_groups
+from ..estimators import Estimator
+from ..metrics import Metric
+from ..parts import Part, described_parameters, registered, summary
+from ..policies.base import Policy
+from ..tables import Table
+from ..users import ClickModel
 
-__all__ = ["PART_KINDS", "import_plugin", "list_datasets", "list_parts"]
-
-PART_KINDS = {
-    "policies": ("Policy", "policies"),
-    "clicks": ("ClickModel", "click models"),
-    "estimators": ("Estimator", "relevance estimators"),
-    "metrics": ("Metric", "metrics"),
+PART_KINDS: dict[type[Part], str] = {
+    Policy: "policies",
+    ClickModel: "click models",
+    Estimator: "relevance estimators",
+    Metric: "metrics",
 }
-"""For each command, the base class of the parts that it lists and what they are called."""
+"""What several parts of each kind are called."""
 
 
 def import_plugin(name: str) -> None:
@@ -66,22 +71,35 @@ def is_installed(name: str) -> bool:
     return name in sys.stdlib_module_names or (file is not None and keys.is_installed(file))
 
 
-def list_parts(base_name: str, called: str) -> Callable[..., Any]:
+def import_plugins(names: list[str] | None) -> list[str] | None:
+    """Import plugins."""
+    for name in names or []:
+        import_plugin(name)
+    return names
+
+
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PLUGIN",
+        help="A .py file or module with parts of your own; repeat for several.",
+        callback=import_plugins,
+        is_eager=True,  # before anything else is parsed
+    ),
+]
+"""An option of every command that reads parts."""
+
+
+def list_parts(base: type[Part]) -> Callable[..., Any]:
     """Return a command that lists the registered parts of one kind."""
 
-    def command(plugins: PluginOptions) -> None:
-        import mcfair
-
-        from ..parts import described_parameters, registered, summary
-
-        plugins.load()
-        base = getattr(mcfair, base_name)
+    def command(plugin: Plugins = None) -> None:
         parts = registered(base).items()
         rows = ((name, "\n".join(described_parameters(cls)), summary(cls)) for name, cls in parts)
         show_list((base.kind.name, "parameters and defaults", "what it does"), rows)
 
-    command.__doc__ = f"List the {called} and their parameters."
-    return with_option_groups(command)
+    command.__doc__ = f"List the {PART_KINDS[base]} and their parameters."
+    return command
 
 
 def list_datasets() -> None:
@@ -93,6 +111,4 @@ def list_datasets() -> None:
 
 def show_list(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
     """Print rows of text."""
-    from ..tables import Table
-
     Table(caption="", columns=columns, rows=tuple(rows), text_columns=len(columns)).print()

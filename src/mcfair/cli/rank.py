@@ -9,17 +9,16 @@ from typing import Annotated
 import typer
 
 from ..errors import SettingError
-from .options import PluginOptions, TableOptions, with_option_groups
+from .options import GivenTable, with_option_groups
+from .parts import Plugins
 from .render import status
-
-__all__ = ["rank"]
 
 
 @with_option_groups
 def rank(
     scores: Annotated[Path, typer.Argument(metavar="SCORES", help="A CSV, TSV, Parquet or JSON-lines file.")],
-    table: TableOptions,
-    plugins: PluginOptions,
+    table: GivenTable,
+    plugin: Plugins = None,
     policy: Annotated[
         str, typer.Option(metavar="POLICY", help="See mcfair policies  [default: MCFair, 90 % of the best DCG]")
     ] = "",
@@ -37,11 +36,10 @@ def rank(
     from ..data.frames import write_table
     from ..plugs.fair_lists import POLICY, fair_lists
 
-    plugins.load()
     if out is not None and out.suffix.lower() not in (".csv", ".parquet"):
         raise SettingError(f"--out {out}: expected a file that ends in .csv or .parquet")
     with status(f"ranking {scores}"):
-        lists = fair_lists(scores, policy or POLICY, k=k, sessions=sessions, seed=seed, **table.values)
+        lists = fair_lists(scores, policy or POLICY, k=k, sessions=sessions, seed=seed, **table)
     if out is None:
         sys.stdout.write(lists.write_csv())
     else:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-__all__ = ["about_this_machine", "encoded", "processors", "progress", "stages", "status"]
-
 
 def encoded(value: Any) -> str:
     """Return plain data as indented JSON."""

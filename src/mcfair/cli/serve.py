@@ -19,7 +19,8 @@ import msgspec
 import typer
 
 from ..errors import SettingError, StoreError, UnavailableError
-from .options import PluginOptions, with_option_groups
+from .options import with_option_groups
+from .parts import Plugins
 from .render import status
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class ServerOptions:
 def serve(
     rules: ServedRules,
     server: ServerOptions,
-    plugins: PluginOptions,
+    plugin: Plugins = None,
     store: STORE = DEFAULT_STORE,
     cache: Annotated[int, typer.Option(min=1, help="Memory for cached queries, in MB.")] = 256,
 ) -> None:
@@ -144,7 +145,6 @@ def serve(
     from ..service.web.server import bind, check_bind, check_proxies
     from ..service.web.server import serve as listen
 
-    plugins.load()
     settings, limits = rules.settings(), dataclasses.asdict(server)
     limits["drain_seconds"] = parse_duration("drain", limits.pop("drain"))
     trusted = limits.pop("trusted_proxies")

@@ -10,22 +10,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import SettingError
-from .options import DataOptions, PluginOptions, SettingCommandOptions, check_seeds, with_option_groups
+from ..simulation.setting import Setting
+from .options import Data, GivenLoading, GivenSetting, Seeds, opened, with_option_groups
+from .parts import Plugins
 from .render import encoded, progress
 
 if TYPE_CHECKING:
+    from ..policies.base import Policy
     from ..simulation.trace import Trace
-
-__all__ = ["simulate"]
 
 
 @with_option_groups
 def simulate(
-    data: DataOptions,
+    data: Data,
+    loading: GivenLoading,
     policy: Annotated[list[str], typer.Option(metavar="POLICY", help="Such as 'MCFair(alpha=10)'; repeat to compare.")],
-    setting: SettingCommandOptions,
-    plugins: PluginOptions,
-    seeds: Annotated[int, typer.Option(help="Run seeds 0 to N-1.")] = 1,
+    setting: GivenSetting,
+    plugin: Plugins = None,
+    seeds: Seeds = 1,
     checkpoints: Annotated[str, typer.Option(help="How many, or after which sessions: 100,1000.")] = "20",
     threads: Annotated[int, typer.Option(help="Threads; they change no bit of the result.")] = 1,
     out: Annotated[Path | None, typer.Option(help="New folder for the runs and a summary.json.")] = None,
@@ -33,23 +35,24 @@ def simulate(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """Simulate policies with simulated users and measure unfairness and effectiveness."""
-    from ..experiments.execute import Task, execute
     from ..policies.base import parse_policy
+    from ..simulation.run import simulate as play
     from ..simulation.trace import new_folder
 
-    plugins.load()
     chosen = [parse_policy(text) for text in policy]
-    check_seeds(seeds)
     if record and out is None:
         raise SettingError("--record keeps lists and clicks on disk: name a folder with --out FOLDER")
-    conditions, marks = setting.make(), parse_checkpoints(checkpoints)
+    conditions, marks = Setting(**setting), parse_checkpoints(checkpoints)
     with nullcontext() if out is None else new_folder(out) as folder:
-        loaded = data.open(features=any(each.needs_features for each in chosen))
+        loaded = opened(data, loading, features=any(each.needs_features for each in chosen))
         sessions = loaded.protocol.sessions(conditions.steps)
-        tasks = [Task("", each, conditions, seed) for each in chosen for seed in range(seeds)]
         options: Any = {"checkpoints": marks, "threads": threads, "record": record}
-        with progress(sessions * len(tasks)) as advance:
-            traces = [trace for _, trace in execute(tasks, {"": loaded}, progress=advance, **options)]
+        with progress(sessions * len(chosen) * seeds) as advance:
+            traces = [
+                play(loaded, each, conditions, seed=seed, progress=advance, **options)
+                for each in chosen
+                for seed in range(seeds)
+            ]
         summary = described(traces) if json or folder is not None else {}
         if folder is not None:
             save_all(traces, folder, summary)
@@ -58,7 +61,7 @@ def simulate(
     else:
         seeded = "1 seed" if seeds == 1 else f"{seeds} seeds"
         title = f"{loaded.name}, {conditions.mode}, {traces[0].sessions:,} sessions, {seeded}"
-        show(traces, title, [repr(each) for each in conditions.metrics])
+        show(traces, title, chosen, conditions)
 
 
 def parse_checkpoints(text: str) -> int | list[int]:
@@ -119,22 +122,22 @@ def save_all(traces: list[Trace], folder: Path, summary: dict[str, Any]) -> None
     (folder / "summary.json").write_text(encoded(summary))
 
 
-def show(traces: list[Trace], title: str, named: list[str]) -> None:
+def show(traces: list[Trace], title: str, policies: list[Policy], setting: Setting) -> None:
     """Print a table: a row for each policy, its means over seeds with the standard deviation in brackets."""
     import numpy as np
 
-    from ..metrics.base import Metric
-    from ..policies.base import parse_policy
     from ..tables import Table, format_spread
 
     ranks = traces[0].state.p.size
     cutoffs = sorted({1, (ranks + 1) // 2, ranks})
+    named = map(repr, setting.metrics)
     texts = list(dict.fromkeys(["unfairness", *(f"cndcg@{k}" for k in cutoffs), f"ndcg@{ranks}", *named]))
+    labels = {repr(metric): metric.label for metric in setting.measured(ranks)}
     rows = []
-    for policy in dict.fromkeys(trace.provenance["policy"] for trace in traces):
-        same = [trace for trace in traces if trace.provenance["policy"] == policy]
+    for policy in dict.fromkeys(policies):
+        same = [trace for trace in traces if trace.provenance["policy"] == repr(policy)]
         micros = np.median([1e6 * trace.seconds / trace.sessions for trace in same])
         cells = (format_spread([trace.figures[text] for trace in same]) for text in texts)
-        rows.append((parse_policy(policy).label, *cells, f"{micros:.2f}"))
-    columns = ("policy", *(Metric.parse(text).label for text in texts), "µs/session")
+        rows.append((policy.label, *cells, f"{micros:.2f}"))
+    columns = ("policy", *(labels[text] for text in texts), "µs/session")
     Table(caption=title, columns=columns, rows=tuple(rows)).print()

@@ -12,7 +12,7 @@ import typer
 
 from ..errors import DataError, SettingError
 from ..tables import NOTHING, Table
-from .options import PluginOptions, with_option_groups
+from .parts import Plugins
 from .render import encoded, stages
 from .serve import DEFAULT_STORE, STORE
 from .stores import readable
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["statement"]
 
 
-@with_option_groups
 def statement(
-    plugins: PluginOptions,
+    plugin: Plugins = None,
     store: STORE = DEFAULT_STORE,
     since: Annotated[str | None, typer.Option(help="Begin of the period: 2026-01-31 or 2026-01-31T12:00.")] = None,
     until: Annotated[str | None, typer.Option(help="End of the period.")] = None,
@@ -40,7 +39,6 @@ def statement(
     from ..service.core.importance import measure_importance
     from ..service.stores import open_reader
 
-    plugins.load()
     begin, end = moment("since", since), moment("until", until)
     if end is not None and end <= (begin or 0):
         raise SettingError(f"until = {until!r} is not allowed: expected a time after since = {since!r}")

@@ -12,8 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import MCFairError, SettingError, StoreError
-from .audit import LOG, LogOptions
-from .options import PluginOptions, with_option_groups
+from .audit import LOG, GivenReading
+from .options import with_option_groups
+from .parts import Plugins
 from .render import bar, encoded, stages, status
 from .serve import DEFAULT_STORE, STORE, open_admin
 
@@ -32,13 +33,11 @@ def verify(store: STORE = DEFAULT_STORE) -> None:
     print(f"{counts}: consistent")
 
 
-@with_option_groups
-def replay(plugins: PluginOptions, store: STORE = DEFAULT_STORE) -> None:
+def replay(plugin: Plugins = None, store: STORE = DEFAULT_STORE) -> None:
     """Repeat every ranking in the log of a store, and compare lists and counters to the bit."""
     from ..service.core.verification import replay as replay_store
     from ..service.stores import describe, open_reader
 
-    plugins.load()
     with readable(store), open_reader(store) as reader, counted(reader.usage().queries) as advance:
         queries, lists, faults = replay_store(reader, advance)
     report(faults, f"{describe(store)} cannot be reproduced in {lists:,} lists and the counters")
@@ -91,7 +90,7 @@ def migrate(
 @with_option_groups
 def import_log(
     log: LOG,
-    reading: LogOptions,
+    reading: GivenReading,
     store: STORE = DEFAULT_STORE,
     url: Annotated[str | None, typer.Option(help="Import into the service at this address instead.")] = None,
     key: Annotated[str | None, typer.Option(envvar="MCFAIR_KEY", help="API key of that service (scope admin).")] = None,
@@ -106,8 +105,8 @@ def import_log(
         raise SettingError("store and url are not allowed together: name one target")
     found = []
     with stages() as progress:
-        for opened in open_sources(log, reading.values):
-            source, histories = read_source(opened, reading.values)
+        for opened in open_sources(log, reading):
+            source, histories = read_source(opened, reading)
             outcomes: Counter[str] = Counter()
             refused: Counter[str] = Counter()
             if not dry_run:

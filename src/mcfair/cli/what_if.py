@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import NotFoundError, SettingError, needs_extra
-from .options import DATA, PluginOptions, TableOptions, with_option_groups
+from .options import DATA, GivenTable, with_option_groups
+from .parts import Plugins
 from .render import encoded, progress, stages, status
 from .serve import DEFAULT_STORE, STORE, RuleOptions, parse_duration
 from .stores import readable
@@ -32,9 +33,8 @@ MOST_GROUPS = 10
 # --- the log of a store ----------------------------------------------------------------------------------------------
 
 
-@with_option_groups
 def what_if(
-    plugins: PluginOptions,
+    plugin: Plugins = None,
     store: STORE = DEFAULT_STORE,
     policy: Annotated[list[str] | None, typer.Option(help="Policy to replay, such as 'TopK'; repeat.")] = None,
     since: Annotated[str | None, typer.Option(help="Compare lists of this last while only: 12h, 7d.")] = None,
@@ -46,7 +46,6 @@ def what_if(
     from ..service.core.comparison import canonical_policies, compare
     from ..service.stores import open_reader
 
-    plugins.load()
     if not json:
         needs_extra("jinja2", "service")  # for what the tables share with the dashboard
     texts = canonical_policies(policy or [])
@@ -142,8 +141,8 @@ class UserOptions:
 def rehearse(
     changes: ChangedRules,
     users: UserOptions,
-    table: TableOptions,
-    plugins: PluginOptions,
+    table: GivenTable,
+    plugin: Plugins = None,
     data: Annotated[str | None, typer.Option(help=f"{DATA} Priors are its scores, else its relevance.")] = None,
     store: Annotated[
         str | None, typer.Option(help="Take queries, rules and priors from this store, and draw the relevance.")
@@ -157,14 +156,13 @@ def rehearse(
     from ..service.core.rules import Rules
     from ..service.stored_queries import read_queries
 
-    plugins.load()
     if (data is None) == (store is None):
         raise SettingError("rehearse needs queries: name either a table with --data or a store with --store")
     with status(f"reading {data or store}"):
         if store is not None:
             queries, weights, rules = read_queries(store, users.seed)
         else:
-            queries, rules = open_data(str(data), **table.values), Rules()
+            queries, rules = open_data(str(data), **table), Rules()
             weights = np.ones(queries.queries)
     changed = changes.change(rules)
     rehearsal, sessions = users.rehearsal(queries, weights), users.sessions

@@ -12,19 +12,6 @@ from ..arrays import CountArray, FloatArray, read_only
 from ..errors import PartError
 from ..parts import Kind, Part, parameter_types
 
-__all__ = [
-    "BATCH",
-    "BATCH_SIGNATURE",
-    "ESTIMATE",
-    "ESTIMATE_SIGNATURE",
-    "MEAN",
-    "VARIANCE",
-    "WEIGHT",
-    "Estimator",
-    "parse_estimator",
-    "relevance_intervals",
-]
-
 # Whatever the estimator, its kernels are compiled for one signature each, so that the loop is compiled once.
 ESTIMATE = (0, 0.0, np.zeros(1, np.int32), np.zeros(1), np.zeros(1), np.zeros(2))
 ESTIMATE_SIGNATURE = Signature(*ESTIMATE)

@@ -13,8 +13,6 @@ from ..arrays import CountArray, FloatArray
 from ..parts import Share, register
 from .base import FIGURES, Estimator
 
-__all__ = ["Beta", "beta_estimate"]
-
 ITERATIONS = 20  # of a fit; the weights settle in a few
 LEAST_VARIANCE = 1e-4  # of relevance, as a share of m(1 - m): a prior is worth at most 10,000 views
 MOST_VARIANCE = 0.99

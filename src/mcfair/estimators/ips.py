@@ -9,8 +9,6 @@ from ..arrays import CountArray, FloatArray
 from ..parts import NonNegative, Share, register
 from .base import Estimator
 
-__all__ = ["IPS", "ips", "ips_estimate"]
-
 
 @kernel
 def ips(C: float, E: float, prior_mean: float, prior_strength: float) -> float:

@@ -17,8 +17,6 @@ from ..errors import PartError
 from ..parts import NonNegative, Share, register
 from .base import FIGURES, Estimator
 
-__all__ = ["PRIOR_ROWS", "Mixture", "component", "evidence", "mixture_estimate", "mixture_estimates"]
-
 # --- the posterior of an item: for one item, and for several at once --------------------------------------------------
 
 

@@ -16,8 +16,9 @@ from ..arrays import check_memory
 from ..data.dataset import Dataset
 from ..data.folds import open_data
 from ..errors import DataError, MCFairWarning, SettingError
+from ..options import explicit_options
 from ..policies.base import Policy
-from ..simulation.setting import Setting, SettingOptions, explicit_options, make_setting
+from ..simulation.setting import Setting, SettingOptions, make_setting
 from .execute import Task, connect_cluster, execute
 from .experiment import Experiment, Series
 from .folder import Folder, Outcome
@@ -33,7 +34,7 @@ LOADING = ("split", "epsilon", "min_items", "max_items", "separator", "columns")
 """How an experiment has its data loaded, beside its preset."""
 
 
-@explicit_options(SettingOptions)
+@explicit_options(Setting, SettingOptions)
 def compare(
     data: Dataset | str | os.PathLike[str] | Mapping[str, Dataset | str | os.PathLike[str]],
     policies: Mapping[str, Policies] | Policies,

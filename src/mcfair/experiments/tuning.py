@@ -21,10 +21,11 @@ from ..data.folds import open_data
 from ..errors import MCFairError, MCFairWarning, PolicyError, SettingError, checked, unknown
 from ..metrics.base import Metric, metric_label, parse_metric
 from ..metrics.exposure import Unfairness
+from ..options import explicit_options
 from ..parts import parameter_types
 from ..policies.base import Policy
 from ..simulation.run import evaluation_pool
-from ..simulation.setting import Setting, SettingOptions, explicit_options, make_setting
+from ..simulation.setting import Setting, SettingOptions, make_setting
 from ..tables import Table, format_number
 from .execute import Task, execute
 
@@ -213,7 +214,7 @@ class Tuning:
         return f"<p>{escape(repr(self))}</p>{self.table().as_html()}"
 
 
-@explicit_options(SettingOptions)
+@explicit_options(Setting, SettingOptions)
 def tune(
     data: Dataset | str | os.PathLike[str],
     policy: Policy | str,

@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ..arrays import FloatArray, read_only
+from ..arrays import read_only
 from ..parts import Kind, Part, parameter_types
-
-__all__ = ["LIST_VALUE", "QUERY_VALUE", "Effectiveness", "Metric", "parse_metric"]
 
 # Values that a kernel is compiled for: of a query, or of a list.
 QUERY_VALUE = (np.zeros(1), np.zeros(1), np.zeros(1, np.int64), 0, np.zeros(1))
 LIST_VALUE = (np.zeros(1, np.int64), np.zeros(1), np.zeros(1), np.zeros(1))
-
-
-class Effectiveness(NamedTuple):
-    """NDCG at every cutoff 1..k, which a run sums while it is played.
-
-    `ndcg` and `cndcg` have shape (checkpoints, k_s), `query_ndcg` has shape (queries, k_s) and is nan for a query
-    without sessions.
-    """
-
-    ndcg: FloatArray
-    cndcg: FloatArray
-    query_ndcg: FloatArray
 
 
 class Metric(Part, kind=Kind(name="metric", plural="metrics", methods=("value",))):
@@ -51,6 +37,10 @@ class Metric(Part, kind=Kind(name="metric", plural="metrics", methods=("value",)
     of_users
         Whether the E it measures is the exposure that the users of the run really gave, list by list, instead of the
         one that the setting's examination assumes.
+    summed_while_played
+        Whether every run sums it while it is played, as NDCG and cNDCG, so that it needs no lists.
+    spelling
+        The usual spelling of the name, if it is not the name itself.
 
     Examples
     --------
@@ -66,19 +56,18 @@ class Metric(Part, kind=Kind(name="metric", plural="metrics", methods=("value",)
     per_list: ClassVar[bool] = False
     floor_among: ClassVar[Literal["items", "groups"] | None] = None
     of_users: ClassVar[bool] = False
+    summed_while_played: ClassVar[bool] = False
+    spelling: ClassVar[str] = ""
 
     @property
     def needs_lists(self) -> bool:
         """Whether the lists of a run must be recorded to measure it."""
-        return self.of_users or (self.per_list and type(self).from_effectiveness is Metric.from_effectiveness)
+        return self.of_users or (self.per_list and not self.summed_while_played)
 
     @classmethod
     def name(cls) -> str:
         """Return the class name in lower case with underscores."""
         return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
-
-    def __repr__(self) -> str:
-        return self.text(parameter_types(type(self)))
 
     def text(self, names: Any) -> str:
         """Return the name, the cutoff k if there is one, and other parameters."""
@@ -90,7 +79,8 @@ class Metric(Part, kind=Kind(name="metric", plural="metrics", methods=("value",)
     @property
     def label(self) -> str:
         """Name in tables and on axes."""
-        return self.text(self.changed_parameters).replace("_", " ")
+        name, text = self.name(), self.text(self.changed_parameters)
+        return text.replace(name, self.spelling or name, 1).replace("_", " ")
 
     def value(self, *args: Any, **kwargs: Any) -> float:
         """Return the value of one query or list; by default what the kernel returns.
@@ -113,10 +103,6 @@ class Metric(Part, kind=Kind(name="metric", plural="metrics", methods=("value",)
         if self.kernel is None:
             raise self.kind.error(f"metric {self.name()} defines neither value nor a kernel")
         return float(self.kernel(*args, self.theta))
-
-    def from_effectiveness(self, sums: Effectiveness) -> tuple[FloatArray, FloatArray | None] | None:
-        """Return the values at checkpoints and of each query, if they follow from what every run sums; else None."""
-        return None
 
     def plain_value(self, *arguments: Any) -> float:
         """Return what `value` returns, called as a kernel with the parameters last."""

@@ -12,10 +12,8 @@ from .._jit import kernel
 from ..arrays import FloatArray, IntArray
 from ..errors import SettingError
 from ..parts import register
-from .base import Effectiveness, Metric
+from .base import Metric
 from .exposure import ragged
-
-__all__ = ["CNDCG", "NDCG", "LogNDCG", "cndcg", "ideal_dcg", "ndcg"]
 
 
 def ideal_dcg(R: npt.ArrayLike, p: npt.ArrayLike, offsets: npt.ArrayLike | None = None) -> FloatArray:
@@ -142,11 +140,8 @@ class NDCG(Metric):
 
     higher_is_better: ClassVar[bool] = True
     per_list: ClassVar[bool] = True
-
-    @property
-    def label(self) -> str:
-        """The usual spelling."""
-        return f"NDCG@{self.k}"
+    summed_while_played: ClassVar[bool] = True
+    spelling: ClassVar[str] = "NDCG"
 
     def value(self, pi: IntArray, R: FloatArray, p: FloatArray) -> float:
         """Return NDCG@k of one list.
@@ -169,18 +164,10 @@ class NDCG(Metric):
         SettingError
             If the cutoff is beyond the last rank.
         """
-        return float(ndcg(pi, R, p)[self.column(p.size)])
-
-    def column(self, ranks: int) -> int:
-        """Return the index of the cutoff among 1..k."""
-        if self.k > ranks:
-            raise SettingError(f"{self!r}: expected a cutoff from 1 to {ranks}, the ranks of the lists")
-        return self.k - 1
-
-    def from_effectiveness(self, sums: Effectiveness) -> tuple[FloatArray, FloatArray | None]:
-        """Return the values at checkpoints and of each query from what the run has summed."""
-        column = self.column(sums.ndcg.shape[1])
-        return sums.ndcg[:, column].copy(), sums.query_ndcg[:, column].copy()
+        values = ndcg(pi, R, p)
+        if self.k > values.size:
+            raise SettingError(f"{self!r}: expected a cutoff from 1 to {values.size}, the ranks of the lists")
+        return float(values[self.k - 1])
 
 
 @register
@@ -202,29 +189,14 @@ class CNDCG(NDCG):
     1.75
     """
 
-    @property
-    def label(self) -> str:
-        """The paper's spelling."""
-        return f"cNDCG@{self.k}"
-
-    def from_effectiveness(self, sums: Effectiveness) -> tuple[FloatArray, FloatArray | None]:
-        """Return the values at checkpoints; a single query has no cumulative value."""
-        return sums.cndcg[:, self.column(sums.cndcg.shape[1])].copy(), None
+    spelling = "cNDCG"
 
 
 @kernel(allocates=True)
 def log_ndcg_value(pi: IntArray, R: FloatArray, p: FloatArray, theta: FloatArray) -> float:
     """Return `Σ w_j R(π_j)` over that of the best list; theta holds the weights w."""
     k = min(theta.shape[0], pi.shape[0])
-    best = np.zeros(k)  # the k highest relevances, by insertion
-    for d in range(R.shape[0]):
-        j = k
-        while j > 0 and best[j - 1] < R[d]:
-            j -= 1
-        for i in range(k - 1, j, -1):
-            best[i] = best[i - 1]
-        if j < k:
-            best[j] = R[d]
+    best = np.sort(R)[::-1]
     dcg = ideal = 0.0
     for j in range(k):
         dcg += theta[j] * R[pi[j]]

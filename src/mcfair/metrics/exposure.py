@@ -13,19 +13,6 @@ from ..errors import DataError
 from ..parts import register
 from .base import Metric
 
-__all__ = [
-    "Gini",
-    "GroupUnfairness",
-    "RelativeUnfairness",
-    "TrueUnfairness",
-    "Unfairness",
-    "dots",
-    "query_unfairness",
-    "sum_groups",
-    "unfairness",
-    "unfairness_per_query",
-]
-
 
 @kernel
 def dots(E: FloatArray, R: FloatArray) -> tuple[float, float]:
@@ -244,11 +231,7 @@ class Gini(Metric):
     """
 
     kernel = gini_value
-
-    @property
-    def label(self) -> str:
-        """The usual spelling."""
-        return "Gini"
+    spelling = "Gini"
 
 
 # --- among providers --------------------------------------------------------------------------------------------------

@@ -14,8 +14,6 @@ from .._jit import kernel
 from ..arrays import FloatArray, IntArray
 from .exposure import dots
 
-__all__ = ["HUGE", "balance", "balance_groups", "fairest_plan", "project", "project_groups"]
-
 HUGE = 1e300
 """As good as infinite: times the least difference of two relevances it exceeds every exposure, times 0 it is 0."""
 

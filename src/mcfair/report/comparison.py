@@ -22,7 +22,8 @@ from ..data.dataset import Dataset
 from ..experiments.compare import Policies, compare
 from ..experiments.results import LEVEL, POWER, Point, Results, View
 from ..metrics.base import Metric
-from ..simulation.setting import Setting, SettingOptions, explicit_options, make_setting
+from ..options import explicit_options
+from ..simulation.setting import Setting, SettingOptions, make_setting
 from .figures import tradeoff_figure, tradeoff_panel
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Tradeoff:
         return target.getvalue()
 
 
-@explicit_options(SettingOptions)
+@explicit_options(Setting, SettingOptions)
 def tradeoff(
     data: Dataset | str | os.PathLike[str],
     policies: Mapping[str, Policies] | Policies,

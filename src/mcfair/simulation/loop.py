@@ -19,24 +19,9 @@ from ..policies.mcfair import gradient_score
 from ..policies.selection import OK, RANK_SIGNATURE, SCORE_SIGNATURE, Guard, TopKScratch, list_by_rank, list_by_score
 from ..policies.terms import GroupTerm
 from ..random import CLICKS, POLICY, TIES, Draws
-from ..state import Query, fill_view, observe_clicks, observe_list
+from ..state import Query, fill_view, observe_clicks, observe_list, update_beliefs
 from ..users.base import CLICK_SIGNATURE
 from ..users.position_based import position_based_clicks
-
-__all__ = [
-    "NO_ANSWER",
-    "Accumulators",
-    "Counts",
-    "Log",
-    "QueryTable",
-    "RunConfig",
-    "Scratch",
-    "Snapshots",
-    "Stream",
-    "compiled_play",
-    "group_sessions",
-    "play",
-]
 
 FOR_POLICY, FOR_TIES, FOR_CLICKS = np.uint64(POLICY), np.uint64(TIES), np.uint64(CLICKS)
 
@@ -253,11 +238,12 @@ def play(
             providers = table.providers[low:high]
             uncertainty, posterior = scratch.uncertainty[:n], scratch.posterior[:n]
             view = Query(R, uncertainty, E, F, p, clock, providers, config.prior_strength, posterior, memory[q])
-            given = table.seen[low:high]
-            if inline_users is not None:
-                fill_view(ips_estimate, None, beliefs, config.online, given, C, view, scratch.items[:n], estimates)
-            else:
-                fill_view(estimate, batch, beliefs, config.online, given, C, view, scratch.items[:n], estimates)
+            fill_view(F, p, table.seen[low:high], E, R, uncertainty)
+            if config.online:
+                if inline_users is not None:
+                    update_beliefs(ips_estimate, None, beliefs, scratch.items[:n], C, view, estimates)
+                else:
+                    update_beliefs(estimate, batch, beliefs, scratch.items[:n], C, view, estimates)
             place, visits = np.uint64(table.places[q]), counts.visits[q]
             since = answer_time if q == answered else span[0]
             m = 0
@@ -301,10 +287,11 @@ def play(
                         position_based_clicks(pi, truth, config.users_p, config.click_theta, user, hits[:k])
                     elif click is not None:
                         click(pi, truth, config.users_p, config.click_theta, user, hits[:k])
+                    observe_clicks(pi, hits, C)
                     if inline_users is not None:
-                        observe_clicks(ips_estimate, None, beliefs, pi, hits, C, view, estimates)
+                        update_beliefs(ips_estimate, None, beliefs, pi, C, view, estimates)
                     else:
-                        observe_clicks(estimate, batch, beliefs, pi, hits, C, view, estimates)
+                        update_beliefs(estimate, batch, beliefs, pi, C, view, estimates)
                 if log.lists.shape[0] > 0:
                     for j in range(k):
                         log.lists[t, j] = pi[j]

@@ -16,8 +16,6 @@ from ..metrics.base import LIST_VALUE, QUERY_VALUE, Metric
 from ..users import ClickModel
 from .loop import Log, QueryTable, Snapshots, Stream
 
-__all__ = ["ExposureRun", "ListRun", "Sums", "measure", "users_exposure"]
-
 
 class SumArrays(NamedTuple):
     """Sums of a metric by block and checkpoint, numbers of values and of nan, and the latest value of each query."""

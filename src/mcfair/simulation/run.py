@@ -26,8 +26,8 @@ from ..errors import DataError, MCFairWarning, PartError, PolicyError, SettingEr
 from ..estimators import Estimator
 from ..estimators.base import BATCH, ESTIMATE, FIGURES
 from ..estimators.ips import ips_estimate
-from ..metrics.base import Effectiveness
 from ..metrics.effectiveness import ideal_dcg
+from ..options import explicit_options
 from ..parts import shortened
 from ..policies.base import Policy
 from ..policies.mcfair import gradient_score
@@ -53,10 +53,8 @@ from .loop import (
     play,
 )
 from .measure import ExposureRun, ListRun, Sums, measure, users_exposure
-from .setting import Count, Setting, SettingOptions, explicit_options, make_setting
+from .setting import Count, Setting, SettingOptions, make_setting
 from .trace import Trace
-
-__all__ = ["Run", "evaluation_pool", "fit_moments", "phases", "simulate"]
 
 BLOCKS = 64
 """Number of blocks that queries are cut into; part of the result, because it fixes the order of sums."""
@@ -335,7 +333,8 @@ class Run:
 
     # --- the result --------------------------------------------------------------------------------------------------
 
-    def _effectiveness(self) -> Effectiveness:
+    def _effectiveness(self) -> dict[str, tuple[FloatArray, FloatArray | None]]:
+        """Return cNDCG and NDCG by their texts: at the checkpoints, and of each query if a single one has a value."""
         sums, stream = self.accumulators, self.stream
         cndcg = sums.cndcg.sum(axis=0)
         spans = np.diff(stream.tick_ends, prepend=0)
@@ -344,7 +343,12 @@ class Run:
                 cndcg[m] += stream.weights[spans[m]] * cndcg[m - 1]
         ndcg = np.cumsum(sums.ndcg.sum(axis=0), axis=0) / np.maximum(stream.tick_ends, 1)[:, None]
         counted = np.where(self.table.judged & (self.counts.played > 0), self.counts.played, np.nan)
-        return Effectiveness(ndcg, cndcg, sums.query_ndcg / counted[:, None])
+        of_queries = sums.query_ndcg / counted[:, None]
+        cutoffs = range(cndcg.shape[1])
+        return {
+            **{f"cndcg@{j + 1}": (cndcg[:, j].copy(), None) for j in cutoffs},
+            **{f"ndcg@{j + 1}": (ndcg[:, j].copy(), of_queries[:, j].copy()) for j in cutoffs},
+        }
 
     def trace(self, seconds: float, threads: int) -> Trace:
         """Add up the blocks and describe the run."""
@@ -352,11 +356,10 @@ class Run:
         values: dict[str, FloatArray] = {}
         query_values: dict[str, FloatArray] = {}
         for sums in self.sums:
-            known = sums.metric.from_effectiveness(effectiveness)
-            at_checkpoints, of_queries = (sums.means(), sums.arrays.latest) if known is None else known
-            values[repr(sums.metric)] = at_checkpoints
+            text, known = repr(sums.metric), sums.metric.summed_while_played
+            values[text], of_queries = effectiveness[text] if known else (sums.means(), sums.arrays.latest)
             if of_queries is not None:
-                query_values[repr(sums.metric)] = of_queries
+                query_values[text] = of_queries
         provenance = {
             "policy": repr(self.given_policy),
             "setting": self.setting.to_dict(),
@@ -483,7 +486,7 @@ def phases(
 # --- simulate ---------------------------------------------------------------------------------------------------------
 
 
-@explicit_options(SettingOptions)
+@explicit_options(Setting, SettingOptions)
 def simulate(
     data: Dataset,
     policy: Policy | str,

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
 from ..arrays import FloatArray
-from ..errors import SettingError, checked, renamed_fields, renamed_keys, unknown
+from ..errors import SettingError, checked, unknown
 from ..estimators import Estimator
 from ..metrics import CNDCG, NDCG, Metric, RelativeUnfairness, Unfairness
-from ..options import explicit_options as declared_options
 from ..options import option
 from ..parts import Share
 from ..policies.base import Mode, Policy
 from ..users import ClickModel, PositionBased
 from ..users.examination import Examination, examination, parse_examination
-
-__all__ = ["Examination", "Setting", "SettingOptions", "explicit_options", "make_setting"]
 
 Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31, description="a whole number of at least 1 and below 2**31")]
 
@@ -28,13 +25,6 @@ PAPER_USERS = PositionBased()
 
 RANKS = 5
 """Ranks of a list if neither k nor the examination determines them."""
-
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
-
-RENAMED = {"k_s": "k"}
-"""Old names of options of a setting."""
 
 
 class SettingOptions(TypedDict, total=False):
@@ -49,7 +39,6 @@ class SettingOptions(TypedDict, total=False):
     metrics: Sequence[Metric | str]
 
 
-@renamed_fields(**RENAMED)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
     """The conditions under which a policy is simulated.
@@ -133,8 +122,7 @@ class Setting:
 
     def p(self, ranks: int) -> FloatArray:
         """Return the examination probabilities that exposure assumes, for at most so many ranks."""
-        k = min(self.k, ranks)
-        return examination(k, self.examination)
+        return examination(min(self.k, ranks), self.examination)
 
     def measured(self, ranks: int) -> tuple[Metric, ...]:
         """Return all metrics of a run with lists of so many ranks: the standard ones, then the named ones."""
@@ -158,15 +146,9 @@ def make_setting(setting: Setting | str | Mapping[str, Any], options: Mapping[st
     """Return one Setting from a setting, a mode or a table of fields, changed by options."""
     fields = [field.name for field in dataclasses.fields(Setting)]
     table = {"mode": setting} if isinstance(setting, str) else {} if isinstance(setting, Setting) else dict(setting)
-    table, options = renamed_keys(table, RENAMED), renamed_keys(dict(options), RENAMED)
     for name in (*table, *options):
         if name not in fields:
             raise SettingError(unknown("option of a setting", name, fields))
     if isinstance(setting, Setting):
         return dataclasses.replace(setting, **options)
     return Setting(**{**table, **options})
-
-
-def explicit_options(options: type) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
-    """Decorate a function whose last parameter is `**options` of `SettingOptions`; see `options.explicit_options`."""
-    return declared_options(Setting, options, RENAMED)

@@ -10,8 +10,6 @@ from ..errors import PartError
 from ..parts import Kind, Part
 from ..random import CLICKS, Draws, draws
 
-__all__ = ["CLICK", "CLICK_SIGNATURE", "ClickModel", "parse_click_model"]
-
 # Whatever the click model, its kernel is compiled for one signature, so that the loop is compiled once.
 CLICK = (
     np.zeros(1, np.int64),

@@ -10,8 +10,6 @@ from ..parts import Share, register
 from ..random import Draws, uniform
 from .base import SECOND_DRAW, ClickModel
 
-__all__ = ["DBN", "Cascade"]
-
 
 @kernel
 def read_from_top(

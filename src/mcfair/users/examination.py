@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays import FloatArray
-from ..errors import SettingError, checked, renamed_parameters
+from ..errors import SettingError, checked
 from ..parts import NonNegative, Share
-
-__all__ = ["Examination", "described_examination", "examination", "parse_examination"]
 
 Examination = float | tuple[float, ...] | str
 """A severity of the position bias; the probability that each rank is examined; or rbp(0.8), 1/rank or equal."""
@@ -71,7 +69,6 @@ def parse_examination(given: Any, also: Sequence[str] = ()) -> Examination:
     return p
 
 
-@renamed_parameters(k_s="k", severity="model")
 def examination(k: int, model: Examination | Sequence[float] = 1.0) -> FloatArray:
     """Return the probability that a user examines each of the ranks 1 to k; below k it is 0 (Eq. 11).
 

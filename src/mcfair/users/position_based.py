@@ -9,8 +9,6 @@ from ..random import Draws, uniform
 from .base import ClickModel
 from .examination import examination
 
-__all__ = ["PositionBased"]
-
 
 @kernel
 def position_based_clicks(

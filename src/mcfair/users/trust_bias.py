@@ -11,8 +11,6 @@ from ..random import Draws, uniform
 from .base import ClickModel
 from .examination import examination
 
-__all__ = ["TrustBias"]
-
 
 @kernel
 def trust_bias_clicks(
