@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +23,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import make_reference
 
+from mcfair.errors import RenamedAttribute
+
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
+
+warnings.simplefilter("ignore", mf.MCFairWarning)  # autodoc looks at attributes that have a new name
 
 project = "mcfair"
 author = "the authors of mcfair"
@@ -83,8 +88,8 @@ def shorten(app: Sphinx, what: str, name: str, value: Any, options: Any, signatu
 
 
 def skip_kernel(app: Sphinx, what: str, name: str, value: Any, skip: bool, options: Any) -> bool | None:
-    """Leave out the kernels of parts, which are another form of the method that is described."""
-    return True if isinstance(value, mf.Kernel) else None
+    """Leave out the kernels of parts, which are another form of the method that is described, and old names."""
+    return True if isinstance(value, mf.Kernel | RenamedAttribute) else None
 
 
 def write_api_pages(app: Sphinx, config: Any) -> None:

@@ -1,20 +1,10 @@
 from typing import Annotated, Literal
 
 import msgspec
-import numpy as np
 import pytest
 
 from mcfair import errors
-from mcfair.errors import (
-    MCFairError,
-    MCFairWarning,
-    PolicyError,
-    SettingError,
-    checked,
-    needs_extra,
-    unknown,
-    warn_user,
-)
+from mcfair.errors import MCFairError, PolicyError, SettingError, checked, unknown
 
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0, description="a number from 0 to 1")]
 
@@ -67,19 +57,3 @@ def test_a_union_of_numbers_keeps_the_type_of_a_number():
     assert checked("weight", int | float, "2.5", SettingError) == 2.5
     with pytest.raises(SettingError, match=r"^weight = 'x' is not allowed: expected int or float$"):
         checked("weight", int | float, "x", SettingError)
-
-
-def test_a_warning_names_the_line_outside_of_the_package(monkeypatch):
-    with pytest.warns(MCFairWarning, match="^look here$") as seen:
-        warn_user("look here")
-    assert seen[0].filename == __file__
-    monkeypatch.setattr(errors, "PACKAGE", "")  # every frame belongs to the package
-    with pytest.warns(MCFairWarning, match="^look here$"):
-        warn_user("look here")
-
-
-def test_a_missing_extra_says_how_to_install_it():
-    assert needs_extra("numpy.linalg", "report") is np.linalg
-    message = r'^this needs nowhere, which is not installed: pip install "mcfair\[report\]"$'
-    with pytest.raises(MCFairError, match=message):
-        needs_extra("nowhere.to_be_found", "report")

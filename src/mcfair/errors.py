@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 PACKAGE = str(Path(__file__).parent)
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+AnyType = TypeVar("AnyType", bound=type)
 
 
 class MCFairError(Exception):
@@ -88,12 +93,83 @@ def unknown(what: str, name: str, available: Iterable[str]) -> str:
     return f"unknown {what} {name!r}; {hint}available: {', '.join(names) or 'none'}"
 
 
+# --- old names -------------------------------------------------------------------------------------------------------
+
+
+def renamed(old: str, new: str) -> None:
+    """Warn that an old name of a parameter, attribute, option or module attribute was used; once per line of use.
+
+    The warning names the first line outside of this package, so that Python shows it once for each place to change.
+    Old names are accepted for one release.
+
+    Examples
+    --------
+    >>> with warnings.catch_warnings(record=True) as seen:
+    ...     warnings.simplefilter("always")
+    ...     renamed("k_s", "k")
+    >>> str(seen[0].message)
+    'k_s is now called k; the old name will not be understood from the next release on'
+    """
+    warn_user(f"{old} is now called {new}; the old name will not be understood from the next release on")
+
+
 def warn_user(message: str) -> None:
     """Warn, naming the first line outside of this package: the one that a user wrote."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, MCFairWarning, stacklevel=level)
+
+
+def renamed_parameters(**names: str) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
+    """Decorate a function that still accepts old names of keyword arguments, each given as `old="new"`."""
+
+    def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+        @functools.wraps(function)
+        def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+            given: Any = kwargs if names.keys().isdisjoint(kwargs) else renamed_keys(kwargs, names)
+            return function(*args, **given)
+
+        return call
+
+    return decorate
+
+
+def renamed_keys(table: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a table with new names in place of old ones, each given as `{old: new}`."""
+    changed = {}
+    for name, value in table.items():
+        new = names.get(name, name)
+        if new != name:
+            if new in table:
+                raise SettingError(f"{new} is given twice: also under its old name {name}")
+            renamed(name, new)
+        changed[new] = value
+    return changed
+
+
+def renamed_fields(**names: str) -> Callable[[AnyType], AnyType]:
+    """Decorate a class whose constructor and instances still have old names of some fields, each as `old="new"`."""
+
+    def decorate(cls: AnyType) -> AnyType:
+        type.__setattr__(cls, "__renamed__", names)
+        type.__setattr__(cls, "__init__", renamed_parameters(**names)(cls.__init__))  # type: ignore[misc]
+        for old, new in names.items():
+            type.__setattr__(cls, old, RenamedAttribute(old, new))
+        return cls
+
+    return decorate
+
+
+class RenamedAttribute:
+    """An old name of an attribute: reading it warns and returns what the new name has."""
+
+    def __init__(self, old: str, new: str) -> None:
+        self.old, self.new = old, new
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        renamed(self.old, self.new)
+        return getattr(owner if instance is None else instance, self.new)
 
 
 def needs_extra(module: str, extra: str) -> Any:

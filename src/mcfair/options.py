@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ForwardRef, ParamSpec, TypeVar
 
-from .errors import SettingError, unknown
+from .errors import SettingError, renamed_keys, unknown
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -42,8 +42,9 @@ def explicit_options(
     Parameters
     ----------
     declaration, options
-        The dataclass, and the TypedDict.
+        The dataclass, whose old names of fields are understood as well, and the TypedDict.
     """
+    renamed: dict[str, str] = getattr(declaration, "__renamed__", {})
     defaults = {field.name: field.default for field in dataclasses.fields(declaration)}
     shown = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=written(annotation))
@@ -57,11 +58,11 @@ def explicit_options(
 
         @functools.wraps(function)
         def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-            for name in kwargs:
+            given: Any = renamed_keys(kwargs, renamed)
+            for name in given:
                 if name not in allowed:
                     raise SettingError(unknown(f"argument of {function.__name__}", name, allowed))
-            given: Any = {name: each for name, each in kwargs.items() if each is not None or name in mine}
-            return function(*args, **given)
+            return function(*args, **{name: each for name, each in given.items() if each is not None or name in mine})
 
         mine = {each.name for each in own}
         call.__signature__ = signature.replace(parameters=[*own, *shown])  # type: ignore[attr-defined]

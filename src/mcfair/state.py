@@ -11,7 +11,7 @@ import numpy as np
 from ._jit import kernel
 from .arrays import BoolArray, CountArray, Counter, FloatArray, IntArray, read_only
 from .data.dataset import Dataset
-from .errors import SettingError
+from .errors import SettingError, renamed
 from .estimators import IPS, Estimator
 
 
@@ -72,6 +72,12 @@ class Query(NamedTuple):
     prior_strength: float
     posterior: FloatArray
     memory: FloatArray
+
+    @property
+    def groups(self) -> IntArray:
+        """The old name of `providers`."""
+        renamed("groups", "providers")
+        return self.providers
 
     def for_kernels(self) -> Query:
         """Return the same view with arrays of the types that kernels are compiled for, without gaps in memory.

@@ -1,5 +1,6 @@
 """The command line as a program: help, version, errors, signals, streams."""
 
+import json
 import os
 import pty
 import signal
@@ -144,3 +145,13 @@ def alive(session):
         except OSError:
             continue  # it has just ended
     return found
+
+
+def test_the_old_name_of_an_option_is_accepted_with_a_note_and_shown_in_no_help():
+    words = ("simulate", "--data", "mq2008-like", "--policy", "TopK", "--steps", "50", "--json")
+    new = json.loads(run(*words, "--k", "2").stdout)
+    for old in (("--k-s", "2"), ("--k-s=2",)):
+        done = run(*words, *old)
+        assert done.stderr.startswith("mcfair: note: --k-s is now called --k; the old name will not be understood")
+        assert json.loads(done.stdout)["summary"] == new["summary"]
+    assert "--k-s" not in run("simulate", "--help").stdout

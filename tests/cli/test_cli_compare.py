@@ -31,6 +31,12 @@ def test_json_holds_the_tests_over_all_data(tmp_path):
     assert {row["metric"] for row in found["tests"]} == {"relative_unfairness", "ndcg@5"}
 
 
+def test_on_a_store_it_is_called_what_if_now(tmp_path):
+    done = run("compare", "--store", f"sqlite:///{tmp_path}/none.db", check=False)
+    assert "mcfair compare --store is now called mcfair what-if --store" in done.stderr
+    assert "none.db does not exist" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

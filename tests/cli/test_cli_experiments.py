@@ -102,6 +102,13 @@ def test_a_folder_that_cannot_be_written_to(tmp_path):
     assert "cannot write to" in refused("reproduce", "table1", "--data", "mq2008-like", "--out", str(tmp_path / "file"))
 
 
+@pytest.mark.parametrize(
+    ("words", "command"), [(("reproduce", "beyond"), "run.py"), (("leaderboard", "--policy", "TopK"), "leaderboard.py")]
+)
+def test_the_study_beyond_the_paper_has_moved(words, command):
+    assert f"studies/beyond in the repository of mcfair: python studies/beyond/{command}" in refused(*words)
+
+
 def test_without_the_extra_nothing_is_run(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     (tmp_path / "mine.toml").write_text(MINE)

@@ -5,11 +5,12 @@ import resource
 import shutil
 import warnings
 
+import msgspec
 import pytest
 
 import mcfair as mf
 from mcfair.experiments.folder import PREFIX, Folder, Outcome
-from mcfair.simulation.trace import sealed
+from mcfair.simulation.trace import sealed, unsealed
 
 KEYS = ("a" * 32, "b" * 32)
 
@@ -96,6 +97,15 @@ def test_a_damaged_run_is_refused_where_it_is_loaded_by_hand(stored):
     (place / "metrics.parquet").write_bytes(content)
     with pytest.raises(mf.TraceError, match=r"is not a saved run: metrics.parquet does not match its digest"):
         mf.Trace.load(place)
+
+
+def test_runs_of_earlier_versions_have_no_digests_and_can_be_loaded_with_a_warning(stored, traces):
+    place = stored.path / "runs" / KEYS[0]
+    about = unsealed((place / "run.json").read_bytes())
+    del about["files"]
+    (place / "run.json").write_bytes(msgspec.json.encode(about))
+    with pytest.warns(mf.MCFairWarning, match="has no digests to verify it by"):
+        assert mf.Trace.load(place).figures == traces[0].figures
 
 
 def test_plain_data_are_recalled_unless_they_are_damaged(stored):

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import MCFairError, MCFairWarning
+from ..errors import MCFairError, MCFairWarning, renamed
 from . import audit, experiments, parts, stores
 from .rank import rank
 from .serve import keys, serve
@@ -20,6 +20,9 @@ from .what_if import rehearse, what_if
 
 USAGE_ERROR = 2
 """Exit status of a command line that cannot be parsed, by convention."""
+
+RENAMED = {"--k-s": "--k"}
+"""Old names of options, accepted for one release and shown in no help."""
 
 app = typer.Typer(
     help="Fair ranking while relevance is still being learnt: simulate, compare, tune and serve ranking policies.",
@@ -58,6 +61,9 @@ app.command("audit")(audit.audit_log)
 app.command("examination")(audit.examination)
 app.command()(experiments.reproduce)
 app.command("run")(experiments.run_file)
+app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
+    experiments.leaderboard
+)
 app.command()(experiments.demo)
 for base in parts.PART_KINDS:
     app.command(base.kind.plural)(parts.list_parts(base))
@@ -83,6 +89,14 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal without Greek letters shows question marks, not an error
     warnings.simplefilter("once", MCFairWarning)
     warnings.showwarning = show_warning
+    for i, word in enumerate(sys.argv):
+        name, equals, value = word.partition("=")
+        if name in RENAMED:
+            renamed(name, RENAMED[name])
+            sys.argv[i] = RENAMED[name] + equals + value
+    if "compare" in sys.argv[1:3] and any(word.partition("=")[0] == "--store" for word in sys.argv):
+        renamed("mcfair compare --store", "mcfair what-if --store")
+        sys.argv[sys.argv.index("compare")] = "what-if"
     try:
         code = app(standalone_mode=False)
         if code == 130:  # how the command-line parser reports Ctrl-C

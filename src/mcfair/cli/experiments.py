@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..experiments.experiment import Experiment
     from ..experiments.results import Results
 
-__all__ = ["compare", "demo", "reproduce", "run_file", "tune"]
+__all__ = ["compare", "demo", "leaderboard", "reproduce", "run_file", "tune"]
 
 MOVED = "the comparison beyond the paper is a study of its own now: studies/beyond in the repository of mcfair"
 
@@ -176,6 +176,11 @@ def run_file(
     results = run_all([read_experiment(file)], run)
     show_tables(results)
     report_on(results, run.out)
+
+
+def leaderboard() -> None:
+    """Say where the leaderboard is."""
+    raise SettingError(f"{MOVED}: python studies/beyond/leaderboard.py")
 
 
 def demo(

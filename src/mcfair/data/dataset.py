@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import BoolArray, FloatArray, IntArray
-from ..errors import DataError, SettingError
+from ..errors import DataError, SettingError, renamed, renamed_fields, renamed_parameters
 from .protocols import NO_PROTOCOL, Protocol
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def relevance(y: npt.ArrayLike, y_max: int, epsilon: float = EPSILON) -> FloatAr
     return np.minimum(epsilon + (1.0 - epsilon) * share, 1.0)  # rounding can lift the highest grade above 1
 
 
+@renamed_fields(groups="providers", group_names="provider_names")
 @dataclasses.dataclass(frozen=True, repr=False, eq=False, kw_only=True)
 class Dataset:
     """Queries and their candidate items; item i of query q is at position `offsets[q] + i` of every item array.
@@ -202,6 +203,7 @@ class Dataset:
         return digest.hexdigest()
 
     @classmethod
+    @renamed_parameters(group="provider")
     def from_frame(
         cls,
         df: Any,
@@ -394,6 +396,22 @@ class Dataset:
         (1, [True])
         """
         return self, np.ones(self.queries, bool)
+
+    @property
+    def query_groups(self) -> IntArray:
+        """The old name of `query_providers`."""
+        renamed("query_groups", "query_providers")
+        return self.query_providers
+
+    def group_name(self, code: int) -> str:
+        """Return what `provider_name` does; its old name."""
+        renamed("group_name", "provider_name")
+        return self.provider_name(code)
+
+    def with_groups(self, groups: Sequence[Any]) -> Dataset:
+        """Return what `with_providers` does; its old name."""
+        renamed("with_groups", "with_providers")
+        return self.with_providers(groups)
 
     def with_relevance(self, epsilon: float) -> Dataset:
         """Return the same data with R computed from the grades with another ε, see `relevance`."""

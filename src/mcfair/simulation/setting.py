@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypedDict
 import msgspec
 
 from ..arrays import FloatArray
-from ..errors import SettingError, checked, unknown
+from ..errors import SettingError, checked, renamed_fields, renamed_keys, unknown
 from ..estimators import Estimator
 from ..metrics import CNDCG, NDCG, Metric, RelativeUnfairness, Unfairness
 from ..options import option
@@ -39,6 +39,7 @@ class SettingOptions(TypedDict, total=False):
     metrics: Sequence[Metric | str]
 
 
+@renamed_fields(k_s="k")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
     """The conditions under which a policy is simulated.
@@ -146,6 +147,7 @@ def make_setting(setting: Setting | str | Mapping[str, Any], options: Mapping[st
     """Return one Setting from a setting, a mode or a table of fields, changed by options."""
     fields = [field.name for field in dataclasses.fields(Setting)]
     table = {"mode": setting} if isinstance(setting, str) else {} if isinstance(setting, Setting) else dict(setting)
+    table, options = (renamed_keys(each, Setting.__renamed__) for each in (table, options))  # type: ignore[attr-defined]
     for name in (*table, *options):
         if name not in fields:
             raise SettingError(unknown("option of a setting", name, fields))

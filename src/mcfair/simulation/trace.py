@@ -7,6 +7,7 @@ import hashlib
 import io
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 
 from ..arrays import BoolArray, CountArray, FloatArray, IntArray
 from ..data.dataset import Dataset
-from ..errors import PartError, TraceError
+from ..errors import MCFairWarning, PartError, TraceError
 from ..estimators import Estimator
 from ..estimators.base import parse_estimator, relevance_intervals
 from ..state import State
@@ -416,7 +417,12 @@ class Trace:
     def _load(cls, source: Path) -> Trace:
         import polars as pl
 
-        provenance, files = read_files(source)
+        plain = msgspec.json.decode((source / "run.json").read_bytes())
+        if "files" in plain or "digest" in plain:
+            provenance, files = read_files(source)
+        else:  # before version 0.3
+            warnings.warn(f"{source} has no digests to verify it by", MCFairWarning, stacklevel=4)
+            provenance, files = plain, {path.name: path.read_bytes() for path in source.glob("*.parquet")}
         metrics, queries, items = (pl.read_parquet(io.BytesIO(files[name])) for name in TABLES)
         log = files.get("sessions.parquet")
         sessions = None if log is None else pl.read_parquet(io.BytesIO(log))
@@ -452,12 +458,13 @@ class Trace:
 
 
 def loaded_data(provenance: dict[str, Any], queries: pl.DataFrame, items: pl.DataFrame) -> Dataset:
-    """Rebuild the data of a saved run from its tables."""
+    """Rebuild the data of a saved run from its tables; runs of earlier versions have a column group."""
+    labels = next((items[name].to_list() for name in ("provider", "group") if name in items.columns), None)
     return Dataset(
         offsets=np.concatenate(([0], np.cumsum(queries["items"].to_numpy()))),
         y=items["grade"].to_numpy(),
         R=items["relevance"].to_numpy(),
-        providers=items["provider"].to_list() if "provider" in items.columns else None,
+        providers=labels,
         query_ids=queries["query"].to_list(),
         item_ids=items["item"].to_list(),
         name=provenance["data"]["name"],

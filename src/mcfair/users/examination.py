@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import FloatArray
-from ..errors import SettingError, checked
+from ..errors import SettingError, checked, renamed_parameters
 from ..parts import NonNegative, Share
 
 Examination = float | tuple[float, ...] | str
@@ -69,6 +69,7 @@ def parse_examination(given: Any, also: Sequence[str] = ()) -> Examination:
     return p
 
 
+@renamed_parameters(k_s="k", severity="model")
 def examination(k: int, model: Examination | Sequence[float] = 1.0) -> FloatArray:
     """Return the probability that a user examines each of the ranks 1 to k; below k it is 0 (Eq. 11).
 
