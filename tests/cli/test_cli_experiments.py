@@ -1,5 +1,6 @@
 """The commands of many runs: tune, and those that write a report: run, reproduce, demo."""
 
+import io
 import json
 import sys
 
@@ -8,7 +9,9 @@ import pytest
 from command_line import refused, run
 
 import mcfair as mf
-from mcfair.experiments.experiment import Experiment
+from mcfair.cli.experiments import show_growing_table
+from mcfair.cli.options import RunOptions
+from mcfair.experiments.experiment import Experiment, Series
 
 TUNE = ("tune", "--data", "mq2008-like", "--steps", "300", "--seeds", "1", "--policy")
 
@@ -65,6 +68,29 @@ def test_the_demo_shows_the_policies_of_the_paper_and_where_the_report_is(tmp_pa
     assert "(0.0" not in text  # one seed has no spread
     page = (tmp_path / "index.html").read_text()
     assert all(f"Figure {number}" in page for number in (2, 3, 4, 5))
+
+
+def test_the_first_rows_of_the_demo_are_printed_while_the_others_are_still_to_be_run(tmp_path, monkeypatch):
+    runs = {}
+
+    class Terminal(io.StringIO):
+        def write(self, text):
+            if text.strip():
+                runs[text.split()[0]] = len(list(tmp_path.glob("runs/*")))
+            return super().write(text)
+
+    policies = ("TopK", "RandomK", "FairK", "ExploreK", "FairCo", "MCFair")
+    series = tuple(Series(policies=(each,)) for each in policies)
+    small = {"settings": ({"steps": 50},), "max_items": 8, "seeds": 2}
+    mine = Experiment(name="mine", title="Mine", data=("mq2008-like",), series=series, show="table", **small)
+    monkeypatch.setattr("sys.stdout", terminal := Terminal())
+    show_growing_table(mine, RunOptions(out=tmp_path, jobs=1))
+    lines = terminal.getvalue().splitlines()
+    assert [line.split()[0] for line in lines] == ["Mine:", "method", "floor", *policies]
+    assert [runs[name] for name in ("floor", *policies)] == [2, 2, 8, 8, 8, 12, 12]
+    results = mf.run_experiments([mine], tmp_path)
+    unfair = results.of("mq2008-like", mine.conditions[0], mf.TopK())["unfairness"].mean()
+    assert lines[3].split()[1] == f"{unfair:.4g}"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Styles, dark mode, labels and numbers: what needs no results."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -14,10 +15,15 @@ from mcfair.policies.base import parse_policies
 from mcfair.report import Curve, Point
 from mcfair.report import figures as styles
 from mcfair.report.figures import (
+    DARK_BACKGROUND,
     PALETTE,
     Panel,
+    channels,
     choose_styles,
+    contrast,
     cutoff_panels,
+    dark_color,
+    draw,
     tradeoff_alt,
     tradeoff_figure,
 )
@@ -61,7 +67,7 @@ def test_policies_without_a_style_get_colours_and_markers_of_their_own_by_order(
     first = [color for color in PALETTE if color not in shipped]
     assert [style.color for style in own[: len(first)]] == first  # nobody else's, as long as there are any
     assert len({style.marker for style in own[:10]}) == 10
-    greys = [style.color for style in own if len(set(channels(style.color).round(2))) == 1 and style.color != "#000000"]
+    greys = [style.color for style in own if len(set(channels(style.color))) == 1 and style.color != "#000000"]
     assert not greys  # the limit and the floor are grey
 
 
@@ -88,32 +94,24 @@ def test_variants_share_the_hue_and_others_do_not_take_it():
 # --- dark mode -------------------------------------------------------------------------------------------------------
 
 
-def channels(color):
-    return np.array([int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)])
-
-
-def inverted(rgb):
-    """What a browser makes of a colour with invert(92%) hue-rotate(180deg), by the matrices of the standard."""
-    weights = np.array([0.213, 0.715, 0.072])
-    return np.clip((2 * np.tile(weights, (3, 1)) - np.eye(3)) @ (rgb * 0.08 + (1 - rgb) * 0.92), 0, 1)
-
-
-def contrast(a, b):
-    """The contrast ratio of two colours, as WCAG defines it."""
-    linear = [np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4) for rgb in (a, b)]
-    light, dark = sorted((float(each @ [0.2126, 0.7152, 0.0722]) for each in linear), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def test_in_dark_mode_colors_have_no_less_contrast_than_on_white():
+def test_dark_colors_have_contrast_and_stay_apart():
+    shown = [dark_color(color.lower()) for color in PALETTE]
+    assert all(contrast(color, DARK_BACKGROUND) >= 4.5 for color in shown)
+    assert len(set(shown)) == len(PALETTE)
+    assert dark_color("#ffffff") == DARK_BACKGROUND
+    assert contrast(dark_color("#e4e4e4"), DARK_BACKGROUND) < 2  # grid lines stay faint
     css = (Path(styles.__file__).parent / "style.css").read_text(encoding="utf-8")
-    assert "figure img { filter: invert(92%) hue-rotate(180deg); }" in css.split("prefers-color-scheme: dark")[1]
-    white = np.ones(3)
-    colors = [channels(color) for color in PALETTE if color != "#000000"]
-    for color in colors:
-        assert contrast(inverted(color), inverted(white)) > min(contrast(color, white), 7)
-    assert contrast(inverted(np.zeros(3)), inverted(white)) > 15
-    assert contrast(inverted(channels("#e4e4e4")), inverted(white)) < 2  # grid lines stay faint
+    assert f"--paper: {DARK_BACKGROUND};" in css
+
+
+def test_every_color_of_a_dark_figure_is_a_dark_one(results):
+    view = view_of(results)
+    panel = Panel(view.curves, "cndcg@5", "post-processing: relevance is given", view.floor)
+    picture = draw(lambda narrow: tradeoff_figure([[panel]], narrow=narrow), "one", "One panel.")
+    light, dark = (set(re.findall(rb"#[0-9a-f]{6}", svg)) for svg in (picture.svg, picture.dark_svg))
+    assert dark == {dark_color(color.decode()).encode() for color in light} | {dark_color("#000000").encode()}
+    assert picture.dark_svg.count(b"<path") == picture.svg.count(b"<path")
+    assert b'<svg fill="#f2f4f7"' in picture.dark_svg  # black, which SVG takes where no colour is written
 
 
 # --- trade-offs ------------------------------------------------------------------------------------------------------

@@ -214,9 +214,11 @@ def demo(
         shipped_experiment(name).on("mq2008-like", "").reduced(seeds=2, points=5, shorter=5) for name in SHIPPED
     ]
     options = RunOptions(out=out, jobs=jobs)
-    show_tables(run_all(experiments[:1], options))
-    text = "Unfairness: lower is fairer; the floor is the lowest possible. cNDCG: higher is better, at most 200."
-    print(text, flush=True)  # minutes before the report
+    show_growing_table(experiments[0], options)
+    print(
+        "Unfairness: lower is fairer; the floor is the lowest possible. cNDCG: higher is better, at most 200.",
+        flush=True,
+    )
     report_on(run_all(experiments, options), out)  # those of the table are finished
 
 
@@ -236,6 +238,23 @@ def run_all(experiments: list[Experiment], run: RunOptions) -> Results:
             about=about_this_machine(),
             progress=report,
         )
+
+
+def show_growing_table(experiment: Experiment, run: RunOptions) -> None:
+    """Run the experiment of a table, and print its first rows while the others are still to be run."""
+    from msgspec.structs import replace
+
+    from ..report.sections import overview_table
+
+    width, printed = 4 + max(len(each.name) for each in experiment.series), 0
+    for end in (1, 4, len(experiment.series)):
+        results = run_all([replace(experiment, series=experiment.series[:end], compare_with="")], run)
+        table = overview_table(next(iter(results.views(results.experiments[0], experiment.data[0]))))
+        if not printed:
+            print(table.caption)
+        for name, *cells in [*([table.columns] if not printed else []), *table.rows[printed:]]:
+            print(f"{name:{width}}" + "".join(f"{cell:>20}" for cell in cells), flush=True)
+        printed = len(table.rows)
 
 
 def show_tables(results: Results) -> None:

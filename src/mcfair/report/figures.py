@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 __all__ = [
+    "DARK_BACKGROUND",
     "MARKERS",
     "NARROW_WIDTH",
     "PALETTE",
@@ -34,6 +37,7 @@ __all__ = [
     "choose_styles",
     "closer_panels",
     "cutoff_panels",
+    "darken_svg",
     "draw",
     "matplotlib_defaults",
     "setting_title",
@@ -53,6 +57,13 @@ then some of Tol's; distinguishable with any colour vision, and no grey, which i
 MARKERS = ("o", "v", "P", "X", "h", "D", "p", "s", "^", "<", ">", "d", "*")
 
 LINES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.2, 1.2, 1.2)), (0, (8, 2)), (0, (3, 1, 1, 1, 1, 1)))
+
+DARK_BACKGROUND, DARK_INK, VIOLET = "#14181d", "#f2f4f7", "#a48cff"
+DARK_CONTRAST = 4.5
+"""Smallest contrast ratio of a colour against the dark background, as WCAG defines it."""
+
+FAINT = 2.5
+"""Greys with a smaller contrast against white stay faint in dark mode."""
 
 FLOOR, FRONTIER = "#777777", "#C4C4C4"
 
@@ -171,9 +182,64 @@ def least_used(values: Sequence[str], taken: Sequence[str]) -> str:
 def shade(color: str, i: int, count: int) -> str:
     """Return the i-th of several tones of a colour, from lighter to darker."""
     t = (i + 1) / (count + 1) if count > 1 else 0.75
-    other, share = (1.0, 0.55 - 1.1 * t) if t < 0.5 else (0.0, 1.1 * (t - 0.5))
-    channels = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return "#" + "".join(f"{round(255 * ((1 - share) * each + share * other)):02X}" for each in channels)
+    mixed = mix(color, "#FFFFFF", 0.55 - 1.1 * t) if t < 0.5 else mix(color, "#000000", 1.1 * (t - 0.5))
+    return mixed.upper()
+
+
+# --- dark mode -------------------------------------------------------------------------------------------------------
+
+
+def darken_svg(svg: bytes) -> bytes:
+    """Replace every colour of a figure drawn on white by its counterpart on the dark background."""
+    recolored = re.sub(rb"#[0-9a-fA-F]{6}\b", lambda found: dark_color(found[0].decode().lower()).encode(), svg)
+    fill = f'<svg fill="{dark_color(BLACK)}" '.encode()  # matplotlib does not write black, the default of SVG
+    return recolored.replace(b"<svg ", fill, 1)
+
+
+@cache
+def dark_color(color: str) -> str:
+    """Return the counterpart of a colour: greys are inverted, and all but faint ones have enough contrast."""
+    r, g, b = channels(color)
+    grey = max(r, g, b) - min(r, g, b) < 0.06
+    shown = mix(DARK_INK, DARK_BACKGROUND, (r + g + b) / 3) if grey else color
+    if grey and contrast(color, "#ffffff") < FAINT:
+        return shown  # the background, grid lines, and areas that are meant to recede
+    # A lighter blue would look like sky blue, which has the same hue, so blues shift towards violet.
+    light = VIOLET if not grey and b == max(r, g, b) else "#ffffff"
+    amount = 0.0
+    while contrast(mix(shown, light, amount), DARK_BACKGROUND) < DARK_CONTRAST:
+        amount += 0.05
+    return mix(shown, light, amount)
+
+
+def channels(color: str) -> tuple[float, float, float]:
+    """Split a colour into red, green and blue, from 0 to 1."""
+    r, g, b = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return r, g, b
+
+
+def mix(color: str, other: str, share: float) -> str:
+    """Mix two colours; `share` is the part of the second."""
+    pairs = zip(channels(color), channels(other), strict=True)
+    return "#" + "".join(f"{round(255 * ((1 - share) * a + share * b)):02x}" for a, b in pairs)
+
+
+def contrast(a: str, b: str) -> float:
+    """Compute the contrast ratio of two colours, as WCAG defines it.
+
+    Examples
+    --------
+    >>> round(contrast("#000000", "#ffffff"), 6)
+    21.0
+    """
+    light, dark = sorted((luminance(a), luminance(b)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(color: str) -> float:
+    """Compute the relative luminance of a colour, as WCAG defines it."""
+    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels(color))
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -183,7 +249,7 @@ def shade(color: str, i: int, count: int) -> str:
 class Picture:
     """A figure in the formats of the report, with a description as alternative text.
 
-    The page shows the wide or the narrow SVG, and inverts its lightness in dark mode.
+    The page shows one of four SVG versions, wide or narrow and light or dark; PNG and PDF are wide and light.
     """
 
     name: str
@@ -192,6 +258,16 @@ class Picture:
     narrow_svg: bytes
     png: bytes
     pdf: bytes
+
+    @property
+    def dark_svg(self) -> bytes:
+        """The wide version for dark mode."""
+        return darken_svg(self.svg)
+
+    @property
+    def dark_narrow_svg(self) -> bytes:
+        """The narrow version for dark mode."""
+        return darken_svg(self.narrow_svg)
 
 
 def draw(figure: Callable[[bool], Figure], name: str, alt: str) -> Picture:
