@@ -24,6 +24,7 @@ from ... import wire
 from ...operations import OPERATIONS
 from ..auth import Authorizer
 from ..layout import CONFINED, HTML, environment
+from ..lifecycle import RequestClass
 from ..operations import Operations
 from ..requests import HTTPError, Receive, Request, check_body_headers, read_body
 from ..responses import NO_STORE, Response, encode_headers
@@ -229,7 +230,7 @@ class PageHandler:
     """Handle requests for one page. Those that anybody may send take no place of others, as probes do."""
 
     def __init__(self, dashboard: Dashboard, page: Page) -> None:
-        self.probe = not page.protected
+        self.places: RequestClass | None = "page" if page.protected else None
         self.dashboard, self.page, self.method, self.path = dashboard, page, page.method, page.path
         self.render: Callable[..., Awaitable[Response]] = getattr(dashboard, page.render)
 
