@@ -263,7 +263,8 @@ class BoundedConnection(HttpToolsProtocol):
         """End a request; the bytes that follow belong to the next head."""
         self.unparsed = 0
         super().on_message_complete()
-        if isinstance(lane := self.cycle, Lane) and not lane.response_complete and self.config.called is not None:
+        lane: Any = self.cycle
+        if isinstance(lane, Lane) and not lane.response_complete and self.config.called is not None:
             self.table.arriving.pop(self, None)
             self.config.called.answer(lane.scope, bytes(lane.body), lane.respond)
 
