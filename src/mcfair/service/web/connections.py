@@ -13,6 +13,7 @@ request is out of the ordinary, it is left to uvicorn.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -28,6 +29,8 @@ __all__ = ["DEFAULT_LIMITS", "BoundedConfig", "BoundedConnection", "ConnectionLi
 
 CALLED = frozenset({b"/v1/rank", b"/v1/feedback"})
 """Paths of the requests that are answered by a call: those that a service mostly gets."""
+
+OFFER = re.compile(rb"(?<=\n)upgrade:[ \t]*h2c[ \t]*\r\n", re.IGNORECASE)
 
 ARRIVAL_SECONDS = 0.1
 """Time for the body of such a request; a slower one is left to uvicorn."""
@@ -139,6 +142,21 @@ class Lane:
             self.connection.write_response(response, self.keep_alive)
 
 
+def without_offer(data: bytes) -> bytes:
+    r"""Return received bytes without an offer of HTTP/2 in the head that they begin with.
+
+    Java's client offers it with every request, and goes on in HTTP/1.1 unless the server agrees. The parser would take
+    a body after such an offer for HTTP/2.
+
+    Examples
+    --------
+    >>> without_offer(b"POST / HTTP/1.1\r\nUpgrade: h2c\r\nHost: x\r\n\r\nbody")
+    b'POST / HTTP/1.1\r\nHost: x\r\n\r\nbody'
+    """
+    head, end, rest = data.partition(b"\r\n\r\n")
+    return OFFER.sub(b"", head + end[:2], 1) + end[2:] + rest if end else data
+
+
 class ResponseTransport:
     """A transport that holds the head of a response back until the first part of its body is written."""
 
@@ -199,6 +217,12 @@ class BoundedConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse received bytes; refuse a head or trailers that are too large."""
+        if (
+            b"h2c" in data
+            and data.startswith((b"POST ", b"PUT "))
+            and (self.cycle is None or self.cycle.response_complete)
+        ):
+            data = without_offer(data)
         self.unparsed += len(data)
         super().data_received(data)
         if isinstance(self.cycle, Lane) and self.cycle.more_body and not self.cycle.disconnected:
