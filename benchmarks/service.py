@@ -38,6 +38,9 @@ WARM_UP = 0.15
 """Share of a measurement that is discarded at its beginning."""
 
 CAPACITY_CONNECTIONS = 64
+CLOSED_CONNECTIONS, AGAINST_RATES = 48, (600, 1000)
+"""Connections of the closed loop, and requests per second, at which two versions are compared."""
+
 OVERLOAD_CONNECTIONS = 500
 CLICKS = 2
 """Clicks per impression in the feedback benchmark."""
@@ -67,18 +70,30 @@ def free_port():
         return listener.getsockname()[1]
 
 
-@contextlib.contextmanager
 def running(name, *arguments):
     """Run a server of `servers.py` on a free port for the duration of the block."""
     port = free_port()
-    process = subprocess.Popen([sys.executable, str(HERE / "servers.py"), name, str(port), *map(str, arguments)])
+    return serving(port, [sys.executable, HERE / "servers.py", name, port, *arguments])
+
+
+def running_checkout(checkout, store):
+    """Run the service of another checkout, or of this one, as its command does, for the duration of the block."""
+    port, source = free_port(), checkout / "src" if (checkout / "src").is_dir() else checkout
+    command = [sys.executable, "-m", "mcfair", "serve", "--store", f"sqlite:///{store}", "--port", port]
+    return serving(port, command, {**os.environ, "PYTHONPATH": str(source)})
+
+
+@contextlib.contextmanager
+def serving(port, command, environment=None):
+    """Run a server on a port for the duration of the block."""
+    process = subprocess.Popen([*map(str, command)], env=environment, stdout=subprocess.DEVNULL)
     try:
         while process.poll() is None:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
                 break
             time.sleep(0.1)
         else:
-            sys.exit(f"servers.py {name} did not start")
+            sys.exit(f"{' '.join(map(str, command))} did not start")
         yield Server(port, process)
     finally:
         process.send_signal(signal.SIGTERM)
@@ -361,6 +376,51 @@ def size(report, effort, folder):
     )
 
 
+# --- two versions ----------------------------------------------------------------------------------------------------
+
+
+def against(report, effort, folder, checkout):
+    """Measure the CPU time of a durable rank, capacity and latency beside another version and a bare endpoint."""
+    queries = {"queries": effort.queries}
+    with contextlib.ExitStack() as stack:
+        servers = {
+            "bare endpoint": stack.enter_context(running("endpoint")),
+            "other version": stack.enter_context(running_checkout(checkout, folder / "other.db")),
+            "this version": stack.enter_context(running_checkout(HERE.parent, folder / "this.db")),
+        }
+        show_progress("against: warming up")
+        for server in servers.values():
+            server.load(seconds=60, most=2 * effort.queries, even=True, connections=16, **queries)
+        figures = {name: [] for name in servers}
+        for i in range(effort.rounds):
+            show_progress(f"against: round {i + 1} of {effort.rounds}")
+            for name, server in servers.items():
+                found = {}
+                used = server.cpu
+                closed = server.load(seed=i, seconds=effort.seconds, connections=CLOSED_CONNECTIONS, **queries)
+                found["closed loop: CPU, µs"] = 1e6 * (server.cpu - used) / len(closed)
+                found["capacity, per s"] = len(closed) / float(
+                    (closed["begun"] + closed["taken"]).max() - closed["begun"][0]
+                )
+                for rate in AGAINST_RATES:
+                    used = server.cpu
+                    records = server.load(seed=i, rate=rate, seconds=effort.seconds, **queries)
+                    found[f"{rate}/s: CPU, µs"] = 1e6 * (server.cpu - used) / len(records)
+                    timed = milliseconds(records)
+                    found |= {f"{rate}/s: {name}, ms": timed[name] for name in ("p50", "p99")}
+                figures[name].append(found)
+    found = {name: medians(rounds) for name, rounds in figures.items()}
+    least = {name: min(each[name] for each in figures["this version"]) for name in found["this version"]}
+    least_other = {name: min(each[name] for each in figures["other version"]) for name in least}
+    rows = [{"": name} | each for name, each in found.items()]
+    rows.append(
+        {"": "this / other"}
+        | {name: each / found["other version"][name] for name, each in found["this version"].items()}
+    )
+    rows.append({"": "this / other, least"} | {name: each / least_other[name] for name, each in least.items()})
+    report.table(f"A durable rank of 100 candidates; {effort.rounds} rounds of {effort.seconds:g} s", rows)
+
+
 SECTIONS = {each.__name__: each for each in (latency, feedback, overload, size)}
 
 
@@ -370,13 +430,16 @@ def main():
     )
     parser.add_argument("--quick", action="store_true", help="a smaller benchmark of about two minutes")
     parser.add_argument("--only", choices=SECTIONS, action="append", help="run only this section; repeatable")
+    parser.add_argument("--against", type=Path, help="only compare with another checkout of mcfair, or its src folder")
     parser.add_argument("--folder", help="folder for the stores; must be on a real disk")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "service.json", help="JSON file to write")
     options = parser.parse_args()
     effort, report, about = QUICK if options.quick else FULL, Report(), machine()
     print(*(f"{name}: {value}" for name, value in about.items()), sep="\n", flush=True)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        for name in options.only or SECTIONS:
+        if options.against:
+            against(report, effort, Path(folder), options.against)
+        for name in [] if options.against else options.only or SECTIONS:
             SECTIONS[name](report, effort, Path(folder))
     if report.targets:
         report.table("Targets", report.targets)

@@ -192,7 +192,7 @@ def test_comparison_over_http_and_from_the_client():
 
 def test_comparisons_leave_the_places_of_rankings_free():
     """Each takes seconds and one is computed at a time: those who wait for it must not be many."""
-    with mf.Ranker("memory:", warm=False) as ranker, serving(ranker, max_in_flight=COMPARISONS + 1) as http:
+    with mf.Ranker("memory:", warm=False) as ranker, serving(ranker) as http:
         operations, release = http.server.app.dashboard.operations, threading.Event()
         operations.comparing.submit(release.wait)  # a comparison that takes long
         with ThreadPoolExecutor(COMPARISONS) as others:

@@ -436,8 +436,27 @@ def test_browsers_that_name_the_origin_only_are_heard_too(keyed):
         for path in ("/sign-in", "/sign-out", "/queries"):
             page = keyed.post(path, headers={"origin": origin}, **form)
             assert (page.status_code, "set-cookie" in page.headers) == (403, False)
-    for origin, host in (("http://shop.example", "Shop.example:8000"), ("https://shop.example:8443", "shop.example")):
+    same = ("http://shop.example:8000", "Shop.example:8000"), ("https://shop.example", "shop.example:443")
+    for origin, host in (*same, ("https://shop.example:443", "shop.example")):
         assert keyed.post("/sign-in", headers={"origin": origin, "host": host}, **form).is_redirect
+    for origin, host in (
+        ("http://shop.example:9000", "shop.example:8000"),
+        ("http://shop.example", "shop.example:8000"),
+    ):
+        page = keyed.post("/sign-in", headers={"origin": origin, "host": host}, **form)
+        assert (page.status_code, "another site" in page.text) == (403, True)
+
+
+def test_form_that_asks_for_a_key_is_rendered_once(keyed):
+    """Anybody may ask for it, for any page and any number of times."""
+    kept = keyed.server.app.dashboard.sign_in_pages
+    for i in range(100):
+        for path in ("/", "/items", f"/queries/{i:032x}"):
+            page = keyed.get(path)
+            assert page.status_code == 401
+            assert f'name="page" value="{path[1:]}"' in page.text
+            assert sign_in(keyed, f"mcfair_{i}_wrong").status_code == 401
+    assert len(kept) <= 3
 
 
 @pytest.mark.parametrize(("page", "target"), [("queries/0f", "queries/0f"), ("//evil.example", "./"), ("../x", "./")])

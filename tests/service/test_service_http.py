@@ -11,7 +11,7 @@ import pytest
 from serving import serving
 
 from mcfair.service.ranker import Ranker
-from mcfair.service.web.connections import DEFAULT_LIMITS
+from mcfair.service.web.connections import ARRIVAL_SECONDS, DEFAULT_LIMITS, Lane
 from mcfair.service.wire import MAX_BODY
 
 IMPATIENT = DEFAULT_LIMITS._replace(head_seconds=0.5, read_seconds=0.5)
@@ -184,7 +184,6 @@ REFUSED = {
     "Content-Length as a trailer": chunked(chunks(BODY, end=b"0\r\ncontent-length: 3\r\n\r\n")),
     "no Host": post(host=None),
     "two Hosts": post(BODY, b"host: localhost"),
-    "Upgrade: h2c with a body": post(BODY, b"connection: Upgrade, HTTP2-Settings", b"upgrade: h2c"),
     "Upgrade: websocket with a body": post(BODY, b"connection: Upgrade", b"upgrade: websocket"),
     "preface of HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "HTTP/2.0": post(start=b"POST /v1/rank HTTP/2.0"),
@@ -224,6 +223,10 @@ ANSWERED = {
     "HTTP/1.0": (post(start=b"POST /v1/rank HTTP/1.0"), False),
     "keep-alive in HTTP/1.0": (post(BODY, b"connection: keep-alive", start=b"POST /v1/rank HTTP/1.0"), False),
     "Connection: close": (post(BODY, b"connection: close"), False),
+    "offer of HTTP/2": (
+        post(BODY, b"connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"http2-settings: AAE"),
+        True,
+    ),
 }
 
 
@@ -235,6 +238,55 @@ def test_unusual_requests_get_their_own_responses_and_count_once(client, sent, s
         answers = wire.answers()
     assert ranked(answers) == (["own", "marker"] if stays_open else ["own"])
     assert impressions(client) == before + len(answers)
+
+
+ALIKE = {
+    "ranking": (200, post()),
+    "idempotency key": (200, post(BODY, b"idempotency-key: same")),
+    "bad idempotency key": (400, post(BODY, b"idempotency-key: \xe4")),
+    "no JSON": (400, post(b"{")),
+    "unknown field": (400, post(b'{"query":"q","items":[{"id":"a"}],"k":1,"x":1}')),
+    "no body": (400, post(b"")),
+    "no media type": (415, post().replace(b"content-type", b"x-content-type")),
+    "compressed": (415, post(BODY, b"content-encoding: gzip")),
+    "unknown policy": (400, post(b'{"query":"q","items":[{"id":"a"}],"k":1,"policy":"Nope"}')),
+    "other host": (403, post(host=b"host: evil.example")),
+    "from a proxy": (403, post(BODY, b"x-forwarded-for: 1.2.3.4")),
+    "closed afterwards": (200, post(BODY, b"connection: close")),
+    "feedback": (200, post(b'{"events":[{"impression":"x"}]}', start=b"POST /v1/feedback HTTP/1.1")),
+    "other method": (405, post(start=b"PUT /v1/rank HTTP/1.1")),
+}
+
+
+@pytest.mark.parametrize(("status", "sent"), ALIKE.values(), ids=ALIKE)
+def test_requests_are_answered_alike_however_they_arrive(client, status, sent):
+    """What arrives at once is answered by a call, what arrives in pieces by a task of uvicorn."""
+    found = []
+    cut = sent.index(b"\r\n\r\n") + 4
+    for pieces, rest in (([sent], 0.0), ([sent[:cut]], 0.0), ([sent[: cut + 3]], 3 * ARRIVAL_SECONDS)):
+        with Wire(client) as wire:
+            wire.send(*pieces)
+            time.sleep(rest)
+            wire.send(sent[len(pieces[0]) :])
+            got, headers, content = wire.answer()
+        assert got == status
+        answer = json.loads(content)
+        for varying in ("impression", "expires_at"):
+            answer.pop(varying, None)
+        for item in answer.get("items", []):
+            item.pop("score")
+        found.append((answer, headers.keys() - {"content-length"}, headers.get("connection")))
+    assert found[0] == found[1] == found[2]
+    wait_until(lambda: is_idle(client))
+
+
+def test_plain_requests_are_answered_by_a_call():
+    with Ranker("memory:", warm=False) as ranker, serving(ranker) as client, Wire(client) as wire:
+        for sent, called in ((post(), True), (chunked(WHOLE), True), (get(b"/v1/usage"), False)):
+            wire.send(sent)
+            assert wire.answer()[0] == 200
+            (connection,) = client.server.server_state.connections
+            assert isinstance(connection.cycle, Lane) == called
 
 
 def test_trailers_are_not_headers(client):

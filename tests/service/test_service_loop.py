@@ -14,7 +14,7 @@ from mcfair.errors import RequestError, UnavailableError
 from mcfair.service.core.deletions import DELETION_STEP
 from mcfair.service.core.engine import Engine
 from mcfair.service.core.verification import replay, verify
-from mcfair.service.group_commit import GroupCommit
+from mcfair.service.group_commit import TRUSTED_COMMITS, GroupCommit
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import SQLiteStore, StoreConflictError, StoreCorruptError, StoreUnavailableError
 from mcfair.service.wire import Event, Item, PolicyChange, RankRequest, with_raw_items
@@ -132,6 +132,59 @@ def test_loop_executes_rankings_and_feedback_on_cached_queries_and_the_writer_co
         asyncio.run(work(ranker.executor, store))
     assert store.appended_by == [LOOP] * 2
     assert set(store.committed_by) == {WRITER}
+
+
+def test_loop_commits_while_the_disk_is_quick(tmp_path):
+    """The writer commits at first, and again after a commit that took long; a failed commit is left to it as well."""
+
+    async def work(executor, store):
+        async def rank(times):
+            store.committed_by = []
+            for _ in range(times):
+                await executor.submit_async(Engine.rank, ranking())
+            return store.committed_by
+
+        await rank(1)
+        executor.attach_loop()
+        executor.quick_commits = 0
+        assert await rank(TRUSTED_COMMITS + 2) == [WRITER] * TRUSTED_COMMITS + [LOOP] * 2
+        executor.quick_seconds = 0.0  # every commit takes long
+        assert await rank(3) == [LOOP] + [WRITER] * 2
+        executor.quick_seconds = 60.0
+        assert await rank(TRUSTED_COMMITS + 1) == [WRITER] * TRUSTED_COMMITS + [LOOP]
+        store.commit_fails = 1
+        with pytest.raises(UnavailableError, match="nothing was changed"):
+            await rank(1)
+        assert executor.store_error is not None
+        assert await rank(1) == [WRITER]
+        assert executor.store_error is None
+        executor.detach_loop()
+
+    store = FailingStore(tmp_path / "store.db")
+    executor = partial(GroupCommit, compaction_interval=3600.0, quick_seconds=60.0)
+    with Ranker(store, warm=False, executor_class=executor) as ranker:
+        asyncio.run(work(ranker.executor, store))
+        with store.reader() as reader:
+            assert verify(reader) == []
+            assert replay(reader)[2] == []
+
+
+def test_writer_gets_its_turn_beside_a_busy_loop(tmp_path):
+    """Maintenance and what blocks is executed while the loop has another batch at every turn."""
+
+    async def work(executor, store):
+        await executor.submit_async(Engine.rank, ranking())
+        executor.attach_loop()
+        executor.quick_commits = TRUSTED_COMMITS
+        answers, blocking = [], asyncio.wrap_future(executor.submit(Engine.query_state, "q"))
+        while not blocking.done() or LOOP not in store.committed_by:
+            answers.append(await executor.submit_async(Engine.rank, ranking()))
+            assert len(answers) < 10_000
+        executor.detach_loop()
+
+    store = FailingStore(tmp_path / "store.db")
+    with Ranker(store, warm=False, executor_class=partial(GroupCommit, quick_seconds=60.0)) as ranker:
+        asyncio.run(work(ranker.executor, store))
 
 
 OTHERS = [partial(Engine.rank, request=ranking(f"query {i}")) for i in range(DELETION_STEP)]

@@ -13,6 +13,7 @@ from mcfair.errors import ConflictError, RequestError
 from mcfair.service.methods import Methods
 from mcfair.service.ranker import Ranker
 from mcfair.service.web.dashboard.service_health import service_health
+from mcfair.service.wire import RerankRequest
 
 QUERY = "symptoms of a rare disease"
 DOCUMENTS = ["red shoes", {"id": "sku2", "prior": 0.9, "group": "shop", "title": "ignored"}, {"text": "socks"}]
@@ -244,6 +245,16 @@ class Recorder(Methods):
         raise AssertionError("not called")
 
     export = ready
+
+
+def test_ignored_fields_are_not_decoded():
+    """They may hold anything: a megabyte of empty lists would take a second as objects."""
+    body = b'{"query":"q","documents":["a"],"model":[%s[]],"priority":3}' % (b"[]," * 1000)
+    request = msgspec.json.decode(body, type=RerankRequest)
+    assert isinstance(request.model, msgspec.Raw)
+    with Ranker("memory:", warm=False) as ranker, serving(ranker) as client:
+        answer = client.post("/v1/rerank", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code == 200
 
 
 def test_a_client_does_not_send_the_texts():

@@ -4,11 +4,12 @@ Any thread may submit operations. They are executed in the order of submission, 
 after its commit: nothing is acknowledged before it is durable.
 
 Two threads use the engine and the store, one at a time; `owned` is locked while either does. An attached event loop
-executes small operations itself, because two threads that compute compete for Python's global interpreter lock. What
-may wait for a disk is left to the writer thread: the loop passes its batch on, the writer commits it, and meanwhile the
-loop serves requests and collects the next batch. The writer also executes what would block the loop, what other threads
-submit, and maintenance. Neither thread waits for the other. Each tries to lock `owned`, and when it unlocks it, or
-passes it on, it notifies the other.
+executes small operations itself, because two threads that compute compete for Python's global interpreter lock. While
+the disk is quick, it commits them as well: waking another thread would cost more than the commit. After a commit that
+took long, commits are left to the writer thread until the disk has been quick for a while: the loop passes its batch
+on, the writer commits it, and meanwhile the loop serves requests and collects the next batch. The writer also executes
+what would block the loop, what other threads submit, and maintenance. Neither thread waits for the other. Each tries to
+lock `owned`, and when it unlocks it, or passes it on, it notifies the other.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from .core.engine_state import WouldBlockError
 from .store_health import NOT_WRITABLE, StoreHealth
 from .stores import Store, StoreConflictError, StoreCorruptError, StoreUnavailableError, StoreUncertainError
 from .summarizing import Summarizer
-from .work_items import WorkItem, resolve_all
+from .work_items import WorkItem, resolve_all, resolve_each
 
 __all__ = ["QUEUE", "GroupCommit"]
 
@@ -46,6 +47,10 @@ UNCERTAIN = (
 
 REST = 9.0
 """Rest after a compaction run that left work behind, relative to its time: it has a tenth of the engine's time."""
+
+
+TRUSTED_COMMITS = 16
+"""Quick commits in a row after which the event loop commits itself."""
 
 
 class Batch:
@@ -72,6 +77,8 @@ class GroupCommit(StoreHealth):
         Maximum number of operations in one transaction, and the time after which no further one is started in it.
     loop_seconds
         The same time for batches that an attached event loop executes: other callbacks do not run meanwhile.
+    quick_seconds
+        Longest duration of a quick commit: an attached event loop commits itself while the disk is quick.
     compaction_interval, compaction_seconds
         Interval between compaction runs, and the duration of one: operations wait during it. While there is work left,
         the interval is shorter.
@@ -88,6 +95,7 @@ class GroupCommit(StoreHealth):
         max_batch: int = 256,
         batch_seconds: float = 0.01,
         loop_seconds: float = 0.02,
+        quick_seconds: float = 0.002,
         compaction_interval: float = 0.25,
         compaction_seconds: float = 0.002,
         maintenance_interval: float = 5.0,
@@ -96,6 +104,7 @@ class GroupCommit(StoreHealth):
         self.engine, self.max_queued = engine, max_queued
         self.summarizer = Summarizer(self)
         self.max_batch, self.batch_seconds, self.loop_seconds = max_batch, batch_seconds, loop_seconds
+        self.quick_seconds = quick_seconds
         self.compaction_interval, self.compaction_seconds = compaction_interval, compaction_seconds
         self.maintenance_interval = maintenance_interval
         self.batch_listeners: list[Callable[[int, float], None]] = []
@@ -110,6 +119,8 @@ class GroupCommit(StoreHealth):
         self.executed: Batch | None = None  # what the loop has passed on: the writer owns the engine from then on
         self.notice = threading.Lock()  # a binary semaphore, unlocked to notify the writer
         self.notice.acquire()
+        self.writer_waiting = False  # whether the writer is about to own the engine: the loop lets it
+        self.quick_commits = 0  # in a row
         self.stopped = self.cache_stale = False
         now = time.monotonic()
         self.next_compaction, self.next_maintenance = now + compaction_interval, now + maintenance_interval
@@ -194,23 +205,40 @@ class GroupCommit(StoreHealth):
             loop.call_soon(self.take_turn)
 
     def take_turn(self) -> None:
-        """Execute queued operations on the thread of the attached loop; pass them on to the writer, which commits."""
+        """Execute queued operations on the thread of the attached loop, and commit them if the disk is quick.
+
+        Otherwise, and if anything goes wrong, they are passed on to the writer.
+        """
         self.turn_due = False
-        if not self.queued or not self.owned.acquire(blocking=False):
-            return
-        batch = Batch()
-        batch.error = RuntimeError("the event loop was interrupted")  # such as by Ctrl-C, unless the next line ends
+        if not self.queued or self.writer_waiting or not self.owned.acquire(blocking=False):
+            return  # the writer schedules the next turn
+        batch, committed = Batch(), False
+        batch.error = RuntimeError("the event loop was interrupted")  # such as by Ctrl-C, unless the block ends
         self.engine.nonblocking = True
         try:
-            batch.error = self.execute_batch(self.take(batch.items, self.loop_seconds, on_loop=True))
+            error = self.execute_batch(self.take(batch.items, self.loop_seconds, on_loop=True))
+            if error is None and self.quick_commits >= TRUSTED_COMMITS:
+                self.commit_open()
+                committed = True
+            batch.error = error
+        except Exception as failed:
+            batch.error = failed
         finally:
             self.engine.nonblocking = False
             if isinstance(batch.error, WouldBlockError):  # of the last operation: the writer executes it
                 blocking = batch.items.pop()
                 blocking.on_loop, batch.error = False, None
                 self.queued.appendleft(blocking)
-            self.executed = batch
-            self.notify_writer()
+            if not committed:
+                self.executed = batch
+                self.notify_writer()
+        if committed:
+            self.owned.release()
+            if self.writer_waiting or self.is_writer_needed():
+                self.notify_writer()
+            elif self.queued and self.attached is not None:
+                self.schedule_turn(self.attached)
+            self.finish(batch, resolve_each)
 
     def notify_writer(self) -> None:
         """Notify the writer that it has something to do."""
@@ -221,8 +249,10 @@ class GroupCommit(StoreHealth):
         """Commit what the loop has executed; execute and commit other operations; maintain the store in between."""
         while not self.stopped:
             notified = self.notice.acquire(timeout=max(0.0, self.next_compaction - time.monotonic()))
+            self.writer_waiting = True  # before `owned` is tried, so that the loop sees it once it has unlocked that
             while self.executed is None and not self.owned.acquire(blocking=False):
-                self.notice.acquire()  # the loop executes, and will pass its batch on
+                self.notice.acquire()  # the loop executes, and will notify
+            self.writer_waiting = False
             if self.executed is not None:
                 batch, self.executed = self.executed, None
                 if self.is_writer_needed() and batch.error is None:  # one commit for all
@@ -257,10 +287,10 @@ class GroupCommit(StoreHealth):
             if time.perf_counter() > end:
                 return
 
-    def finish(self, batch: Batch) -> None:
+    def finish(self, batch: Batch, resolve: Callable[[list[WorkItem]], None] = resolve_all) -> None:
         """Resolve the futures of a batch, after its commit."""
         if batch.items:
-            resolve_all(batch.items)
+            resolve(batch.items)
             for listener in self.batch_listeners:
                 listener(len(batch.items), time.perf_counter() - batch.begun)
 
@@ -327,10 +357,7 @@ class GroupCommit(StoreHealth):
         try:
             if error is not None:
                 raise error
-            wrote = self.store.changes > self.changes_before
-            self.store.commit()
-            if wrote:  # a commit without changes does not touch the disk, so it proves nothing
-                self.end_episode()
+            self.commit_open()
         except Exception as error:
             self.roll_back(error)
             if is_store_failure(error):
@@ -342,6 +369,15 @@ class GroupCommit(StoreHealth):
                 for each in items:
                     each.error = error
 
+    def commit_open(self) -> None:
+        """Commit the open transaction, and note whether the disk was quick."""
+        wrote, begun = self.store.changes > self.changes_before, time.perf_counter()
+        self.store.commit()
+        if wrote:  # a commit without changes does not touch the disk, so it proves nothing
+            quick = time.perf_counter() - begun < self.quick_seconds
+            self.quick_commits = self.quick_commits + 1 if quick else 0
+            self.end_episode()
+
     def refuse(self, items: list[WorkItem], error: Exception) -> None:
         """Fail operations because the store cannot be written."""
         for each in items:
@@ -349,6 +385,7 @@ class GroupCommit(StoreHealth):
 
     def roll_back(self, error: Exception) -> None:
         """Roll back to the committed state; log the error if the store caused it."""
+        self.quick_commits = 0
         if is_store_failure(error):
             self.begin_episode(error)
         elif isinstance(error, StoreError) and not isinstance(error, StoreConflictError):

@@ -5,14 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from .core.engine import Engine
 
-__all__ = ["WorkItem", "resolve_all"]
+__all__ = ["Future", "WorkItem", "resolve_all", "resolve_each"]
 
 SMALL_ITEMS, SMALL_EVENTS = 1 << 16, 50
 """Largest operations that an event loop executes: bytes of the items to rank, number of feedback events."""
+
+
+class Future(Protocol):
+    """What gets the result of an operation: a future of a thread or of an event loop, or what acts as one."""
+
+    def done(self) -> bool:
+        """Return whether nobody waits for the result any more."""
+
+    def set_result(self, result: Any) -> None:
+        """Set the result."""
+
+    def set_exception(self, error: Exception) -> None:
+        """Set the error."""
 
 
 class WorkItem:
@@ -28,7 +41,7 @@ class WorkItem:
         work: Callable[..., Any],
         args: Any,
         kwargs: Any,
-        future: Any,
+        future: Future,
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
         self.work, self.args, self.kwargs, self.future, self.loop = work, args, kwargs, future, loop

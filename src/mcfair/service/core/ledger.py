@@ -71,7 +71,7 @@ class Ledger(ItemRows):
 
     def __init__(self, number: int, key: bytes, examinations: Examinations, recorded: Recorded) -> None:
         super().__init__()
-        self.number, self.key, self.examinations = number, key, examinations
+        self.number, self.key, self.examinations, self.recorded = number, key, examinations, recorded
         self.seq = self.time = self.visits = self.base = self.revision = 0
         self.rows = 0  # rows of items that have been admitted; `ids` may already have more
         self.deleted: set[int] = set()
@@ -83,7 +83,7 @@ class Ledger(ItemRows):
         self.last_recorded: Candidates | None = None
         self.capacity = 16
         self.counts = ObservedCounts(examinations, self.capacity)
-        self.maturation = Maturation(self.counts, lambda after: recorded(self, after))
+        self.maturation = Maturation(self.counts)
         self.newcomers = Newcomers(self.capacity)
         self.priors, self.used = np.full(self.capacity, np.nan), np.zeros(self.capacity, np.int64)
 
@@ -246,7 +246,9 @@ class Ledger(ItemRows):
 
     def mature(self, age: int, now: int) -> None:
         """Move impressions of at least this age into R."""
-        self.maturation.advance(age, now, self.time, self.deleted)
+        # Read by a function that is made here: one that the ledger kept would refer to it, and a ledger that is part of
+        # a cycle outlives its eviction until the garbage collector runs.
+        self.maturation.advance(age, now, self.time, self.deleted, lambda after: self.recorded(self, after))
 
     # --- log entries -------------------------------------------------------------------------------------------------
 

@@ -29,12 +29,10 @@ class Maturation:
     ----------
     counts
         The counts, whose blocks hold the pending part.
-    recorded
-        Reads impressions from the log.
     """
 
-    def __init__(self, counts: ObservedCounts, recorded: Recorded) -> None:
-        self.counts, self.recorded = counts, recorded
+    def __init__(self, counts: ObservedCounts) -> None:
+        self.counts = counts
         self.age = self.first_pending = 0  # the age of maturity, in ms; 0 if impressions are never pending
         self.pending_since: int | None = None
         self.E, self.C = np.zeros(0), np.zeros(0)
@@ -89,10 +87,10 @@ class Maturation:
             for b in self.counts.blocks.values():
                 add_matured(b.F, b.C, b.pending_F, b.pending_C, b.p, b.weight, rows, self.E, self.C)
 
-    def advance(self, age: int, now: int, last: int, deleted: set[int]) -> None:
+    def advance(self, age: int, now: int, last: int, deleted: set[int], recorded: Recorded) -> None:
         """Move impressions of at least this age into the sums; `last` is the time of the last recorded log entry."""
         if age != self.age:
-            self.rebuild(age, now, deleted)
+            self.rebuild(age, now, deleted, recorded)
         if self.pending_since is None or self.pending_since + age > now:
             return
         counts, first = self.counts, self.first_pending - 1
@@ -102,7 +100,7 @@ class Maturation:
                 existing.reset_pending(counts.capacity)
             self.E[:], self.C[:] = counts.E, counts.C
             return
-        for each in self.recorded(first):
+        for each in recorded(first):
             if each.time + age > now:
                 self.first_pending, self.pending_since = each.seq, each.time
                 break
@@ -111,14 +109,14 @@ class Maturation:
                 if counts.weighting is not None:
                     self.recount(each.rows)
 
-    def rebuild(self, age: int, now: int, deleted: set[int]) -> None:
+    def rebuild(self, age: int, now: int, deleted: set[int], recorded: Recorded) -> None:
         """Count the pending impressions anew for another age of maturity."""
         counts = self.counts
         self.restore(age, 0, None)
         counts.weighting = None
         for existing in counts.blocks.values():
             existing.reset_pending(counts.capacity if age else 0)
-        for each in self.recorded(None) if age else ():
+        for each in recorded(None) if age else ():
             if each.time + age <= now:
                 break
             self.first_pending, self.pending_since = each.seq, each.time

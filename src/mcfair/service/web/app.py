@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from time import perf_counter
@@ -20,9 +20,10 @@ import msgspec
 from .. import wire
 from ..declaration import JSON, NDJSON, Operation
 from ..ranker import Ranker
+from ..work_items import Future
 from .auth import Authorizer
 from .dashboard import Dashboard
-from .lifecycle import AdmissionError, Lifecycle
+from .lifecycle import PLACES, AdmissionError, Lifecycle, RequestClass
 from .metrics import METHODS, Metrics
 from .operations import OPERATIONS, Operations
 from .problems import Problems, log_failure
@@ -37,7 +38,7 @@ from .requests import (
     idempotency_key,
     read_body,
 )
-from .responses import NO_STORE, Response, StreamingResponse, encode_headers
+from .responses import NO_STORE, Response, StreamingResponse, closing, encode_headers
 
 __all__ = ["RankingApp", "create_app"]
 
@@ -50,7 +51,7 @@ def create_app(
     store: str | Path | Ranker,
     *,
     admin_token: str | None = None,
-    max_in_flight: int = 128,
+    max_in_flight: int = PLACES,
     io_timeout: float = 30.0,
     access_log: bool = False,
 ) -> RankingApp:
@@ -68,7 +69,8 @@ def create_app(
     admin_token
         A secret that is accepted like an API key of scope "admin".
     max_in_flight
-        Maximum number of concurrent requests; further ones are refused with 503, except probes.
+        Maximum number of concurrent rankings; further ones are refused with 503. Feedback, reads, pages of the
+        dashboard and administration have places of their own, in proportion to it.
     io_timeout
         Seconds within which a request body must arrive, and within which a client must read each part of an export.
     access_log
@@ -162,46 +164,48 @@ class RankingApp:
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Process a request: its head, admission, its body, its response. Count and log it at the end."""
-        begun, status = perf_counter(), 0
-        request, admitted = Request(scope), False
-        response: Response | StreamingResponse
+        exchange, status = Exchange(self, Request(scope)), 0
         try:
-            try:
-                request.check(scope)
-                handler = self.router.find(request)
-                if handler is None:
-                    response = Response(204, encode_headers(None, allow=self.router.allowed(request.route)))
-                else:
-                    handler.check(request)
-                    if not handler.probe:
-                        self.lifecycle.admit()
-                        admitted = True
-                    response = await handler.run(request, receive, self.io_timeout)
-            except ClientDisconnectedError:
-                return
-            except Exception as error:
-                if isinstance(error, AdmissionError):
-                    self.metrics.rejected.inc()
-                response = self.problems.respond(error, request.route)
-                if request.route in self.dashboard.routes:
-                    response = self.dashboard.problem_page(request, response)
-            if admitted and isinstance(response, Response):  # a slow reader does not keep the place
-                self.lifecycle.in_flight -= 1
-                admitted = False
-            await self.send(request, response, receive, send)
+            response = exchange.begin(scope) or await exchange.run(receive)
+            if isinstance(response, Response):  # a slow reader does not keep the place
+                exchange.leave()
+            await self.send(exchange.request, response, receive, send)
             status = response.status
+        except ClientDisconnectedError:
+            pass
         finally:
-            if admitted:
-                self.lifecycle.in_flight -= 1
-            self.count(request, status, perf_counter() - begun)
+            exchange.leave()
+            exchange.count(status)
+
+    def answer(self, scope: Scope, body: bytes, reply: Callable[[Response], None]) -> None:
+        """Process a request for a serving operation whose body has arrived; call `reply` with the response, in time.
+
+        It does what `handle` does, without a task. `mcfair.service.web.connections` calls it for short requests.
+        """
+        call = Call(self, Request(scope), reply)
+        response = call.begin(scope)
+        if response is not None:
+            call.complete(response)
+            return
+        try:
+            call.handler.start(call.request, body, call)
+        except Exception as error:
+            call.complete(call.failed(error))
+
+    @property
+    def uses_client_address(self) -> bool:
+        """Whether the address of a client matters: without keys only this machine may connect."""
+        return self.access_log or not self.ranker.has_keys
+
+    def is_last(self, request: Request) -> bool:
+        """Return whether the connection of a request closes after its response."""
+        return (self.lifecycle.phase != "serving" or request.last) and request.version in ("1.0", "1.1")
 
     async def send(
         self, request: Request, response: Response | StreamingResponse, receive: Receive, send: Send
     ) -> None:
         """Send a response."""
-        headers = response.headers
-        if (self.lifecycle.phase != "serving" or request.last) and request.version in ("1.0", "1.1"):
-            headers = [*(each for each in headers if each[0] != b"connection"), (b"connection", b"close")]
+        headers = closing(response.headers) if self.is_last(request) else response.headers
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         if request.method == "HEAD":
             if isinstance(response, StreamingResponse):
@@ -245,6 +249,105 @@ class RankingApp:
             access.info("%s %s %s %d %.1f ms", client, method, request.route, status, 1e3 * seconds)
 
 
+class Exchange:
+    """A request between its head and its response, whichever way it arrived."""
+
+    handler: RequestHandler
+
+    def __init__(self, app: RankingApp, request: Request) -> None:
+        self.app, self.request, self.begun = app, request, perf_counter()
+        self.admitted: tuple[RequestClass, str | None, int] | None = None
+
+    def begin(self, scope: Scope) -> Response | None:
+        """Check the head and admit the request; return the response if that ends it."""
+        app, request = self.app, self.request
+        try:
+            request.check(scope)
+            handler = app.router.find(request)
+            if handler is None:
+                return Response(204, encode_headers(None, allow=app.router.allowed(request.route)))
+            self.handler = handler
+            handler.check(request)
+            if handler.places is not None:
+                place = handler.places, request.caller, int(request.headers.get(b"content-length", b"0"))
+                app.lifecycle.admit(*place)
+                self.admitted = place
+        except Exception as error:
+            return self.failed(error)
+        return None
+
+    async def run(self, receive: Receive) -> Response | StreamingResponse:
+        """Read the body and execute the request."""
+        try:
+            return await self.handler.run(self.request, receive, self.app.io_timeout)
+        except ClientDisconnectedError:
+            raise
+        except Exception as error:
+            return self.failed(error)
+
+    def failed(self, error: Exception) -> Response:
+        """Return the response to a request that failed."""
+        app, request = self.app, self.request
+        if isinstance(error, AdmissionError):
+            app.metrics.rejected.inc()
+        response = app.problems.respond(error, request.route)
+        return app.dashboard.problem_page(request, response) if request.route in app.dashboard.routes else response
+
+    def leave(self) -> None:
+        """Give the place back, if the request has one."""
+        if self.admitted is not None:
+            self.app.lifecycle.leave(*self.admitted)
+            self.admitted = None
+
+    def count(self, status: int) -> None:
+        """Count the request."""
+        self.app.count(self.request, status, perf_counter() - self.begun)
+
+
+class Call(Exchange):
+    """A request that is answered without a task: it is itself the future of its operation.
+
+    Parameters
+    ----------
+    app, request
+        The application, and the head of the request.
+    reply
+        Called with the response.
+    """
+
+    handler: Handler
+
+    def __init__(self, app: RankingApp, request: Request, reply: Callable[[Response], None]) -> None:
+        super().__init__(app, request)
+        self.reply = reply
+
+    def complete(self, response: Response) -> None:
+        """End the request, and pass its response on."""
+        self.leave()
+        if self.app.is_last(self.request):
+            response.headers = closing(response.headers)
+        try:
+            self.reply(response)
+        finally:
+            self.count(response.status)
+
+    def done(self) -> bool:
+        """Return False: nothing cancels an operation that was submitted."""
+        return False
+
+    def set_result(self, result: Any) -> None:
+        """Respond with the result of the operation."""
+        try:
+            response = self.handler.encode(result)
+        except Exception as error:
+            response = self.failed(error)
+        self.complete(response)
+
+    def set_exception(self, error: Exception) -> None:
+        """Respond with the error of the operation."""
+        self.complete(self.failed(error))
+
+
 class StreamAbortedError(Exception):
     """A response was begun and cannot be completed: the server must close its connection."""
 
@@ -259,9 +362,9 @@ async def wait_for_disconnect(receive: Receive) -> None:
 
 
 class RequestHandler(Protocol):
-    """A handler of the requests for one method and path; a `probe` is always admitted."""
+    """A handler of the requests for one method and path; they take `places` of a class, None if always admitted."""
 
-    probe: bool
+    places: RequestClass | None
 
     def check(self, request: Request) -> None:
         """Validate the head of a request, before it is admitted and before its body is read."""
@@ -316,8 +419,9 @@ class Handler:
     """Handle requests for one operation: authorize, decode the body, execute, encode the result."""
 
     def __init__(self, operations: Operations, operation: Operation, authorizer: Authorizer) -> None:
-        self.operation, self.authorizer, self.execute = operation, authorizer, operations.bind(operation)
-        self.probe = operation.probe
+        self.operations, self.operation, self.authorizer = operations, operation, authorizer
+        self.execute = operations.bind(operation)
+        self.places: RequestClass | None = None if operation.probe or operation.scope is None else operation.scope
         self.decoder = None if operation.request is None else msgspec.json.Decoder(operation.decode_as)
         self.headers = encode_headers(JSON, **NO_STORE)
 
@@ -332,6 +436,26 @@ class Handler:
 
     async def run(self, request: Request, receive: Receive, io_timeout: float) -> Response | StreamingResponse:
         """Read and decode the body, execute the operation, and encode its result."""
+        body = b""
+        if self.decoder is not None:
+            body, waited = await read_body(receive, io_timeout)
+            if waited and self.operation.scope is not None:  # the key may have been revoked meanwhile
+                self.authorizer.authorize(request, self.operation.scope)
+        if self.execute is None:
+            future = asyncio.get_running_loop().create_future()
+            self.start(request, body, future)
+            return self.encode(await future)
+        result: Any = self.execute(**self.arguments(request, body))
+        if hasattr(result, "__await__"):
+            result = await result
+        return result if isinstance(result, Response | StreamingResponse) else self.encode(result)
+
+    def start(self, request: Request, body: bytes, future: Future) -> None:
+        """Submit the operation, whose result the future gets."""
+        self.operations.submit(self.operation, self.arguments(request, body), future)
+
+    def arguments(self, request: Request, body: bytes) -> dict[str, Any]:
+        """Return the arguments of the operation: from the path, the query string, the head and the body."""
         operation, arguments = self.operation, request.parameters
         if operation.idempotent:
             arguments["key"] = idempotency_key(request.headers)
@@ -341,18 +465,16 @@ class Handler:
         if operation.rooted:
             arguments["root_path"] = request.root_path
         if self.decoder is not None:
-            body, waited = await read_body(receive, io_timeout)
-            if waited and operation.scope is not None:  # the key may have been revoked while the body was on its way
-                self.authorizer.authorize(request, operation.scope)
             arguments["body"] = wire.decode_body(self.decoder, body)
-        result: Any = self.execute(**arguments)
-        if hasattr(result, "__await__"):
-            result = await result
-        if isinstance(result, Response | StreamingResponse):
-            return result
+        return arguments
+
+    def encode(self, result: Any) -> Response:
+        """Return the response for the result of the operation."""
         if result is None:
             return NO_CONTENT
-        return Response(operation.status, self.headers, wire.encoder.encode(result))
+        if isinstance(result, wire.FeedbackResults):
+            self.operations.metrics.count_events(self.operation.name, result)
+        return Response(self.operation.status, self.headers, wire.encoder.encode(result))
 
 
 NO_CONTENT = Response(204, encode_headers(None, **NO_STORE))

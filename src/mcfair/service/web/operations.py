@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import version
@@ -15,6 +15,7 @@ from ...errors import SettingError, UnavailableError
 from .. import operations, wire
 from ..declaration import NDJSON, Operation, operation
 from ..ranker import Ranker
+from ..work_items import Future, WorkItem
 from .apidocs import openapi, page
 from .layout import CONFINED, HTML
 from .lifecycle import Lifecycle
@@ -70,24 +71,16 @@ class Operations:
         self.document = openapi(OPERATIONS, version("mcfair"))
         self.page = page(self.document).encode()
 
-    def bind(self, operation: Operation) -> Callable[..., Any]:
-        """Return the function that executes an operation, given its path parameters and its body."""
+    def bind(self, operation: Operation) -> Callable[..., Any] | None:
+        """Return the function that executes an operation, given its arguments; None if `submit` does."""
         if hasattr(self, operation.name):
             return getattr(self, operation.name)  # type: ignore[no-any-return]
-        if operation.threaded:
-            return partial(asyncio.to_thread, operation.function, self.ranker.executor)
-        return partial(self.report if operation.response is wire.FeedbackResults else self.submit, operation)
+        return partial(asyncio.to_thread, operation.function, self.ranker.executor) if operation.threaded else None
 
-    def submit(self, operation: Operation, **arguments: Any) -> Awaitable[Any]:
-        """Execute an operation."""
+    def submit(self, operation: Operation, arguments: dict[str, Any], future: Future) -> None:
+        """Submit an operation to the engine; the future gets its result once its effect is durable."""
         work, args, kwargs = operations.submission(operation, arguments)
-        return self.ranker.executor.submit_async(work, *args, **kwargs)
-
-    async def report(self, operation: Operation, **arguments: Any) -> wire.FeedbackResults:
-        """Apply or retract events, and count them by result."""
-        results: wire.FeedbackResults = await self.submit(operation, **arguments)
-        self.metrics.count_events(operation.name, results)
-        return results
+        self.ranker.executor.enqueue(WorkItem(work, args, kwargs, future, asyncio.get_running_loop()))
 
     @operation(
         "POST",
@@ -113,7 +106,9 @@ class Operations:
         """
         request = wire.as_rank_request(body)
         arguments = {"body": wire.with_raw_items(request), "key": key, "caller": caller}
-        return wire.as_reranking(body, request.items, await self.submit(operations.OPERATIONS["rank"], **arguments))
+        future: asyncio.Future[wire.Ranking] = asyncio.get_running_loop().create_future()
+        self.submit(operations.OPERATIONS["rank"], arguments, future)
+        return wire.as_reranking(body, request.items, await future)
 
     # --- reading the store --------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ __all__ = [
     "Headers",
     "Response",
     "StreamingResponse",
+    "closing",
     "encode_headers",
     "problem_response",
 ]
@@ -43,6 +44,11 @@ class StreamingResponse:
 
     def __init__(self, headers: Headers, chunks: AsyncGenerator[bytes, None]) -> None:
         self.status, self.headers, self.chunks = 200, headers, chunks
+
+
+def closing(headers: Headers) -> Headers:
+    """Return headers with a Connection header that closes the connection."""
+    return [*(each for each in headers if each[0] != b"connection"), (b"connection", b"close")]
 
 
 def encode_headers(media: str | None, **headers: str) -> Headers:

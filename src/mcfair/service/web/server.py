@@ -32,6 +32,7 @@ except ImportError as missing:
     raise SettingError(f"the service needs {missing.name}: pip install 'mcfair[service]'") from None
 
 from .connections import DEFAULT_LIMITS, BoundedConfig, ConnectionLimits
+from .lifecycle import PLACES
 
 __all__ = ["RankingServer", "bind", "check_bind", "check_proxies", "serve", "url_of"]
 
@@ -53,7 +54,7 @@ def serve(
     *,
     access_log: bool = False,
     drain_seconds: float = 0.0,
-    max_in_flight: int = 128,
+    max_in_flight: int = PLACES,
     max_connections: int = DEFAULT_LIMITS.connections,
     admin_token: str | None = None,
     trusted_proxies: str | None = None,
@@ -73,7 +74,7 @@ def serve(
         How long the service drains after the first signal: it processes requests while `/readyz` already responds with
         503, so that a load balancer can direct traffic elsewhere.
     max_in_flight
-        Maximum number of concurrent requests; further ones are refused with 503.
+        As in `create_app`.
     max_connections
         Maximum number of connections; a further one replaces one that has sent no request for the longest time.
     admin_token

@@ -6,7 +6,7 @@ from collections import Counter
 from hashlib import sha256
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct, field
 
 from ...errors import RequestError
 from .checks import check_cells, check_items, is_finite
@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 IGNORED = about("accepted, because clients of Cohere send it, and ignored")
+"""Of fields that are left encoded: a megabyte of empty lists takes a second to decode."""
 
 
 class RerankDocument(Struct, omit_defaults=True):
@@ -79,11 +80,11 @@ class RerankRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     defer_exposure: DeferExposure = False
     shadow: Shadow = False
     session: SessionId = None
-    model: Annotated[Any, IGNORED] = None
-    rank_fields: Annotated[Any, IGNORED] = None
-    max_chunks_per_doc: Annotated[Any, IGNORED] = None
-    max_tokens_per_doc: Annotated[Any, IGNORED] = None
-    priority: Annotated[Any, IGNORED] = None
+    model: Annotated[Raw, IGNORED] = field(default_factory=Raw)
+    rank_fields: Annotated[Raw, IGNORED] = field(default_factory=Raw)
+    max_chunks_per_doc: Annotated[Raw, IGNORED] = field(default_factory=Raw)
+    max_tokens_per_doc: Annotated[Raw, IGNORED] = field(default_factory=Raw)
+    priority: Annotated[Raw, IGNORED] = field(default_factory=Raw)
 
 
 class RerankedText(ResponseBody):

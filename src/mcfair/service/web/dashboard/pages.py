@@ -24,6 +24,7 @@ from ... import wire
 from ...operations import OPERATIONS
 from ..auth import Authorizer
 from ..layout import CONFINED, HTML, environment
+from ..lifecycle import RequestClass
 from ..operations import Operations
 from ..requests import HTTPError, Receive, Request, check_body_headers, read_body
 from ..responses import NO_STORE, Response, encode_headers
@@ -41,6 +42,9 @@ __all__ = ["Dashboard", "PageHandler"]
 FORM = b"application/x-www-form-urlencoded"
 MAX_FORM = 1 << 14
 """Maximum size of a form, in bytes: the longest query, every byte of it written as three."""
+
+TARGET = "page-to-return-to"
+"""Stands for the page to return to in a rendered form that asks for a key."""
 
 SHOWN_CHANGES = 8
 """Versions of the rules on the overview."""
@@ -107,6 +111,7 @@ class Dashboard:
         self.routes = frozenset(page.path for page in PAGES)
         self.handlers = [PageHandler(self, page) for page in PAGES]
         self.headers = encode_headers(HTML, **CONFINED, **NO_STORE)
+        self.sign_in_pages: dict[tuple[bool, str], bytes] = {}  # by depth of the page and by message, which are few
         environment().filters.update(time=format_time, plural=plural, tie=tie)
 
     async def show(
@@ -207,8 +212,11 @@ class Dashboard:
         return redirect("./", self.sessions.end(request))
 
     def sign_in_page(self, request: Request, status: int, target: str, message: str = "") -> Response:
-        """Render the form that asks for a key."""
-        return self.respond(request, "sign_in", status, target=target, message=message)
+        """Return the form that asks for a key, rendered once: anybody may ask for it. The target is a page of ours."""
+        kind = request.path.count("/") > 1, message
+        if kind not in self.sign_in_pages:
+            self.sign_in_pages[kind] = self.respond(request, "sign_in", target=TARGET, message=message).body
+        return Response(status, self.headers, self.sign_in_pages[kind].replace(TARGET.encode(), target.encode()))
 
     def problem_page(self, request: Request, problem: Response) -> Response:
         """Render a problem response as a page; if a key is required, as the form that asks for one."""
@@ -229,7 +237,7 @@ class PageHandler:
     """Handle requests for one page. Those that anybody may send take no place of others, as probes do."""
 
     def __init__(self, dashboard: Dashboard, page: Page) -> None:
-        self.probe = not page.protected
+        self.places: RequestClass | None = "page" if page.protected else None
         self.dashboard, self.page, self.method, self.path = dashboard, page, page.method, page.path
         self.render: Callable[..., Awaitable[Response]] = getattr(dashboard, page.render)
 
@@ -253,31 +261,37 @@ class PageHandler:
 
 
 def check_same_site(request: Request) -> None:
-    """Refuse a form of another site: browsers name the site of the page that sent it.
+    """Refuse a form of another site, or of another port of this one: browsers name the page that sent it.
 
-    Over plain HTTP they send its origin only. Proxies may leave the port out of the Host header, so it does not count.
+    Over plain HTTP they send its origin only, which must be the Host header, so that a proxy has to pass on the port.
     """
     site, origin = request.headers.get(b"sec-fetch-site"), request.headers.get(b"origin")
     if site is not None:
         foreign = site not in (b"same-origin", b"none")
     else:
-        foreign = origin is not None and host_name(origin) != host_name(b"//" + request.headers.get(b"host", b""))
+        scheme, _, named = (origin or b"").rpartition(b"//")
+        host = scheme + b"//" + request.headers.get(b"host", b"")
+        foreign = origin is not None and (not named or address_of(origin) != address_of(host))
     if foreign:
-        raise HTTPError(403, "this form was sent by a page of another site", "Sec-Fetch-Site" if site else "Origin")
+        detail = (
+            "this form was sent by a page of another site, or a proxy does not pass on the Host header with its port"
+        )
+        raise HTTPError(403, detail, "Sec-Fetch-Site" if site else "Origin")
 
 
-def host_name(origin: bytes) -> str | None:
-    """Return the name of the host of an origin, None if it has none.
+def address_of(origin: bytes) -> tuple[str | None, int | None]:
+    """Return the host and the port of an origin, None for what it does not have.
 
     Examples
     --------
-    >>> [host_name(origin) for origin in (b"http://Shop.example:8000", b"//[::1]:80", b"null", b"http://[")]
-    ['shop.example', '::1', None, None]
+    >>> [address_of(origin) for origin in (b"http://Shop.example", b"https://[::1]:80", b"null", b"http://[")]
+    [('shop.example', 80), ('::1', 80), (None, None), (None, None)]
     """
     try:
-        return urlsplit(origin.decode("latin-1")).hostname
+        found = urlsplit(origin.decode("latin-1"))
+        return found.hostname, found.port or {"http": 80, "https": 443}.get(found.scheme)
     except ValueError:
-        return None
+        return None, None
 
 
 def parse_form(body: bytes) -> dict[str, str]:
