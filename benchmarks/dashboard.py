@@ -71,7 +71,7 @@ def measure_walks(path):
             show_progress(f"walk: {name}")
             begun = time.process_time()
             with ranker.executor.store.reader() as store:
-                ranker.executor.summarizer.walk(store, ranker.executor.engine.now(), resting=False)
+                ranker.worker.summaries.walk(store, ranker.executor.now())
             found[name] = time.process_time() - begun
             print(f"walk, {name}: {found[name]:.1f} s of CPU", flush=True)
         return found, ranker.unfair_queries(limit=1).queries[0].query_id

@@ -40,6 +40,7 @@ from .arrays import FloatArray
 from .errors import MCFairError, MCFairWarning, PartError, checked, choices, unknown
 
 __all__ = [
+    "PLUGINS",
     "NonNegative",
     "Part",
     "Share",
@@ -48,6 +49,9 @@ __all__ = [
     "register",
     "registered",
 ]
+
+PLUGINS: list[str] = []
+"""Modules that were imported for the parts of users; processes that this one starts import them as well."""
 
 NonNegative = Annotated[float, msgspec.Meta(ge=0.0, description="a finite number of at least 0")]
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0, description="a number from 0 to 1")]

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from postgres_server import missing, shared_server
 
-from mcfair.service import summarizing
+from mcfair.service.background import summaries as summarizing
 from mcfair.service.core.engine import Engine
 from mcfair.service.core.verification import verify
 from mcfair.service.ranker import Ranker
@@ -70,19 +70,19 @@ def test_long_logs_are_booked_in_steps(url, monkeypatch):
 def test_one_instance_walks_and_another_one_reads_its_figures(url):
     with Ranker(url, warm=False, summary_interval=0) as second:
         with Ranker(url, warm=False, summary_interval=0) as first:
-            assert first.executor.submit(Engine.take_turn).result().leads
+            assert first.executor.submit(Engine.turn).result().leads
             visit(second, "q")
-            second.executor.summarizer.repeat()
-            assert second.executor.summarizer.latest is None
-            first.executor.summarizer.repeat()
-            second.executor.summarizer.repeat()
-            assert second.executor.summarizer.latest == first.executor.summarizer.latest
-            assert second.executor.summarizer.latest.visits == LISTS
+            second.worker.summarize()
+            assert second.worker.figures is None
+            first.worker.summarize()
+            second.worker.summarize()
+            assert second.worker.figures == first.worker.figures
+            assert second.worker.figures.visits == LISTS
         visit(second, "q")
         end = time.monotonic() + 20  # the server notices the end of a connection a little later
-        while second.executor.summarizer.latest.visits == LISTS and time.monotonic() < end:
-            second.executor.summarizer.repeat()
-        assert second.executor.summarizer.latest.visits == 2 * LISTS
+        while second.worker.figures.visits == LISTS and time.monotonic() < end:
+            second.worker.summarize()
+        assert second.worker.figures.visits == 2 * LISTS
 
 
 def test_a_step_that_two_instances_computed_counts_once(url):

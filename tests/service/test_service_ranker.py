@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 from deliberate_faults import caught_by
+from observing import observed
 
 import mcfair as mf
 from mcfair.errors import ConflictError, NotFoundError, PolicyError, RequestError, UnavailableError
@@ -738,9 +739,9 @@ def test_snapshots_are_written_and_thinned(clock):
     for _ in range(100):
         engine.rank(request("q"))
     assert [seq for seq, _ in engine.store.snapshots(1)] == [20, 40, 70, 90, 100]
-    before = engine.query_state("q")
+    before = observed(engine, "q")
     engine.drop_cache()
-    assert engine.query_state("q") == before
+    assert observed(engine, "q") == before
     assert check_consistency(engine) == 100
     engine.store.close()
 

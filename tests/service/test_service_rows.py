@@ -5,6 +5,7 @@ import pytest
 from deliberate_faults import caught_by
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from observing import observed
 from service_machine import Machine
 
 from mcfair.service.core.engine import Engine
@@ -79,7 +80,7 @@ def test_a_row_is_not_used_again_while_a_log_entry_refers_to_it():
     engine.rank(request(["d", "b"]))
     assert rows(engine) == 3
     assert engine.find_ledger("q", None).index == {"d": 0, "b": 1, "c": 2}
-    assert [item.exposure for item in engine.query_state("q").items if item.id == "d"] != [0.0]
+    assert [item.exposure for item in observed(engine, "q").items if item.id == "d"] != [0.0]
     assert answer.query_id
     assert consistent(engine)
 
@@ -123,8 +124,8 @@ def test_candidates_that_were_never_shown_lose_their_rows_once_no_list_refers_to
     for _ in range(3):
         engine.reset_expiry_schedule()
         engine.compact_expired()
-    assert [item.id for item in engine.query_state("q").items] == ["shown"]
-    assert engine.query_state("q").visits == 50
+    assert [item.id for item in observed(engine, "q").items] == ["shown"]
+    assert observed(engine, "q").visits == 50
     assert consistent(engine)
 
 

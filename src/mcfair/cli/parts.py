@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MCFairError, SettingError
+from ..parts import PLUGINS
 from .options import PluginOptions, with_option_groups
 
 __all__ = ["PART_KINDS", "import_plugin", "list_datasets", "list_parts"]
@@ -40,6 +41,7 @@ def import_plugin(name: str) -> None:
     try:
         if path.suffix != ".py":
             importlib.import_module(name)
+            PLUGINS.append(name)
             return
         if not path.is_file():
             raise SettingError(f"cannot import {name}: there is no such file")
@@ -52,6 +54,7 @@ def import_plugin(name: str) -> None:
         sys.modules[path.stem] = module
         sys.path.insert(0, str(path.parent.resolve()))  # a plugin may import files beside it
         module_spec.loader.exec_module(module)
+        PLUGINS.append(path.stem)
     except MCFairError:
         raise
     except (Exception, SystemExit) as error:  # a script that ends with sys.exit() is no plugin

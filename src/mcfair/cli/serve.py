@@ -167,7 +167,7 @@ def serve(
     trusted = check_proxies(server.trusted_proxies) if server.proxy_headers else None
     check_address(store, server.host, server.port)
     with status("opening the store; the first start on a machine compiles for about a minute"):
-        ranker = Ranker(store, policy=rules.policy, cache=cache << 20, **settings)
+        ranker = Ranker(store, policy=rules.policy, cache=cache << 20, background="process", **settings)
     try:
         token = secrets.token_urlsafe(32)
         listen(

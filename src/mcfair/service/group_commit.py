@@ -27,7 +27,6 @@ from .core.engine import Engine
 from .core.engine_state import WouldBlockError
 from .store_health import NOT_WRITABLE, StoreHealth
 from .stores import Store, StoreConflictError, StoreCorruptError, StoreUnavailableError, StoreUncertainError
-from .summarizing import Summarizer
 from .work_items import WorkItem, resolve_all
 
 __all__ = ["QUEUE", "GroupCommit"]
@@ -94,7 +93,6 @@ class GroupCommit(StoreHealth):
     ) -> None:
         super().__init__(store)
         self.engine, self.max_queued = engine, max_queued
-        self.summarizer = Summarizer(self)
         self.max_batch, self.batch_seconds, self.loop_seconds = max_batch, batch_seconds, loop_seconds
         self.compaction_interval, self.compaction_seconds = compaction_interval, compaction_seconds
         self.maintenance_interval = maintenance_interval
@@ -146,6 +144,10 @@ class GroupCommit(StoreHealth):
             self.notify_writer()
         elif not self.owned.locked():  # otherwise the writer schedules it
             self.schedule_turn(item.loop)
+
+    def now(self) -> int:
+        """Return the time in ms, from any thread."""
+        return max(self.engine.latest, self.engine.clock())
 
     @property
     def queue_depth(self) -> int:

@@ -16,7 +16,7 @@ from .experiments import counted
 from .ids import IdSigner
 from .ledger import Ledger
 from .records import Assignment, encode
-from .reports import to_datetime
+from .reports import NO_QUERY, find_number, to_datetime
 from .repository import LedgerRepository
 from .rules import DAY, Rules, Version
 
@@ -41,8 +41,6 @@ CACHE, LEDGER = 256 << 20, 64 << 20
 SMALL_LEDGER = 512 << 10
 """Maximum size of a ledger that an operation may use while it must not block, in bytes. The time for a snapshot of a
 ledger, and for weighing its counts anew, grows with its size."""
-
-NO_QUERY = "there is no such query"
 
 
 class WouldBlockError(Exception):
@@ -246,18 +244,7 @@ class EngineState:
 
     def find_number(self, query: str | None, query_id: str | None) -> int:
         """Return the number of an existing query, given by its text or its id; raise NotFoundError if there is none."""
-        key = b""
-        if query is not None:
-            key = self.ids.query(query)
-        elif query_id is not None:
-            try:
-                key = bytes.fromhex(query_id)
-            except ValueError:
-                key = b""
-        number = self.store.find_query(key)
-        if number is None:
-            raise NotFoundError(NO_QUERY)
-        return number
+        return find_number(self.store, query, query_id)
 
     def remove_query(self, number: int) -> None:
         """Delete a query from the store."""
