@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 
 from .frames import Channel, Hello
 
@@ -20,7 +21,8 @@ def main() -> None:
     for each in (signal.SIGINT, signal.SIGTERM):  # sent to all processes of a service; the other one drains first
         signal.signal(each, signal.SIG_IGN)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    os.nice(NICENESS)
+    with suppress(OSError):  # a sandbox may forbid it
+        os.nice(NICENESS)
     channel = Channel(int(sys.argv[1]))
     process = None
     started = threading.Event()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import itertools
 import logging
+import math
 import os
+import time
 import traceback
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ...errors import MCFairError
+from ...errors import MCFairError, PolicyError
 from ..core.installing import Install, RuleInstall, Turn, encode_install
 from ..core.records import encode
 from ..core.summaries import StoreFigures
@@ -28,6 +30,9 @@ from .worker import Intervals, Worker
 
 __all__ = ["ChildProcess"]
 
+LOG_SECONDS = 60.0
+"""Minimum interval between two log entries about failures of one kind."""
+
 THREADS = 8
 """Reads that are executed at a time."""
 
@@ -40,6 +45,7 @@ class ChildProcess:
     def __init__(self, channel: Channel, hello: Hello) -> None:
         self.channel, self.hello = channel, hello
         self.numbers = itertools.count()
+        self.logged: dict[str, float] = {}  # when a failure of each kind was logged last
         self.requests: dict[int, Future[Any]] = {}
         self.streams: dict[int, Generator[bytes, None, None]] = {}
         self.threads = ThreadPoolExecutor(THREADS, "mcfair-read")
@@ -82,11 +88,17 @@ class ChildProcess:
         try:
             done = Done(id, work())
         except Exception as error:
-            if not isinstance(error, MCFairError):  # the message may quote stored data
-                frames = "".join(traceback.format_tb(error.__traceback__))
-                logger.error("a read failed: %s\n%s", type(error).__name__, frames)
+            if not isinstance(error, MCFairError) or (isinstance(error, PolicyError) and error.__cause__):
+                self.log(error.__cause__ or error)
             done = Done(id, failure=failure_of(error))
         self.channel.send(done)
+
+    def log(self, error: BaseException) -> None:
+        """Log the traceback of a failure, one of each kind in a while, without its message, which may quote data."""
+        kind, now = type(error).__name__, time.monotonic()
+        if now - self.logged.get(kind, -math.inf) >= LOG_SECONDS:
+            self.logged[kind] = now
+            logger.error("a read failed: %s\n%s", kind, "".join(traceback.format_tb(error.__traceback__)))
 
     def read(self, ask: Ask) -> Any:
         """Execute a read."""

@@ -48,8 +48,6 @@ FIRST_PAUSE, LONGEST_PAUSE, LONG = 0.2, 30.0, 60.0
 """Seconds between the end of the process and its next start: at first, at most, and how long a process must have run
 for the pause to be short again."""
 
-STOP_SECONDS = 2.0
-
 logger = logging.getLogger("mcfair.service")
 
 
@@ -76,10 +74,12 @@ class ProcessReads:
     def __init__(self, url: str, executor: GroupCommit, intervals: Intervals) -> None:
         self.url, self.executor, self.intervals = url, executor, intervals
         self.up, self.starts = False, 0
+        self.first = True  # whether the process has never ended
         self.figures: StoreFigures | None = None
         self.numbers = itertools.count()
         self.waiting: dict[int, asyncio.Future[Any]] = {}
-        self.process: subprocess.Popen[bytes] | None = None
+        self.supervisor: asyncio.Task[None] | None = None
+        self.installs: set[asyncio.Task[None]] = set()
         self.decoder = msgspec.msgpack.Decoder(FromBackground)
 
     # --- the life of the process -------------------------------------------------------------------------------------
@@ -87,14 +87,14 @@ class ProcessReads:
     async def start(self) -> None:
         """Start the process, and from now on again whenever it has ended."""
         self.ready = asyncio.Event()
-        self.installs: set[asyncio.Task[None]] = set()
         self.supervisor = asyncio.create_task(self.supervise())
 
     async def stop(self) -> None:
         """End the process."""
-        self.supervisor.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self.supervisor
+        if self.supervisor is not None:
+            self.supervisor.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.supervisor
 
     async def supervise(self) -> None:
         """Keep the process running."""
@@ -112,37 +112,25 @@ class ProcessReads:
     async def run(self) -> None:
         """Start the process, and receive its messages until it ends."""
         own, other = socket.socketpair()
+        with other:
+            process = launch(other.fileno())
+        self.starts += 1
+        reader, self.writer = await asyncio.open_unix_connection(sock=own)
         try:
-            with other:
-                self.process = launch(other.fileno())
-            self.starts += 1
-            reader, self.writer = await asyncio.open_unix_connection(sock=own)
-            try:
-                self.send(Hello(self.url, PLUGINS, self.intervals))
-                with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-                    while True:
-                        size = int.from_bytes(await reader.readexactly(HEADER), "big")
-                        self.receive(self.decoder.decode(await reader.readexactly(size)))
-            finally:
-                self.writer.close()
+            self.send(Hello(self.url, PLUGINS, self.intervals))
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                while True:
+                    size = int.from_bytes(await reader.readexactly(HEADER), "big")
+                    self.receive(self.decoder.decode(await reader.readexactly(size)))
         finally:
-            own.close()
-            self.end()
-
-    def end(self) -> None:
-        """Make sure that the process has ended, and refuse what waits for it."""
-        self.up = False
-        self.ready.clear()
-        if self.process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(STOP_SECONDS if self.supervisor.cancelling() else 0.0)
-            self.process.kill()
-            self.process.wait()
-            self.process = None
-        waiting, self.waiting = self.waiting, {}
-        for future in waiting.values():
-            if not future.done():
-                future.set_exception(down())
+            self.up = self.first = False
+            self.writer.close()
+            process.kill()  # it only reads, so that nothing has to be ended in order
+            process.wait()
+            waiting, self.waiting = self.waiting, {}
+            for future in waiting.values():
+                if not future.done():
+                    future.set_exception(down())
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
@@ -199,7 +187,9 @@ class ProcessReads:
         """Send a read, and return its result."""
         if len(self.waiting) >= READS:
             raise UnavailableError("too many reads are waiting")
-        if not self.up and self.starts <= 1:
+        if self.supervisor is None:  # a program that has mounted the application does not pass on its lifespan
+            await self.start()
+        if not self.up and self.first:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.ready.wait(), START_SECONDS)
         if not self.up:

@@ -1,0 +1,262 @@
+"""The background process of `mcfair serve`: killed, started again, bounded by the life of the server, without secrets."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from postgres_server import missing, shared_server
+from service_process import Connection, NoResponseError, ServerProcess
+
+import mcfair as mf
+from mcfair.service.core.verification import replay, verify
+from mcfair.service.stores import open_reader
+
+ITEMS = [{"id": each, "group": each} for each in "abcde"]
+READS = ("/v1/fairness", "/v1/history", "/v1/queries", "/v1/items", "/v1/usage", "/v1/experiment", "/", "/items")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request, tmp_path):
+    if request.param == "sqlite":
+        return str(tmp_path / "mcfair.db")
+    if missing() is not None:
+        pytest.skip(str(missing()))
+    return shared_server().new_database()
+
+
+def children(pid):
+    """Return the background processes of a server."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = int((each / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            if parent == pid and b"mcfair.service.background" in (each / "cmdline").read_bytes():
+                found.append(int(each.name))
+    return found
+
+
+def background(server):
+    """Wait for the background process of a server; return its pid."""
+    return eventually(lambda: children(server.pid))[0]
+
+
+def eventually(what, seconds=30.0):
+    """Return what is true at last."""
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.01)
+    return found
+
+
+def gauge(connection, name):
+    lines = connection.get("/metrics").content.decode().splitlines()
+    return next(float(line.split()[-1]) for line in lines if line.startswith(f"{name} "))
+
+
+def rank(connection, query="q", key=None):
+    reply = connection.post("/v1/rank", {"query": query, "items": ITEMS, "k": 3}, key)
+    assert reply.status == 200, reply
+    return reply.json
+
+
+def check(store):
+    """Verify the store, and repeat every decision of it."""
+    with open_reader(store) as reader:
+        assert (verify(reader), replay(reader)[2]) == ([], [])
+
+
+def is_running(pid):
+    """Return whether a process runs; one that nobody has waited for does not."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    return False
+
+
+def test_reads_are_refused_until_the_process_is_started_again_and_rankings_go_on(store):
+    with ServerProcess(store).ready() as server, server.connect() as shop:
+        impression = rank(shop)["impression"]
+        before = {path: shop.get(path).status for path in READS}
+        assert set(before.values()) == {200, 404}  # there is no experiment
+        assert (gauge(shop, "mcfair_background_up"), gauge(shop, "mcfair_background_starts_total")) == (1, 1)
+        os.kill(background(server), signal.SIGKILL)
+        eventually(lambda: gauge(shop, "mcfair_background_up") == 0)
+        refused = shop.get("/v1/fairness")
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        page = shop.get("/")
+        assert (page.status, page.headers["content-type"]) == (503, "text/html; charset=utf-8")
+        impression = rank(shop)["impression"]
+        clicked = shop.post("/v1/feedback", {"events": [{"impression": impression, "item": "a"}]})
+        assert clicked.json["results"][0]["status"] in ("applied", "not_in_impression")
+        assert shop.get("/readyz").status == 200
+        eventually(lambda: shop.get("/v1/fairness").status == 200)
+        assert shop.get("/v1/fairness").json["visits"] == 2
+        assert shop.get(f"/v1/impressions/{impression}/explain").json["visits"] == 1
+        assert (gauge(shop, "mcfair_background_up"), gauge(shop, "mcfair_background_starts_total")) == (1, 2)
+        assert {path: shop.get(path).status for path in READS} == before
+        assert server.terminate() == 0
+        assert "the background process has ended" in server.text
+    check(store)
+
+
+def test_a_read_sees_what_was_acknowledged_before(store):
+    with ServerProcess(store).ready() as server, server.connect() as shop:
+        for visits in range(1, 20):
+            answer = rank(shop)
+            assert shop.post("/v1/queries/lookup", {"query": "q"}).json["visits"] == visits
+            assert shop.get("/v1/fairness").json["visits"] == visits
+            explained = shop.get(f"/v1/impressions/{answer['impression']}/explain").json
+            assert [each["id"] for each in explained["items"]] == [each["id"] for each in answer["items"]]
+        lines = [json.loads(line) for line in shop.get("/v1/export").content.splitlines()]
+        assert sum("impression" in line for line in lines) == 19
+
+
+@pytest.mark.parametrize("kills", [6])
+def test_kills_in_a_loop_beside_traffic_lose_nothing(store, kills):
+    """Reads and installs of summaries are under way at any time; every answer is complete, or it is a refusal."""
+    stopped, faults, lists = threading.Event(), [], []
+
+    def shop(number):
+        with server.connect() as connection:
+            while not stopped.is_set():
+                lists.append(rank(connection, f"query {number}")["impression"])
+
+    def read():
+        with server.connect() as connection:
+            while not stopped.is_set():
+                for path in (*READS, "/v1/export"):
+                    with suppress(NoResponseError):  # an export was aborted
+                        status = connection.get(path).status
+                        if status not in (200, 404, 503):
+                            faults.append((path, status))
+
+    with ServerProcess(store).ready() as server:
+        threads = [threading.Thread(target=shop, args=(number,)) for number in range(3)]
+        threads += [threading.Thread(target=read) for _ in range(2)]
+        for each in threads:
+            each.start()
+        with server.connect() as connection:
+            for _ in range(kills):
+                eventually(lambda: connection.get("/v1/usage").status == 200)
+                time.sleep(0.3)
+                os.kill(background(server), signal.SIGKILL)
+            stopped.set()
+            for each in threads:
+                each.join()
+            eventually(lambda: connection.get("/v1/usage").status == 200)
+            assert connection.get("/v1/fairness").json["visits"] == len(lists)
+            assert sum(each["lists"] for each in connection.get("/v1/history").json["points"]) == len(lists)
+        assert faults == []
+        assert server.terminate() == 0
+    check(store)
+
+
+def test_the_process_ends_with_the_server(store):
+    with ServerProcess(store, fresh=True).ready() as server, server.connect() as shop:
+        rank(shop)
+        assert shop.get("/v1/usage").status == 200
+        child = background(server)
+        os.kill(server.pid, signal.SIGKILL)
+        server.wait()
+        eventually(lambda: not is_running(child), seconds=1.0)
+    with ServerProcess(store, fresh=True).ready() as server:  # while it starts
+        child = background(server)
+        os.kill(server.pid, signal.SIGKILL)
+        server.wait()
+        eventually(lambda: not is_running(child), seconds=1.0)
+    with ServerProcess(store).ready() as server, server.connect() as shop:
+        assert shop.get("/v1/usage").json["impressions"] == 1
+        child = background(server)
+        assert server.terminate() == 0
+        assert not is_running(child)
+    check(store)
+
+
+def test_no_secret_is_in_a_command_line():
+    if missing() is not None:
+        pytest.skip(str(missing()))
+    url = shared_server().new_database()
+    with ServerProcess(url).ready() as server, server.connect() as shop:
+        assert shop.get("/v1/usage").status == 200
+        for name in ("cmdline", "environ"):
+            assert url.encode() not in Path(f"/proc/{background(server)}/{name}").read_bytes()
+
+
+PLUGIN = """
+import mcfair as mf
+
+@mf.register
+class Theirs(mf.Policy):
+    w: float = 1.0
+
+    def score(self, q, rng):
+        return q.R * self.w
+"""
+
+
+def test_parts_of_users_are_known_there(tmp_path):
+    plugin = tmp_path / "their_parts.py"
+    plugin.write_text(PLUGIN)
+    with ServerProcess(tmp_path / "s.db", "--plugin", plugin, "--policy", "Theirs(w=2)").ready() as server:
+        with server.connect() as shop:
+            answer = rank(shop)
+            explained = shop.get(f"/v1/impressions/{answer['impression']}/explain")
+            assert (explained.status, explained.json["policy"]) == (200, "Theirs(w=2.0)")
+
+
+def test_summaries_and_fits_come_from_there(tmp_path):
+    path = tmp_path / "s.db"
+    with ServerProcess(path, "--policy", "BayesFair").ready() as server, server.connect() as shop:
+        for _ in range(30):
+            answer = rank(shop)
+            event = {"impression": answer["impression"], "item": answer["items"][0]["id"]}
+            assert shop.post("/v1/feedback", {"events": [event]}).status == 200
+        eventually(lambda: shop.get("/v1/policy").json["fitted"] is not None)
+        eventually(lambda: b"mcfair_unfairness " in shop.get("/metrics").content)
+    with open_reader(path) as reader:
+        assert reader.summaries(0, 9)[0][2] is not None
+        assert reader.periods(3_600_000, 0, 2**62, 9)
+    check(path)
+
+
+def test_a_program_may_choose_the_process(tmp_path):
+    """The application starts it with its first read if the program does not pass on the lifespan."""
+    text = """
+        import asyncio, sys
+        from mcfair.service import create_app
+        from mcfair.service.ranker import Ranker
+
+        async def main():
+            with Ranker(sys.argv[1], warm=False, background="process") as ranker:
+                ranker.rank("q", ["a", "b"])
+                app = create_app(ranker)
+                reply = await app.background.ask("usage", {})
+                print(reply.status, reply.body.decode(), ranker.usage().impressions)
+
+        asyncio.run(main())
+    """
+    program = tmp_path / "program.py"
+    program.write_text("\n".join(line[8:] for line in text.splitlines()))
+    found = subprocess.run(
+        [sys.executable, str(program), str(tmp_path / "s.db")], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert found.stdout.startswith("200 {")
+    assert found.stdout.endswith("1\n")
+
+
+def test_clients_read_through_it(tmp_path):
+    with ServerProcess(tmp_path / "s.db").ready() as server, mf.Client(f"http://127.0.0.1:{server.port}") as client:
+        client.rank("q", ["a", "b"])
+        assert client.query_state("q").visits == 1
+        assert client.fairness().visits == 1
+        assert len(list(client.export())) >= 3
+        assert client.compare(["TopK"]).lists == 1
+        with Connection(server.port) as connection:
+            assert connection.post("/v1/compare", {"policies": ["Nothing"]}).status == 400
