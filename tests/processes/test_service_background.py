@@ -1,4 +1,4 @@
-"""The background process of `mcfair serve`: killed, started again, bounded by the life of the server, without secrets."""
+"""The background process of `mcfair serve`: it is killed and started again, and ends with the server."""
 
 import json
 import os
@@ -204,11 +204,11 @@ class Theirs(mf.Policy):
 def test_parts_of_users_are_known_there(tmp_path):
     plugin = tmp_path / "their_parts.py"
     plugin.write_text(PLUGIN)
-    with ServerProcess(tmp_path / "s.db", "--plugin", plugin, "--policy", "Theirs(w=2)").ready() as server:
-        with server.connect() as shop:
-            answer = rank(shop)
-            explained = shop.get(f"/v1/impressions/{answer['impression']}/explain")
-            assert (explained.status, explained.json["policy"]) == (200, "Theirs(w=2.0)")
+    options = ("--plugin", plugin, "--policy", "Theirs(w=2)")
+    with ServerProcess(tmp_path / "s.db", *options).ready() as server, server.connect() as shop:
+        answer = rank(shop)
+        explained = shop.get(f"/v1/impressions/{answer['impression']}/explain")
+        assert (explained.status, explained.json["policy"]) == (200, "Theirs(w=2.0)")
 
 
 def test_summaries_and_fits_come_from_there(tmp_path):
