@@ -19,7 +19,7 @@ from serving import serving
 
 from mcfair.errors import PolicyError, SettingError
 from mcfair.service import create_app, wire
-from mcfair.service.background.replies import Read
+from mcfair.service.background.worker import Read
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import SQLiteStore
 from mcfair.service.web.auth import is_loopback

@@ -150,8 +150,7 @@ def fairness(reading: "Reading") -> wire.Fairness:
     """
     from .core.history_reports import fairness
 
-    with reading.figures() as (present, _):
-        return fairness(present.figures)
+    return fairness(reading.present().figures)
 
 
 @operation("GET", "/v1/history", "Reading", "read", runs="background")
@@ -174,8 +173,7 @@ def unfair_queries(reading: "Reading", options: wire.UnfairQueriesOptions) -> wi
     """
     from .core.history_reports import unfair_queries
 
-    with reading.figures() as (present, _):
-        return unfair_queries(reading.store, present, options)
+    return unfair_queries(reading.store, reading.present(), options)
 
 
 @operation("GET", "/v1/items", "Reading", "read", runs="background")
@@ -183,8 +181,7 @@ def exposed_items(reading: "Reading", options: wire.ExposedItemsOptions) -> wire
     """Return the items that have had the most exposure too little, or too much, for their relevance in a query."""
     from .core.history_reports import exposed_items
 
-    with reading.figures() as (present, _):
-        return exposed_items(reading.store, present, options)
+    return exposed_items(reading.store, reading.present(), options)
 
 
 @operation("POST", "/v1/compare", "Reading", "read", runs="background", example=COMPARE_EXAMPLE)

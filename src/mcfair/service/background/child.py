@@ -22,11 +22,9 @@ from ..core.records import encode
 from ..core.summaries import StoreFigures
 from ..store_health import UnreadableLog
 from ..stores import open_reader
-from .failures import failure_of
-from .frames import Ask, Channel, Done, Hello, NextChunk, Publish, Ready, Request, ToBackground
-from .replies import Read, answer
+from .frames import Ask, Channel, Done, Hello, NextChunk, Publish, Ready, Request, ToBackground, failure_of
 from .thread import next_chunk
-from .worker import Intervals, Worker
+from .worker import Intervals, Read, Worker, answer
 
 __all__ = ["ChildProcess"]
 

@@ -21,7 +21,6 @@ from ...parts import PLUGINS
 from ..core.engine import Engine
 from ..core.summaries import StoreFigures, decode_figures
 from ..group_commit import GroupCommit
-from .failures import failure_of
 from .frames import (
     HEADER,
     Ask,
@@ -34,10 +33,10 @@ from .frames import (
     Request,
     ToBackground,
     encode_frame,
+    failure_of,
 )
-from .replies import Reply
 from .thread import READS, ThreadReads
-from .worker import Intervals
+from .worker import Intervals, Reply
 
 __all__ = ["ProcessReads", "Reads"]
 
@@ -106,6 +105,8 @@ class ProcessReads:
                 logger.error("the background process has ended: reads are refused until it is started again")
             except OSError as error:
                 logger.error("the background process cannot be started: %s", error)
+            except Exception as error:
+                logger.error("the background process is not understood: %s", type(error).__name__)
             pause = FIRST_PAUSE if loop.time() - begun > LONG else min(2.0 * pause, LONGEST_PAUSE)
             await asyncio.sleep(pause)
 

@@ -12,8 +12,7 @@ from ..core.engine import Engine
 from ..core.installing import Install, RuleInstall, Turn, encode_install
 from ..core.summaries import StoreFigures
 from ..group_commit import GroupCommit
-from .replies import Read, Reply, answer
-from .worker import Worker
+from .worker import Read, Reply, Worker, answer
 
 __all__ = ["CHUNK", "EngineWriter", "ThreadReads", "next_chunk"]
 

@@ -9,10 +9,12 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from ...errors import MCFairError, StoreError, UnavailableError
 from ..core.arm_guards import harmful_arms
@@ -21,9 +23,10 @@ from ..core.installing import Install, RuleInstall, StoppedArm, Turn
 from ..core.repository import LedgerRepository
 from ..core.summaries import Counts, Present, StoreFigures
 from ..stores import Store
+from ..wire import encoder
 from .summaries import CurrentFigures, Summaries
 
-__all__ = ["DEFAULT_INTERVALS", "Intervals", "Reading", "Worker", "Writer"]
+__all__ = ["DEFAULT_INTERVALS", "Intervals", "Read", "Reading", "Reply", "Worker", "Writer", "answer"]
 
 T = TypeVar("T")
 
@@ -86,6 +89,7 @@ class Reading:
 
     def __init__(self, worker: Worker, store: Store, now: int) -> None:
         self.worker, self.store, self.now = worker, store, now
+        self.found: Present | None = None
 
     @contextmanager
     def figures(self) -> Iterator[tuple[Present, Counts]]:
@@ -94,8 +98,16 @@ class Reading:
         Inside the block the reader stays in the state that they are of.
         """
         with self.worker.current.reading(self.store, self.now) as found:
-            self.worker.publish(found[0].figures)
+            self.found = found[0]
+            self.worker.publish(self.found.figures)
             yield found
+
+    def present(self) -> Present:
+        """Return the figures of all queries: the same for all parts of a page."""
+        if self.found is None:
+            with self.figures() as (found, _):
+                return found
+        return self.found
 
     def comparing(self) -> AbstractContextManager[None]:
         """Wait for the place of the one comparison that is computed at a time."""
@@ -279,3 +291,31 @@ class Worker:
         if figures != self.figures:
             self.figures = figures
             self.on_figures(figures)
+
+
+# --- reads, encoded --------------------------------------------------------------------------------------------------
+
+
+class Read(NamedTuple):
+    """A function of a `Reading` and arguments of some types."""
+
+    function: Callable[..., Any]
+    types: Mapping[str, Any]
+
+    def convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments in their types, from plain data."""
+        return {name: msgspec.convert(value, self.types.get(name, Any)) for name, value in arguments.items()}
+
+
+class Reply(msgspec.Struct, array_like=True):
+    """A response, encoded; without headers it is JSON that must not be stored."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]] | None
+    body: bytes
+
+
+def answer(worker: Worker, read: Read, now: int, arguments: dict[str, Any]) -> Reply:
+    """Execute a read, and encode its result."""
+    result = worker.read(read.function, now, arguments)
+    return result if isinstance(result, Reply) else Reply(200, None, encoder.encode(result))

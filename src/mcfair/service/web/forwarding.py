@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..background.process import ProcessReads, Reads
-from ..background.replies import Read
 from ..background.thread import ThreadReads
+from ..background.worker import Read
 from ..operations import OPERATIONS
 from ..ranker import Ranker
 from .dashboard.rendering import PAGE_READS

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from ...errors import SettingError, UnavailableError
 from .. import operations, wire
 from ..background.process import Reads
-from ..background.replies import Reply
+from ..background.worker import Reply
 from ..declaration import JSON, NDJSON, Operation, operation
 from ..ranker import Ranker
 from .apidocs import openapi, page

@@ -8,6 +8,7 @@ log and no page.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
@@ -16,6 +17,7 @@ import msgspec
 
 from ... import wire
 from ...background.process import Reads
+from ...background.worker import Reply
 from ..auth import Authorizer
 from ..operations import respond
 from ..requests import HTTPError, Receive, Request, check_body_headers, read_body
@@ -113,8 +115,7 @@ class Dashboard:
             page = self.sign_in_page(request, 401, target, detail.detail if session_ended else "")
         else:
             title = HTTPStatus(problem.status).phrase
-            at = PageRequest(base=base_of(request))
-            page = respond(render("problem", at, problem.status, title=title, detail=detail.detail))
+            page = respond(problem_reply(base_of(request), problem.status, title, detail.detail))
         kept = [each for each in problem.headers if each[0] not in (b"content-type", b"content-length")]
         headers = [each for each in page.headers if each[0] != b"content-length"]
         return Response(page.status, [*headers, *kept], page.body)
@@ -183,6 +184,12 @@ def parse_form(body: bytes) -> dict[str, str]:
     except ValueError:
         raise HTTPError(400, "the body is not a form with few fields in UTF-8") from None
     return {name: values[-1] for name, values in fields.items()}
+
+
+@lru_cache(64)
+def problem_reply(base: str, status: int, title: str, detail: str) -> Reply:
+    """Render a problem. Under overload many requests have the same one, and it is rendered by the event loop."""
+    return render("problem", PageRequest(base=base), status, title=title, detail=detail)
 
 
 def base_of(request: Request) -> str:

@@ -12,8 +12,7 @@ import msgspec
 
 from ....errors import NotFoundError, RequestError
 from ... import operations, wire
-from ...background.replies import Read, Reply
-from ...background.worker import Reading
+from ...background.worker import Read, Reading, Reply
 from ..layout import CONFINED, HTML, environment
 from ..responses import NO_STORE, encode_headers
 from .compare import CompareOptions, compare_view
