@@ -179,6 +179,44 @@ def test_the_process_ends_with_the_server(store):
     check(store)
 
 
+def test_a_process_that_hangs_is_killed_and_started_again(tmp_path):
+    with ServerProcess(tmp_path / "s.db").ready() as server, server.connect() as shop:
+        rank(shop)
+        assert shop.get("/v1/usage").status == 200
+        os.kill(background(server), signal.SIGSTOP)
+        rank(shop)
+        eventually(lambda: gauge(shop, "mcfair_background_starts_total") == 2, seconds=60.0)
+        eventually(lambda: shop.get("/v1/usage").status == 200)
+        assert server.terminate() == 0
+        assert "has not answered for 20 s and is killed" in server.text
+
+
+def test_viewers_shut_out_no_ranking(tmp_path):
+    """There are more of them than requests are admitted at a time."""
+    with ServerProcess(tmp_path / "s.db").ready() as server, server.connect() as shop:
+        for i in range(20):
+            rank(shop, f"query {i}")
+        eventually(lambda: shop.get("/").status == 200)
+        statuses, stopped = [], threading.Event()
+
+        def view():
+            with server.connect() as connection:
+                while not stopped.is_set():
+                    statuses.append(connection.get("/").status)
+                    stopped.wait(0.5)
+
+        viewers = [threading.Thread(target=view) for _ in range(140)]
+        for each in viewers:
+            each.start()
+        eventually(lambda: len(statuses) >= 140)
+        for i in range(60):
+            rank(shop, f"query {i % 20}")
+        stopped.set()
+        for each in viewers:
+            each.join()
+        assert set(statuses) == {200, 503}
+
+
 def test_no_secret_is_in_a_command_line():
     if missing() is not None:
         pytest.skip(str(missing()))

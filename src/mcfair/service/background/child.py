@@ -22,7 +22,7 @@ from ..core.records import encode
 from ..core.summaries import StoreFigures
 from ..store_health import UnreadableLog
 from ..stores import open_reader
-from .frames import Ask, Channel, Done, Hello, NextChunk, Publish, Ready, Request, ToBackground, failure_of
+from .frames import Ask, Channel, Done, Hello, NextChunk, Ping, Publish, Ready, Request, ToBackground, failure_of
 from .thread import next_chunk
 from .worker import Intervals, Read, Worker, answer
 
@@ -72,6 +72,8 @@ class ChildProcess:
             self.threads.submit(self.reply, message.id, partial(self.read, message))
         elif isinstance(message, NextChunk):
             self.exporter.submit(self.reply, message.id, partial(self.next_chunk, message))
+        elif isinstance(message, Ping):
+            self.channel.send(Done(message.id))
         elif isinstance(message, Done):
             future = self.requests.pop(message.id)
             if message.failure is None:

@@ -24,6 +24,7 @@ __all__ = [
     "FromBackground",
     "Hello",
     "NextChunk",
+    "Ping",
     "Publish",
     "Ready",
     "Request",
@@ -81,6 +82,12 @@ class NextChunk(msgspec.Struct, tag="next", array_like=True):
     close: bool = False
 
 
+class Ping(msgspec.Struct, tag="ping", array_like=True):
+    """Answer at once: a process that hangs does not."""
+
+    id: int
+
+
 class Done(msgspec.Struct, tag="done", array_like=True):
     """The result of a request or of a read, or why it failed."""
 
@@ -107,7 +114,7 @@ class Publish(msgspec.Struct, tag="publish", array_like=True):
     figures: bytes
 
 
-ToBackground: TypeAlias = Hello | Ask | NextChunk | Done
+ToBackground: TypeAlias = Hello | Ask | NextChunk | Ping | Done
 FromBackground: TypeAlias = Ready | Request | Done | Publish
 
 encoder = msgspec.msgpack.Encoder()

@@ -28,6 +28,7 @@ from .frames import (
     FromBackground,
     Hello,
     NextChunk,
+    Ping,
     Publish,
     Ready,
     Request,
@@ -42,6 +43,9 @@ __all__ = ["ProcessReads", "Reads"]
 
 START_SECONDS, READ_SECONDS = 15.0, 120.0
 """How long a read waits for the first start of the process, and for its result."""
+
+PING_SECONDS, HUNG_SECONDS = 5.0, 20.0
+"""Interval at which the process is asked whether it runs, and how long it may take to answer."""
 
 FIRST_PAUSE, LONGEST_PAUSE, LONG = 0.2, 30.0, 60.0
 """Seconds between the end of the process and its next start: at first, at most, and how long a process must have run
@@ -119,12 +123,14 @@ class ProcessReads:
         reader, self.writer = await asyncio.open_unix_connection(sock=own)
         try:
             self.send(Hello(self.url, PLUGINS, self.intervals))
+            watching = asyncio.create_task(self.watch(process))
             with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
                 while True:
                     size = int.from_bytes(await reader.readexactly(HEADER), "big")
                     self.receive(self.decoder.decode(await reader.readexactly(size)))
         finally:
             self.up = self.first = False
+            watching.cancel()
             self.writer.close()
             process.kill()  # it only reads, so that nothing has to be ended in order
             process.wait()
@@ -132,6 +138,18 @@ class ProcessReads:
             for future in waiting.values():
                 if not future.done():
                     future.set_exception(down())
+
+    async def watch(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill the process if it hangs."""
+        while True:
+            await asyncio.sleep(PING_SECONDS)
+            id = next(self.numbers)
+            try:
+                await self.wait(id, Ping(id), HUNG_SECONDS)
+            except UnavailableError:
+                logger.error("the background process has not answered for %g s and is killed", HUNG_SECONDS)
+                process.kill()
+                return
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
@@ -199,14 +217,14 @@ class ProcessReads:
         plain: Any = msgspec.to_builtins(arguments, builtin_types=(bytes,))
         return await self.wait(id, Ask(id, name, self.executor.now(), plain, stream))
 
-    async def wait(self, id: int, message: ToBackground) -> Any:
+    async def wait(self, id: int, message: ToBackground, seconds: float = READ_SECONDS) -> Any:
         """Send a message, and wait for what it results in."""
         future = self.waiting[id] = asyncio.get_running_loop().create_future()
         self.send(message)
         try:
-            return await asyncio.wait_for(future, READ_SECONDS)
+            return await asyncio.wait_for(future, seconds)
         except TimeoutError:
-            raise UnavailableError(f"the read took longer than {READ_SECONDS:g} s", READ_SECONDS) from None
+            raise UnavailableError(f"the read took longer than {seconds:g} s", seconds) from None
         finally:
             self.waiting.pop(id, None)
 
