@@ -2,11 +2,13 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import psycopg
 import pytest
 from postgres_server import missing, shared_server
 
+from mcfair.errors import NotFoundError, UnavailableError
 from mcfair.service.background import summaries as summarizing
 from mcfair.service.core.engine import Engine
 from mcfair.service.core.verification import verify
@@ -116,3 +118,26 @@ def test_a_store_of_the_former_schema_is_migrated_and_its_log_booked(url):
         assert "a" not in {each.group for each in ranker.fairness().groups}
         ranker.reset()
         assert (counted(ranker), ranker.fairness().queries) == ((0, 0), 0)
+
+
+def test_readers_are_used_again_until_one_fails(url):
+    with Ranker(url, warm=False, summary_interval=0, fit_interval=0, guard_interval=0) as ranker:
+        visit(ranker, "q")
+        readers = ranker.worker.open_reader
+        for _ in range(5):
+            assert ranker.query_state("q").visits == LISTS
+        ((store, _),) = readers.idle
+        with pytest.raises(NotFoundError):
+            ranker.query_state("unknown")
+        assert readers.idle[0][0] is store
+        with readers() as one, readers() as two, readers() as three:
+            assert one is store
+            assert len({id(each) for each in (one, two, three)}) == 3
+        assert len(readers.idle) == 2
+        with psycopg.connect(url, autocommit=True) as db:  # such as after a restart of the database
+            db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid()")
+        for _ in range(4):
+            with suppress(UnavailableError):
+                assert ranker.query_state("q").visits == LISTS
+        assert ranker.query_state("q").visits == LISTS
+    assert readers.idle == []

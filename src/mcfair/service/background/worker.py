@@ -10,13 +10,13 @@ import math
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from ...errors import MCFairError, StoreError, UnavailableError
+from ...errors import MCFairError, NotFoundError, RequestError, StoreError, UnavailableError
 from ..core.arm_guards import harmful_arms
 from ..core.fits import PriorFits
 from ..core.installing import Install, RuleInstall, StoppedArm, Turn
@@ -42,6 +42,9 @@ FAILURES = (
     "the guard of the experiment cannot stop an arm",
 )
 """What the log reports of the steps of the repeated work that fail, in the order of `Intervals`."""
+
+IDLE_READERS = 2
+"""Readers of a shared store that are kept open: each of them is a connection."""
 
 STOP_SECONDS = 10.0
 """How long a step under way may take to end when the work is stopped."""
@@ -82,6 +85,48 @@ class Writer(Protocol):
 
     def install_rules(self, what: RuleInstall) -> bool:
         """Install a change of the rules; return whether it took effect."""
+
+
+class Readers:
+    """Opens readers of a store; those of a shared one are used again, because connecting takes longer than a read.
+
+    Parameters
+    ----------
+    open_reader
+        Opens a reader of the store, from any thread.
+    """
+
+    def __init__(self, open_reader: Callable[[], AbstractContextManager[Store]]) -> None:
+        self.open_reader = open_reader
+        self.idle: list[tuple[Store, ExitStack]] = []
+        self.closed = False
+
+    @contextmanager
+    def __call__(self) -> Iterator[Store]:
+        """Open a reader, or use one again; one that an error came from is closed."""
+        try:
+            store, opened = self.idle.pop()
+        except IndexError:
+            opened = ExitStack()
+            store = opened.enter_context(self.open_reader())
+        kept = False
+        try:
+            yield store
+            kept = True
+        except (NotFoundError, RequestError):
+            kept = True
+            raise
+        finally:
+            if kept and store.shared and len(self.idle) < IDLE_READERS and not self.closed:
+                self.idle.append((store, opened))
+            else:
+                opened.close()
+
+    def close(self) -> None:
+        """Close the readers that are not in use, and keep no others."""
+        self.closed = True
+        while self.idle:
+            self.idle.pop()[1].close()
 
 
 class Reading:
@@ -136,12 +181,8 @@ class Worker:
         log_unreadable: Callable[[Exception], None],
         publish: Callable[[StoreFigures], None] = lambda figures: None,
     ) -> None:
-        self.open_reader, self.writer, self.log_unreadable, self.on_figures = (
-            open_reader,
-            writer,
-            log_unreadable,
-            publish,
-        )
+        self.open_reader, self.writer = Readers(open_reader), writer
+        self.log_unreadable, self.on_figures = log_unreadable, publish
         self.current = CurrentFigures(log_unreadable)
         self.summaries, self.fits = Summaries(self.install, self.rest, log_unreadable), PriorFits()
         self.places, self.comparison = threading.BoundedSemaphore(COMPARISONS), threading.Lock()
@@ -203,6 +244,7 @@ class Worker:
         self.stopped.set()
         if self.thread is not None:
             self.thread.join(STOP_SECONDS)
+        self.open_reader.close()
 
     def run(self) -> None:
         """Repeat what is due until stopped."""
