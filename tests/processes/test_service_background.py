@@ -2,12 +2,14 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -118,17 +120,19 @@ def test_a_read_sees_what_was_acknowledged_before(store):
         assert sum("impression" in line for line in lines) == 19
 
 
-@pytest.mark.parametrize("kills", [6])
-def test_kills_in_a_loop_beside_traffic_lose_nothing(store, kills):
-    """Reads and installs of summaries are under way at any time; every answer is complete, or it is a refusal."""
+def kill_in_a_loop(store, kills):
+    """Kill background processes beside rankings and reads, of two servers in turn where they share a store."""
     stopped, faults, lists = threading.Event(), [], []
 
-    def shop(number):
+    def shop(server, number):
         with server.connect() as connection:
             while not stopped.is_set():
-                lists.append(rank(connection, f"query {number}")["impression"])
+                answer = rank(connection, f"query {number % 3}")
+                lists.append(answer["impression"])
+                event = {"impression": answer["impression"], "item": answer["items"][0]["id"]}
+                assert connection.post("/v1/feedback", {"events": [event]}).json["results"] == [{"status": "applied"}]
 
-    def read():
+    def read(server):
         with server.connect() as connection:
             while not stopped.is_set():
                 for path in (*READS, "/v1/export"):
@@ -137,25 +141,38 @@ def test_kills_in_a_loop_beside_traffic_lose_nothing(store, kills):
                         if status not in (200, 404, 503):
                             faults.append((path, status))
 
-    with ServerProcess(store).ready() as server:
-        threads = [threading.Thread(target=shop, args=(number,)) for number in range(3)]
-        threads += [threading.Thread(target=read) for _ in range(2)]
-        for each in threads:
-            each.start()
-        with server.connect() as connection:
-            for _ in range(kills):
-                eventually(lambda: connection.get("/v1/usage").status == 200)
-                time.sleep(0.3)
-                os.kill(background(server), signal.SIGKILL)
-            stopped.set()
-            for each in threads:
-                each.join()
-            eventually(lambda: connection.get("/v1/usage").status == 200)
-            assert connection.get("/v1/fairness").json["visits"] == len(lists)
-            assert sum(each["lists"] for each in connection.get("/v1/history").json["points"]) == len(lists)
+    with ExitStack() as stack:
+        servers = [stack.enter_context(ServerProcess(store)).ready() for _ in range(2 if "://" in store else 1)]
+        with ThreadPoolExecutor(8) as threads:
+            work = [threads.submit(shop, servers[i % len(servers)], i) for i in range(4)]
+            work += [threads.submit(read, each) for each in servers]
+            try:
+                with ExitStack() as connections:
+                    connected = [connections.enter_context(each.connect()) for each in servers]
+                    for i in range(kills):
+                        at = i % len(servers)
+                        eventually(lambda at=at: connected[at].get("/v1/usage").status == 200)
+                        time.sleep(0.3 * random.random())
+                        os.kill(background(servers[at]), signal.SIGKILL)
+            finally:
+                stopped.set()
+            for each in work:
+                each.result()
+        for each in servers:
+            with each.connect() as connection:
+                eventually(lambda connection=connection: connection.get("/v1/usage").status == 200)
+                assert connection.get("/v1/fairness").json["visits"] == len(lists)
+                points = connection.get("/v1/history").json["points"]
+                assert [sum(point[name] for point in points) for name in ("lists", "clicks")] == [len(lists)] * 2
+            assert each.terminate() == 0
         assert faults == []
-        assert server.terminate() == 0
     check(store)
+    return len(lists)
+
+
+def test_kills_in_a_loop_beside_traffic_lose_nothing(store):
+    """Reads and installs of summaries are under way at any time; every answer is complete, or it is a refusal."""
+    assert kill_in_a_loop(store, kills=6) > 0
 
 
 def test_the_process_ends_with_the_server(store):
