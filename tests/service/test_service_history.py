@@ -223,6 +223,23 @@ def test_large_stores_have_the_figures_of_the_last_walk(clock, monkeypatch):
         assert len(ranker.unfair_queries("visits").queries) == 2
 
 
+def test_figures_that_take_too_long_are_those_of_the_last_walk(clock, monkeypatch):
+    monkeypatch.setattr(summarizing, "PAGE", 1)
+    with opened(clock=clock) as ranker:
+        visit(ranker, "q", lists=2)
+        summarize_all(ranker)
+        walked = ranker.fairness()
+        clock.time += 20_000
+        for i in range(3):
+            visit(ranker, f"q{i}")
+        with monkeypatch.context() as patch:
+            patch.setattr(summarizing, "ASKED_SECONDS", -1.0)
+            assert ranker.fairness() == walked
+            assert [point.lists for point in ranker.history().points] == [2]
+        assert ranker.fairness().visits == 5
+        assert [point.lists for point in ranker.history().points] == [5]
+
+
 def test_nothing_is_written_while_nothing_changes(clock):
     with opened(clock=clock) as ranker:
         visit(ranker, "q", lists=3)

@@ -69,10 +69,11 @@ class CurrentFigures:
         small = len(store.numbers(0, SMALL_STORE + 1)) <= SMALL_STORE
         if not small and self.held is None and read_present(store) is None:
             with self.lock:
-                walk = SummaryWalk(store, now, ASKED_AGE, self.log_unreadable)
-                for _ in walk.steps():
-                    pass
-                self.held = walk.present()
+                if self.held is None:
+                    walk = SummaryWalk(store, now, ASKED_AGE, self.log_unreadable)
+                    for _ in walk.steps():
+                        pass
+                    self.held = walk.present()
         with store.read_transaction():
             walked = read_present(store) or self.held
             yield (walked, {}) if walked is not None and not small else self.present(store, now, walked)
@@ -87,6 +88,7 @@ class CurrentFigures:
                 for each in updates:
                     add_counts(unbooked, each.counts)
                 if walked is not None and time.monotonic() > end:
+                    self.computed |= walk.computed  # the next one gets further
                     return walked, {}
             self.computed = walk.computed
             return walk.present(), unbooked
@@ -136,7 +138,7 @@ class Summaries:
         begun = time.perf_counter()
         for updates in walk.steps():
             if updates:
-                writable = self.install(SummaryStep(updates)) and writable
+                writable = writable and self.install(SummaryStep(updates))
             self.rest(REST * (time.perf_counter() - begun))
             begun = time.perf_counter()
         present = walk.present()
