@@ -5,7 +5,7 @@ from mcfair.service.core import explanations, reports
 
 def observed(engine, query):
     """Return the observations of a query, by the ledger that the engine has in memory."""
-    return reports.query_state(engine.find_ledger(query, None), engine.version, engine.now())
+    return reports.query_state(engine.ledger(engine.find_number(query, None)), engine.version, engine.now())
 
 
 def explained(engine, impression):

@@ -234,6 +234,22 @@ def test_viewers_shut_out_no_ranking(tmp_path):
         assert set(statuses) == {200, 503}
 
 
+def test_no_read_is_answered_from_a_file_that_has_replaced_the_store(tmp_path):
+    with mf.Ranker(tmp_path / "other.db", warm=False) as other:
+        for _ in range(5):
+            other.rank("q", ["a"])
+    with ServerProcess(tmp_path / "s.db").ready() as server, server.connect() as shop:
+        rank(shop)
+        assert shop.get("/v1/usage").json["impressions"] == 1
+        (tmp_path / "s.db").rename(tmp_path / "moved.db")
+        (tmp_path / "other.db").rename(tmp_path / "s.db")
+        assert [shop.get(path).status for path in ("/v1/usage", "/readyz", "/")] == [503] * 3
+        (tmp_path / "s.db").rename(tmp_path / "other.db")
+        (tmp_path / "moved.db").rename(tmp_path / "s.db")
+        eventually(lambda: shop.get("/v1/usage").status == 200)
+        assert shop.get("/v1/usage").json["impressions"] == 1
+
+
 def test_no_secret_is_in_a_command_line():
     if missing() is not None:
         pytest.skip(str(missing()))

@@ -66,7 +66,7 @@ class Service:
         return [self.visit(f"q{t % queries}") for t in range(visits)]
 
     def ledger(self, query="q0"):
-        return self.engine.find_ledger(query, None)
+        return self.engine.ledger(self.engine.find_number(query, None))
 
 
 def test_a_ledger_without_decay_is_estimated_as_a_state_is():
@@ -107,7 +107,7 @@ def test_queries_and_explanations_show_estimates_with_their_intervals():
 def test_a_prior_of_an_item_counts_as_views_at_the_first_rank():
     service = Service(prior_strength=4.0)
     service.visit("q", prior=0.75)
-    shown = service.engine.find_ledger("q", None)
+    shown = service.engine.ledger(service.engine.find_number("q", None))
     never = [row for row in range(6) if shown.counts.E[row] == 0.0][:1]
     view = shown.view(Candidates.of(np.array(never), np.array([0.75])), service.engine.version, service.now, 3)
     expected = mf.Mixture().estimate(3, 4.0, np.array([4], np.int32), np.ones(1))

@@ -200,7 +200,7 @@ def test_arms_are_judged_by_one_estimator():
     for i in range(30):
         shop.visit(f"session {i}")
     for i in range(30, 60):
-        ledger = shop.engine.find_ledger("q0", None)
+        ledger = shop.engine.ledger(shop.engine.find_number("q0", None))
         made = shop.rank(0, f"session {i}")
         entry = shop.store.entry(ledger.number, ledger.seq)
         assignment = decode_impression(entry.body).assignment

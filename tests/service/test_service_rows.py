@@ -42,7 +42,7 @@ def consistent(engine):
 
 
 def rows(engine):
-    return engine.find_ledger("q", None).rows
+    return engine.ledger(engine.find_number("q", None)).rows
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_query_that_sees_ever_new_items_keeps_as_many_rows_as_live_items_need(
         if day % 7 == 0:
             engine.drop_cache()
         assert consistent(engine)
-    assert len(engine.find_ledger("q", None).index) == 3
+    assert len(engine.ledger(engine.find_number("q", None)).index) == 3
     assert rows(engine) <= 12
     assert engine.store.number("SELECT count(*) FROM items") <= 12
 
@@ -79,7 +79,7 @@ def test_a_row_is_not_used_again_while_a_log_entry_refers_to_it():
     engine.drop_cache()
     engine.rank(request(["d", "b"]))
     assert rows(engine) == 3
-    assert engine.find_ledger("q", None).index == {"d": 0, "b": 1, "c": 2}
+    assert engine.ledger(engine.find_number("q", None)).index == {"d": 0, "b": 1, "c": 2}
     assert [item.exposure for item in observed(engine, "q").items if item.id == "d"] != [0.0]
     assert answer.query_id
     assert consistent(engine)
@@ -92,7 +92,7 @@ def test_a_refused_request_returns_the_rows_it_took():
     engine.delete_item("a")
     clock.now += 61_000
     engine.compact_expired()
-    before = engine.find_ledger("q", None).snapshot()
+    before = engine.ledger(engine.find_number("q", None)).snapshot()
 
     class Refusing(LedgerRepository):
         def decide(self, *args):
@@ -102,7 +102,7 @@ def test_a_refused_request_returns_the_rows_it_took():
     with pytest.raises(ArithmeticError, match="refused"):
         engine.rank(request(["b", "c", "d"]))
     engine.repository = working
-    ledger = engine.find_ledger("q", None)
+    ledger = engine.ledger(engine.find_number("q", None))
     assert ledger.snapshot() == before
     assert set(ledger.index) == {"b"}
     engine.rank(request(["b", "c", "d"]))
@@ -117,7 +117,7 @@ def test_candidates_that_were_never_shown_lose_their_rows_once_no_list_refers_to
         engine.rank(request(["shown", *(f"{i} {j}" for j in range(20))], k=1))
         clock.now += 10_000
         engine.compact_expired()
-        assert {"shown", *(f"{i} {j}" for j in range(20))} <= set(engine.find_ledger("q", None).index)
+        assert {"shown", *(f"{i} {j}" for j in range(20))} <= set(engine.ledger(engine.find_number("q", None)).index)
     assert rows(engine) <= 21 * 30
     assert engine.store.usage().items <= 21 * 15
     clock.now += 200_000

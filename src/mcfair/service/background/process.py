@@ -213,6 +213,7 @@ class ProcessReads:
                 await asyncio.wait_for(self.ready.wait(), START_SECONDS)
         if not self.up:
             raise down()
+        self.executor.store.check_attached()  # the process opens a file by its name, which may be another one by now
         id = next(self.numbers) if id is None else id
         plain: Any = msgspec.to_builtins(arguments, builtin_types=(bytes,))
         return await self.wait(id, Ask(id, name, self.executor.now(), plain, stream))

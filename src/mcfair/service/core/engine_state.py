@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from ...errors import NotFoundError, RequestError
+from ...errors import RequestError
 from ..stores import KIND_DELETION, LogEntry, Store
 from ..wire import ActivePolicy, PolicyChange
 from .experiments import counted
 from .ids import IdSigner
 from .ledger import Ledger
 from .records import Assignment, encode
-from .reports import NO_QUERY, find_number, to_datetime
+from .reports import find_number, to_datetime
 from .repository import LedgerRepository
 from .rules import DAY, Rules, Version
 
@@ -234,13 +234,6 @@ class EngineState:
     def exists(self, number: int) -> bool:
         """Return whether a query exists; rows of one that was deleted may still be stored."""
         return self.cached(number) is not None or self.store.key_of(number) is not None
-
-    def find_ledger(self, query: str | None, query_id: str | None) -> Ledger:
-        """Return the ledger of an existing query; raise NotFoundError if there is none."""
-        ledger = self.ledger(self.find_number(query, query_id))
-        if ledger is None:  # another instance has just deleted it
-            raise NotFoundError(NO_QUERY)
-        return ledger
 
     def find_number(self, query: str | None, query_id: str | None) -> int:
         """Return the number of an existing query, given by its text or its id; raise NotFoundError if there is none."""
