@@ -20,6 +20,8 @@ import mcfair as mf
 from mcfair.service.core.verification import replay, verify
 from mcfair.service.stores import open_reader
 
+BUSY = (sys.executable, str(Path(__file__).parents[1] / "busy_server.py"))
+
 ITEMS = [{"id": each, "group": each} for each in "abcde"]
 READS = ("/v1/fairness", "/v1/history", "/v1/queries", "/v1/items", "/v1/usage", "/v1/experiment", "/", "/items")
 
@@ -120,6 +122,12 @@ def test_a_read_sees_what_was_acknowledged_before(store):
         assert sum("impression" in line for line in lines) == 19
 
 
+def summarised(store):
+    """Return how far each query is summarised."""
+    with open_reader(store) as reader:
+        return [each.seq for _, _, each in reader.summaries(0, 9) if each is not None]
+
+
 def kill_in_a_loop(store, kills):
     """Kill background processes beside rankings and reads, of two servers in turn where they share a store."""
     stopped, faults, lists = threading.Event(), [], []
@@ -142,7 +150,10 @@ def kill_in_a_loop(store, kills):
                             faults.append((path, status))
 
     with ExitStack() as stack:
-        servers = [stack.enter_context(ServerProcess(store)).ready() for _ in range(2 if "://" in store else 1)]
+        instances = [
+            ServerProcess(store, "--policy", "BayesFair", command=BUSY) for _ in range(2 if "://" in store else 1)
+        ]
+        servers = [stack.enter_context(each).ready() for each in instances]
         with ThreadPoolExecutor(8) as threads:
             work = [threads.submit(shop, servers[i % len(servers)], i) for i in range(4)]
             work += [threads.submit(read, each) for each in servers]
@@ -152,6 +163,8 @@ def kill_in_a_loop(store, kills):
                     for i in range(kills):
                         at = i % len(servers)
                         eventually(lambda at=at: connected[at].get("/v1/usage").status == 200)
+                        before = summarised(store)
+                        eventually(lambda before=before: summarised(store) != before)
                         time.sleep(0.3 * random.random())
                         os.kill(background(servers[at]), signal.SIGKILL)
             finally:
@@ -171,8 +184,11 @@ def kill_in_a_loop(store, kills):
 
 
 def test_kills_in_a_loop_beside_traffic_lose_nothing(store):
-    """Reads and installs of summaries are under way at any time; every answer is complete, or it is a refusal."""
+    """Reads, and installs of summaries and priors, are under way all the time; an answer is complete, or a refusal."""
     assert kill_in_a_loop(store, kills=6) > 0
+    assert len(summarised(store)) == 3
+    with open_reader(store) as reader:
+        assert len(reader.versions()) > 2, "no prior was fitted"
 
 
 def test_the_process_ends_with_the_server(store):
