@@ -78,6 +78,7 @@ class ProcessReads:
         self.url, self.executor, self.intervals = url, executor, intervals
         self.up, self.starts = False, 0
         self.first = True  # whether the process has never ended
+        self.early = 0  # reads that wait for its first start
         self.figures: StoreFigures | None = None
         self.numbers = itertools.count()
         self.waiting: dict[int, asyncio.Future[Any]] = {}
@@ -204,13 +205,17 @@ class ProcessReads:
 
     async def request(self, name: str, arguments: dict[str, Any], *, stream: bool, id: int | None = None) -> Any:
         """Send a read, and return its result."""
-        if len(self.waiting) >= READS:
+        if len(self.waiting) + self.early >= READS:
             raise UnavailableError("too many reads are waiting")
         if self.supervisor is None:  # a program that has mounted the application does not pass on its lifespan
             await self.start()
         if not self.up and self.first:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.ready.wait(), START_SECONDS)
+            self.early += 1
+            try:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.ready.wait(), START_SECONDS)
+            finally:
+                self.early -= 1
         if not self.up:
             raise down()
         self.executor.store.check_attached()  # the process opens a file by its name, which may be another one by now
