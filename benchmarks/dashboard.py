@@ -4,10 +4,10 @@
     python benchmarks/dashboard.py --quick    # 2,000 queries; too few for figures to quote
     python benchmarks/dashboard.py --out docs/results/dashboard.json    # the figures of docs/how-to/watch-fairness.md
 
-The walks run without the rests of the background thread, so that their CPU time is all that they cost. Then a service
-in a process of its own, with that thread, serves the pages over HTTP, one request at a time and all pages in turn; the
-first requests after its start count. The CPU time of a page is the median over its requests of that of the whole
-process: a walk in the background would have to run half of the time to be in it.
+The walks run without the rests of the background, so that their CPU time is all that they cost. Then a service with
+its background process serves the pages over HTTP, one request at a time and all pages in turn; the first requests after
+its start count. The CPU time of a page is the median over its requests of that of both processes: a walk in the
+background would have to run half of the time to be in it.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def measure_walks(path):
             show_progress(f"walk: {name}")
             begun = time.process_time()
             with ranker.executor.store.reader() as store:
-                ranker.executor.summarizer.walk(store, ranker.executor.engine.now(), resting=False)
+                ranker.worker.summaries.walk(store, ranker.executor.now())
             found[name] = time.process_time() - begun
             print(f"walk, {name}: {found[name]:.1f} s of CPU", flush=True)
         return found, ranker.unfair_queries(limit=1).queries[0].query_id
@@ -106,9 +106,10 @@ def measure_pages(path, query_id, rounds):
 
 
 def cpu_seconds(process):
-    """Return the CPU time of all threads of a process, in nanoseconds' precision; /proc/PID/stat has hundredths."""
-    threads = Path(f"/proc/{process}/task").glob("*/schedstat")
-    return sum(int(each.read_text().split()[0]) for each in threads) / 1e9
+    """Return the CPU time of a process and its children, in nanoseconds' precision; /proc/PID/stat has hundredths."""
+    threads = list(Path(f"/proc/{process}/task").iterdir())
+    own = sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e9
+    return own + sum(cpu_seconds(child) for each in threads for child in (each / "children").read_text().split())
 
 
 def main():

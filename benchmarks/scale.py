@@ -60,7 +60,7 @@ def fill_hot_query(engine, impressions, now):
     """Repeat one list: spread over twice the retention, so that the older half has expired."""
     store = engine.store
     engine.rank(request(HOT, CANDIDATES, RANKS))
-    ledger = engine.find_ledger(HOT, None)
+    ledger = engine.ledger(engine.find_number(HOT, None))
     first, (n, body) = store.entry(ledger.number, 1), store.candidates(ledger.number, 1)
     store.db.execute("DELETE FROM log")
     store.db.execute("DELETE FROM candidates")
@@ -92,7 +92,7 @@ def fill_other_queries(engine, queries, now):
     """Repeat one small query under other names."""
     store = engine.store
     engine.rank(request("small", 3, 3))
-    number = engine.find_ledger("small", None).number
+    number = engine.ledger(engine.find_number("small", None)).number
     first, (n, body) = store.entry(number, 1), store.candidates(number, 1)
     inserts = {
         "queries": ("i, randomblob(16), 0", ()),

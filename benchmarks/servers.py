@@ -203,7 +203,7 @@ def service(port, path):
     from mcfair.service.ranker import Ranker
     from mcfair.service.web.server import serve
 
-    serve(Ranker(Path(path)), host="127.0.0.1", port=int(port))
+    serve(Ranker(Path(path), background="process"), host="127.0.0.1", port=int(port))
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def week() -> Ranker:
     ranker = Ranker("memory:", clock=clock, summary_interval=0, policy="TopK")
     shelves = [stocked(rng, query) for query in range(QUERIES)]
     for hour, count in enumerate(lists_by_hour()):
-        ranker.fairness()  # records the figures of the hour before
+        ranker.worker.summarize()  # records the figures of the hour before
         clock.now = START + hour * HOUR
         if hour == 5 * 24:
             ranker.change_policy(policy="MCFair(alpha=50, beta=0.5, guard=0.8)")
@@ -81,7 +81,7 @@ def week() -> Ranker:
             clock.now = START + hour * HOUR + i * HOUR // count
             query = min(int(rng.pareto(1.0) * 6), QUERIES - 1)
             sell(ranker, rng, f"query {query}", shelves[query])
-    ranker.fairness()
+    ranker.worker.summarize()
     return ranker
 
 

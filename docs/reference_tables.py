@@ -173,13 +173,14 @@ def service_metrics() -> str:
     """Return the Prometheus metrics of a service, read from the registry of one that has ranked a list."""
     from prometheus_client import ProcessCollector
 
+    from mcfair.service.web.forwarding import background_of
     from mcfair.service.web.lifecycle import Lifecycle
     from mcfair.service.web.metrics import Metrics
 
     with mf.Ranker("memory:") as ranker:
         ranker.rank("a query", ["an item", "another"])
         ranker.fairness()  # there are gauges of fairness after it
-        registry = Metrics(ranker, Lifecycle(1)).registry
+        registry = Metrics(ranker, Lifecycle(1), background_of(ranker)).registry
         own = [each for each in registry._collector_to_names if not isinstance(each, ProcessCollector)]
         rows = []
         for collector in own:

@@ -28,7 +28,7 @@ def filled_ranker(hours=30, lists=120):
     for i in range(lists):
         hour = i * hours // lists
         if START + hour * HOUR != clock.now:
-            ranker.fairness()  # records the figures of the hour
+            ranker.worker.summarize()  # records the figures of the hour
             clock.now = START + hour * HOUR
         if i == lists // 2:
             ranker.change_policy(policy="MCFair(alpha=10)")
@@ -40,5 +40,5 @@ def filled_ranker(hours=30, lists=120):
         answer = ranker.rank(query, items, k=3)
         clicked = [item.id for item in answer.items if rng.random() < (0.6 if item.id == HOSTILE_ITEM else 0.2)]
         ranker.feedback([{"impression": answer.impression, "item": item} for item in clicked])
-    ranker.fairness()
+    ranker.worker.summarize()
     return ranker

@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 )
 from msgspec import structs
 from naive_service import CLICKED, SHOWN, UNCLICKED, UNSHOWN, NaiveService
+from observing import observed
 
 from mcfair import MCFair, Query
 from mcfair.errors import ConflictError, NotFoundError
@@ -253,7 +254,7 @@ class Machine(RuleBasedStateMachine):
     def compact(self):
         self.do(Engine.compact_expired)
         for query, data in self.model.queries.items():
-            found = {item.id for item in self.do(Engine.query_state, query).items}
+            found = {item.id for item in self.do(observed, query).items}
             for item in set(data.known()) - found:
                 assert self.model.is_idle(query, item, self.clock), f"{item} of query {query!r} was deleted"
                 self.model.delete_idle(query, item)
@@ -318,7 +319,7 @@ class Machine(RuleBasedStateMachine):
             if query not in self.model.queries:
                 assert not self.exists(query), f"{when}query {query!r} exists, but not in the model"
                 continue
-            state = self.do(Engine.query_state, query)
+            state = self.do(observed, query)
             expected = self.model.state(query, self.clock)
             found = {item.id for item in state.items}
             assert found == expected.keys(), f"{when}query {query!r} has items {found} instead of {set(expected)}"
@@ -346,7 +347,7 @@ class Machine(RuleBasedStateMachine):
 
     def exists(self, query):
         try:
-            self.do(Engine.query_state, query)
+            self.do(observed, query)
         except NotFoundError:
             return False
         return True

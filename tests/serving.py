@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import httpx
 
 from mcfair.service import create_app
-from mcfair.service.summarizing import SummaryWalk
+from mcfair.service.background.summaries import SummaryWalk
 from mcfair.service.web.connections import DEFAULT_LIMITS
 from mcfair.service.web.server import RankingServer, bind, url_of
 

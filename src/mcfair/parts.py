@@ -39,6 +39,9 @@ from ._jit import AnyKernel, Kernel, compile_kernel
 from .arrays import FloatArray
 from .errors import MCFairError, MCFairWarning, PartError, checked, choices, unknown
 
+PLUGINS: list[str] = []
+"""Modules that were imported for the parts of users; processes that this one starts import them as well."""
+
 NonNegative = Annotated[float, msgspec.Meta(ge=0.0, description="a finite number of at least 0")]
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0, description="a number from 0 to 1")]
 Shares = Annotated[tuple[Share, ...], msgspec.Meta(min_length=1, description="one or more numbers from 0 to 1")]

@@ -102,7 +102,7 @@ def test_the_ledger_of_an_imported_run_is_its_state(store, tmp_path):
             name = trace.data.query_id(q)
             if not trace.state.visits[q]:
                 continue
-            ledger = engine.find_ledger(name, None)
+            ledger = engine.ledger(engine.find_number(name, None))
             (block,) = ledger.counts.blocks.values()
             assert ledger.visits == trace.state.visits[q]
             for d in range(data.offsets[q], data.offsets[q + 1]):

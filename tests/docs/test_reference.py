@@ -269,17 +269,18 @@ def test_an_undocumented_rule_is_noticed(monkeypatch):
 
 def test_every_metric_of_a_running_service_is_listed():
     """The text that Prometheus reads names no metric that the page does not have."""
+    from mcfair.service.web.forwarding import background_of
     from mcfair.service.web.lifecycle import Lifecycle
     from mcfair.service.web.metrics import Metrics
 
     with mf.Ranker("memory:") as ranker:
         ranker.rank("a query", ["an item", "another"])
         ranker.fairness()
-        text = Metrics(ranker, Lifecycle()).exposition().decode()
+        text = Metrics(ranker, Lifecycle(), background_of(ranker)).exposition().decode()
     names = {name.removesuffix("_created") for name in re.findall(r"^# TYPE (mcfair_\w+) ", text, flags=re.MULTILINE)}
     listed = re.findall(r"^\| `(mcfair_\w+)` \|", page("service-metrics"), flags=re.MULTILINE)
     assert {name.removesuffix("_total") for name in names} == {name.removesuffix("_total") for name in listed}
-    assert len(listed) == 19
+    assert len(listed) == 21
 
 
 def test_an_undocumented_metric_is_noticed(monkeypatch):

@@ -2,12 +2,14 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import psycopg
 import pytest
 from postgres_server import missing, shared_server
 
-from mcfair.service import summarizing
+from mcfair.errors import NotFoundError, UnavailableError
+from mcfair.service.background import summaries as summarizing
 from mcfair.service.core.engine import Engine
 from mcfair.service.core.verification import verify
 from mcfair.service.ranker import Ranker
@@ -70,19 +72,19 @@ def test_long_logs_are_booked_in_steps(url, monkeypatch):
 def test_one_instance_walks_and_another_one_reads_its_figures(url):
     with Ranker(url, warm=False, summary_interval=0) as second:
         with Ranker(url, warm=False, summary_interval=0) as first:
-            assert first.executor.submit(Engine.take_turn).result().leads
+            assert first.executor.submit(Engine.turn).result().leads
             visit(second, "q")
-            second.executor.summarizer.repeat()
-            assert second.executor.summarizer.latest is None
-            first.executor.summarizer.repeat()
-            second.executor.summarizer.repeat()
-            assert second.executor.summarizer.latest == first.executor.summarizer.latest
-            assert second.executor.summarizer.latest.visits == LISTS
+            second.worker.summarize()
+            assert second.worker.figures is None
+            first.worker.summarize()
+            second.worker.summarize()
+            assert second.worker.figures == first.worker.figures
+            assert second.worker.figures.visits == LISTS
         visit(second, "q")
         end = time.monotonic() + 20  # the server notices the end of a connection a little later
-        while second.executor.summarizer.latest.visits == LISTS and time.monotonic() < end:
-            second.executor.summarizer.repeat()
-        assert second.executor.summarizer.latest.visits == 2 * LISTS
+        while second.worker.figures.visits == LISTS and time.monotonic() < end:
+            second.worker.summarize()
+        assert second.worker.figures.visits == 2 * LISTS
 
 
 def test_a_step_that_two_instances_computed_counts_once(url):
@@ -116,3 +118,26 @@ def test_a_store_of_the_former_schema_is_migrated_and_its_log_booked(url):
         assert "a" not in {each.group for each in ranker.fairness().groups}
         ranker.reset()
         assert (counted(ranker), ranker.fairness().queries) == ((0, 0), 0)
+
+
+def test_readers_are_used_again_until_one_fails(url):
+    with Ranker(url, warm=False, summary_interval=0, fit_interval=0, guard_interval=0) as ranker:
+        visit(ranker, "q")
+        readers = ranker.worker.open_reader
+        for _ in range(5):
+            assert ranker.query_state("q").visits == LISTS
+        ((store, _),) = readers.idle
+        with pytest.raises(NotFoundError):
+            ranker.query_state("unknown")
+        assert readers.idle[0][0] is store
+        with readers() as one, readers() as two, readers() as three:
+            assert one is store
+            assert len({id(each) for each in (one, two, three)}) == 3
+        assert len(readers.idle) == 2
+        with psycopg.connect(url, autocommit=True) as db:  # such as after a restart of the database
+            db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid()")
+        for _ in range(4):
+            with suppress(UnavailableError):
+                assert ranker.query_state("q").visits == LISTS
+        assert ranker.query_state("q").visits == LISTS
+    assert readers.idle == []

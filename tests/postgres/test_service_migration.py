@@ -36,7 +36,7 @@ def fill(where):
             for i in range(150)
         ]
         ranker.feedback([{"impression": each.impression, "item": each.items[0].id} for each in answers[::3]])
-        ranker.history()
+        ranker.worker.summarize()
         ranker.change_policy(policy="TopK")
         ranker.rank("hot", ["a", "third"], session="s")
         ranker.delete_item("b")

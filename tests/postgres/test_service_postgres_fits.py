@@ -11,7 +11,8 @@ from postgres_server import missing, shared_server
 
 import mcfair as mf
 from mcfair.errors import UnavailableError
-from mcfair.service.core.engine import Engine
+from mcfair.service.core.fits import PriorFits
+from mcfair.service.core.installing import FittedPrior
 from mcfair.service.core.repository import LedgerRepository
 from mcfair.service.core.verification import replay, verify
 from mcfair.service.ranker import Ranker
@@ -49,6 +50,18 @@ def do(ranker, work, *args):
     return ranker.executor.submit(work, *args).result()
 
 
+def due(ranker):
+    """Return the counts of a fit that is due."""
+    with ranker.worker.open_reader() as store:
+        return PriorFits().due(store, ranker.executor.now())
+
+
+def install(ranker, counts):
+    """Fit a prior, and install it."""
+    prior = FittedPrior(counts.before, repr(counts.fit()), sum(counts.visits.values()))
+    return ranker.worker.writer.install_rules(prior)
+
+
 def fits_in(url):
     """The visits that each fit of the store was made of, in order, after the check that everything can be repeated."""
     with open_reader(url) as reader:
@@ -61,16 +74,10 @@ def test_one_instance_fits_and_both_rank_by_the_fitted_prior(pair, url):
     rng = np.random.default_rng(0)
     early = [shop(each, rng, 40) for each in pair]
     explained = [pair[0].explain(each.impression) for each in early[1]]
-    due = [do(each, Engine.due_fit) for each in pair]
-    for _ in range(10):
-        if due != [None, None]:
-            break
-        for each in pair:  # a query that was just loaded again has no sums before its next ranking
-            shop(each, rng, 3)
-        due = [do(each, Engine.due_fit) for each in pair]
-    assert [counts is not None for counts in due].count(True) == 1, "both instances fit, or none"
-    ((leader, counts),) = [(each, counts) for each, counts in zip(pair, due, strict=True) if counts is not None]
-    do(leader, Engine.set_prior, counts.fit(), counts.visits)
+    (leader,) = [each for each in pair if each.worker.writer.turn().leads]
+    counts = due(leader)
+    for each in pair:
+        each.worker.fit()
     first, second = (each.policy() for each in pair)
     assert (first.version, first.fitted) == (second.version, second.fitted)
     assert mf.parse_estimator(first.fitted) == counts.fit()
@@ -80,7 +87,7 @@ def test_one_instance_fits_and_both_rank_by_the_fitted_prior(pair, url):
         states = [{item.id: item.relevance for item in one.query_state("q0").items} for one in pair]
         assert states[0] == states[1]
         assert [each.explain(one.impression) for one in early[1]] == explained
-    assert fits_in(url) == [counts.visits]
+    assert fits_in(url) == [sum(counts.visits.values())]
 
 
 def test_instances_that_fit_in_the_background_have_one_prior_in_force_at_a_time(url):
@@ -106,18 +113,18 @@ def test_a_fit_of_an_instance_that_leads_no_longer_does_not_replace_a_newer_one(
     rng = np.random.default_rng(1)
     for each in pair:
         shop(each, rng, 40)
-    due = [do(each, Engine.due_fit) for each in pair]
-    ((old, counts),) = [(each, counts) for each, counts in zip(pair, due, strict=True) if counts is not None]
+    (old,) = [each for each in pair if each.worker.writer.turn().leads]
+    counts = due(old)
     new = pair[1 - pair.index(old)]
     take_over(url, old, new)
     shop(new, rng, 100)
-    do(new, Engine.fit)
+    new.worker.fit()
     newer = new.policy()
     assert newer.fitted is not None
     connect_again(old)
-    do(old, Engine.set_prior, counts.fit(), counts.visits)
+    assert not install(old, counts)
     assert old.policy() == new.policy() == newer
-    assert fits_in(url)[0] > counts.visits
+    assert fits_in(url)[0] > sum(counts.visits.values())
 
 
 def take_over(url, old, new):

@@ -19,9 +19,11 @@ from serving import serving
 
 from mcfair.errors import PolicyError, SettingError
 from mcfair.service import create_app, wire
+from mcfair.service.background.worker import Read
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import SQLiteStore
 from mcfair.service.web.auth import is_loopback
+from mcfair.service.web.forwarding import READS
 from mcfair.service.web.operations import OPERATIONS
 from mcfair.service.web.server import bind, check_bind, serve, url_of
 
@@ -538,10 +540,14 @@ def test_admission_control_refuses_beyond_max_in_flight():
         assert client.post("/v1/rank", json=RANK).status_code == 200
 
 
-def test_concurrent_fairness_requests_share_one_scan(client):
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda _: client.get("/v1/fairness").json()["as_of"], range(8)))
-    assert len(set(answers)) == 1
+def test_fairness_is_that_of_the_time_of_the_call(client):
+    for more in range(1, 4):
+        before = client.get("/v1/fairness").json()["visits"]
+        for _ in range(more):
+            assert client.post("/v1/rank", json=RANK).status_code == 200
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(lambda _: client.get("/v1/fairness").json(), range(8)))
+        assert {each["visits"] for each in answers} == {before + more}
 
 
 def raw(client, sent, timeout=10.0):
@@ -607,26 +613,27 @@ def test_failures_of_the_store_name_no_path_to_clients(tmp_path):
         assert client.get("/readyz").status_code == 200  # a successful write proves it
 
 
-def test_a_failing_policy_is_logged_once_without_its_message(caplog):
-    class Failing(Ranker):
-        failures = 0
+def test_a_failing_policy_is_logged_once_without_its_message(caplog, monkeypatch):
+    failures = []
 
-        def fairness(self):
-            self.failures += 1
-            raise PolicyError("the policy failed") from RuntimeError(SECRET)
+    def fail(reading):
+        failures.append(reading.now)
+        raise PolicyError("the policy failed") from RuntimeError(SECRET)
 
-    with Failing("memory:") as ranker, serving(ranker) as client:
+    monkeypatch.setitem(READS, "fairness", Read(fail, {}))
+    with Ranker("memory:") as ranker, serving(ranker) as client:
         for _ in range(3):
             problem(client.get("/v1/fairness"), 400, "policy")
-        assert ranker.failures == 3
+        assert len(failures) == 3
     assert caplog.text.count("RuntimeError") == 1
     assert SECRET not in caplog.text
 
 
-def test_unexpected_error_is_a_problem_and_its_message_is_not_logged(caplog):
-    class Broken(Ranker):
-        def fairness(self):
-            raise RuntimeError(SECRET)
+def test_unexpected_error_is_a_problem_and_its_message_is_not_logged(caplog, monkeypatch):
+    def fairness(reading):
+        raise RuntimeError(SECRET)
+
+    monkeypatch.setitem(READS, "fairness", Read(fairness, {}))
 
     class PartlyUnreadable(SQLiteStore):
         @contextmanager
@@ -642,7 +649,7 @@ def test_unexpected_error_is_a_problem_and_its_message_is_not_logged(caplog):
                 reader.log = log
                 yield reader
 
-    with Broken(PartlyUnreadable(None)) as ranker, serving(ranker) as client:
+    with Ranker(PartlyUnreadable(None)) as ranker, serving(ranker) as client:
         ranker.rank("first", [str(i) for i in range(2_000)], k=1)  # more than one chunk of an export
         ranker.rank("second", ["a"])
         assert SECRET not in problem(client.get("/v1/fairness"), 500).detail
@@ -653,12 +660,9 @@ def test_unexpected_error_is_a_problem_and_its_message_is_not_logged(caplog):
     assert SECRET not in caplog.text
 
 
-def test_result_that_cannot_be_encoded_is_a_problem(caplog):
-    class Odd(Ranker):
-        def fairness(self):
-            return {SECRET: object()}
-
-    with Odd("memory:") as ranker, serving(ranker) as client:
+def test_result_that_cannot_be_encoded_is_a_problem(caplog, monkeypatch):
+    monkeypatch.setitem(READS, "fairness", Read(lambda reading: {SECRET: object()}, {}))
+    with Ranker("memory:") as ranker, serving(ranker) as client:
         assert SECRET not in problem(client.get("/v1/fairness"), 500).detail
         assert client.server.app.lifecycle.in_flight == 0
     assert "TypeError" in caplog.text

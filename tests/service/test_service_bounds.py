@@ -4,6 +4,7 @@ import tracemalloc
 
 import msgspec
 import pytest
+from observing import explained, observed
 
 from mcfair.errors import RequestError
 from mcfair.service.core.engine import Engine
@@ -84,7 +85,7 @@ def test_mass_expiry_is_compacted_in_bounded_steps(clock):
         session(engine)
     clock.now += 1_000_000
     session(engine)
-    before = engine.query_state("q")
+    before = observed(engine, "q")
     steps = 0
     while engine.store.base(1) < 1000:
         entries, snapshots = engine.store.reads(lambda: engine.compact_expired(0.0))
@@ -97,7 +98,7 @@ def test_mass_expiry_is_compacted_in_bounded_steps(clock):
     assert engine.store.usage().impressions == 1
     assert engine.store.number("SELECT count(*) FROM candidates") <= 2
     engine.drop_cache()
-    assert engine.query_state("q") == before
+    assert observed(engine, "q") == before
 
 
 @pytest.mark.parametrize("rules", [{}, {"maturation": 60.0}, {"maturation": 60.0, "half_life": 400.0}], ids=str)
@@ -110,13 +111,13 @@ def test_a_retry_or_an_explanation_reads_one_snapshot_and_a_few_hundred_entries(
     for key, answer in list(answers.items())[::150]:
         for work in (
             lambda key=key: engine.rank(RawRankRequest(query="q", items=ITEMS, k=3), key),
-            lambda answer=answer: engine.explain(answer.impression),
+            lambda answer=answer: explained(engine, answer.impression),
         ):
             entries, snapshots = engine.store.reads(work)
             assert entries <= 700
             assert snapshots == 1
     engine.drop_cache()
-    entries, snapshots = engine.store.reads(lambda: engine.query_state("q"))
+    entries, snapshots = engine.store.reads(lambda: observed(engine, "q"))
     assert entries <= 300
     assert snapshots == 1
 
@@ -128,11 +129,11 @@ def test_entries_that_may_still_mature_outlive_compaction_no_longer_than_needed(
         session(engine)
     clock.now += 800_000
     later = [session(engine) for _ in range(3)]
-    why = [engine.explain(answer.impression) for answer in later]
+    why = [explained(engine, answer.impression) for answer in later]
     while engine.compact_expired():
         pass
     assert engine.store.base(1) > 0
-    assert [engine.explain(answer.impression) for answer in later] == why
+    assert [explained(engine, answer.impression) for answer in later] == why
     assert verify(engine.store) == []
     assert replay(engine.store)[2] == []
     clock.now += 3_000_000
@@ -140,9 +141,9 @@ def test_entries_that_may_still_mature_outlive_compaction_no_longer_than_needed(
         engine.compact_expired()
         clock.now += 1
     assert engine.store.usage().impressions == 0
-    state = engine.query_state("q")
+    state = observed(engine, "q")
     engine.drop_cache()
-    assert engine.query_state("q") == state
+    assert observed(engine, "q") == state
 
 
 def test_a_longer_maturation_is_replayed_after_compaction(clock):
@@ -172,7 +173,7 @@ def test_counts_of_one_query_that_would_be_too_large_are_refused_before_they_are
     engine = open_engine(clock, max_ledger=20_000_000, **rules)
     for first in range(0, 8_000, 2_000):
         engine.rank(RawRankRequest(query="q", items=many(first, 2_000), k=2))
-    before, size = engine.query_state("q"), engine.ledgers[1].nbytes
+    before, size = observed(engine, "q"), engine.ledgers[1].nbytes
     tracemalloc.start()
     with pytest.raises(RequestError, match=r"the counts of 8,\d00 items at 1,000 ranks need .* MB, and at most 19 MB"):
         engine.rank(RawRankRequest(query="q", items=many(0, 1_000), k=1_000))
@@ -180,7 +181,7 @@ def test_counts_of_one_query_that_would_be_too_large_are_refused_before_they_are
         engine.rank(RawRankRequest(query="q", items=many(7_900, 1_000), k=1_000))
     assert tracemalloc.get_traced_memory()[1] < 5_000_000
     tracemalloc.stop()
-    assert (engine.query_state("q"), engine.ledgers[1].nbytes) == (before, size)
+    assert (observed(engine, "q"), engine.ledgers[1].nbytes) == (before, size)
     assert engine.rank(RawRankRequest(query="q", items=many(0, 1_000), k=2)).items
 
 
@@ -234,9 +235,9 @@ def test_a_maturation_that_was_set_by_mistake_does_not_keep_the_log(clock):
         session(engine, "during")
     engine.change(PolicyChange(maturation=500.0))
     session(engine, "after")
-    before = [engine.query_state(query) for query in ("before", "during", "after")]
+    before = [observed(engine, query) for query in ("before", "during", "after")]
     engine.drop_cache()
-    assert [engine.query_state(query) for query in ("before", "during", "after")] == before
+    assert [observed(engine, query) for query in ("before", "during", "after")] == before
     assert verify(engine.store) + replay(engine.store)[2] == []
 
 
@@ -252,7 +253,7 @@ def test_rules_can_be_changed_again_and_again(clock):
     assert len(engine.repository.versions) < 20
     restarted = Engine(engine.store, clock=clock)
     assert restarted.version.number == 101
-    assert restarted.query_state("q") == engine.query_state("q")
+    assert observed(restarted, "q") == observed(engine, "q")
     assert verify(engine.store) + replay(engine.store)[2] == []
 
 
@@ -262,7 +263,7 @@ def test_versions_that_impressions_refer_to_are_kept(clock):
     for seed in range(1, 10):
         engine.change(PolicyChange(seed=seed))
         engine.compact_expired()
-    assert len(engine.explain(answer.impression).items) == 3
+    assert len(explained(engine, answer.impression).items) == 3
     with pytest.raises(RequestError, match="the store has 10 versions of the rules, and no more are allowed"):
         engine.change(PolicyChange(seed=10))
     clock.now += 8 * 86_400_000

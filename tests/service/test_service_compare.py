@@ -1,12 +1,13 @@
 """Comparison of policies on the log: lists of shadow mode and replays, against a naive recount."""
 
 import json
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from observing import explained as explained_by
+from observing import observed
 from serving import serving
 from simulated_shop import Shop, experiment
 from test_service_experiments import naive_figures
@@ -16,9 +17,9 @@ import mcfair as mf
 from mcfair.analysis.resampling import cluster_weights, interval, ratio_of_sums
 from mcfair.cli.app import app
 from mcfair.errors import RequestError
+from mcfair.service.background.worker import COMPARISONS
 from mcfair.service.core.comparison import compare
 from mcfair.service.core.sampling import sample_entries
-from mcfair.service.web.operations import COMPARISONS
 from mcfair.service.wire import CompareRequest, RawRankRequest
 
 FAIR = "MCFair(alpha=1, beta=1)"
@@ -29,7 +30,7 @@ def shop():
     """Lists of all six items of 25 queries by a fair policy: explanations have the inputs of every candidate."""
     shop = Shop(3, queries=25, k=6, policy=FAIR)
     shop.shown = [shop.visit() for _ in range(200)]
-    shop.explained = [shop.engine.explain(answer.impression) for answer in shop.shown]
+    shop.explained = [explained_by(shop.engine, answer.impression) for answer in shop.shown]
     return shop
 
 
@@ -150,7 +151,7 @@ def test_comparison_changes_nothing_and_skips_what_is_gone():
     found = compare(shop.store, shop.clock, ["TopK"], lists=10_000)
     assert shop.store.changes == changes
     assert 20 < found.lists < 60
-    assert shop.engine.query_state("q1").visits > 0
+    assert observed(shop.engine, "q1").visits > 0
 
 
 def test_exposure_by_group_of_each_arm():
@@ -193,21 +194,18 @@ def test_comparison_over_http_and_from_the_client():
 def test_comparisons_leave_the_places_of_rankings_free():
     """Each takes seconds and one is computed at a time: those who wait for it must not be many."""
     with mf.Ranker("memory:", warm=False) as ranker, serving(ranker) as http:
-        operations, release = http.server.app.dashboard.operations, threading.Event()
-        operations.comparing.submit(release.wait)  # a comparison that takes long
-        with ThreadPoolExecutor(COMPARISONS) as others:
-            waiting = [others.submit(http.post, "/v1/compare", json={}) for _ in range(COMPARISONS)]
-            try:
-                while operations.comparisons < COMPARISONS:
-                    assert not any(each.done() for each in waiting)
-                    time.sleep(0.001)
-                refused, page = http.post("/v1/compare", json={}), http.get("/compare")
-                assert [each.status_code for each in (refused, page)] == [503, 503]
-                assert refused.headers["retry-after"] == page.headers["retry-after"] == "5"
-                assert http.post("/v1/rank", json={"query": "q", "items": [{"id": "a"}], "k": 1}).status_code == 200
-            finally:
-                release.set()
-            assert {each.result().status_code for each in waiting} == {200}
+        others = ThreadPoolExecutor(COMPARISONS)
+        with ranker.worker.comparing():  # a comparison that takes long
+            waiting = [others.submit(http.post, "/v1/compare", json={}) for _ in range(COMPARISONS - 1)]
+            while ranker.worker.places._value:
+                assert not any(each.done() for each in waiting)
+                time.sleep(0.001)
+            refused, page = http.post("/v1/compare", json={}), http.get("/compare")
+            assert [each.status_code for each in (refused, page)] == [503, 503]
+            assert refused.headers["retry-after"] == page.headers["retry-after"] == "5"
+            assert http.post("/v1/rank", json={"query": "q", "items": [{"id": "a"}], "k": 1}).status_code == 200
+        assert {each.result().status_code for each in waiting} == {200}
+        others.shutdown()
         assert http.get("/compare").status_code == 200
 
 

@@ -199,6 +199,7 @@ def test_a_query_can_be_read_without_the_policy_that_one_request_named(database,
         with pytest.raises(ConflictError, match=r"its policy Mine\(w=3.0\) is not known"):
             ranker.explain(named.impression)
         assert ranker.fairness().queries == 1
+        ranker.worker.summarize()
         assert len(list(ranker.export())) == 6  # a version, the query, three lists, and an hour of the history
     with open_reader(database.url) as reader:
         assert verify(reader) == []

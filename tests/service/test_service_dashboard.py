@@ -141,7 +141,7 @@ def test_only_the_newest_changes_of_the_rules_are_parsed(monkeypatch):
         for alpha in range(2, 30):
             ranker.change_policy(policy=f"MCFair(alpha={alpha})")
         monkeypatch.setattr(reads, "parse_policy", lambda text: parsed.append(text) or parse_policy(text))
-        changes = ranker.executor.submit(reads.rule_changes, 3).result()
+        changes = ranker.worker.read(lambda reading: reads.rule_changes(reading.store, 3), 0, {})
     assert [each.changes for each in changes] == [[f"alpha of MCFair: {a - 1}.0 → {a}.0"] for a in (29, 28, 27)]
     assert len(set(parsed)) == 4
 

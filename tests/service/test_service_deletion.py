@@ -4,6 +4,7 @@ import itertools
 
 import msgspec
 import pytest
+from observing import explained, observed
 
 from mcfair.service.core.deletions import DELETION_STEP
 from mcfair.service.core.engine import Engine
@@ -20,7 +21,7 @@ def request(query, items="ab"):
 
 
 def shown(engine, query):
-    return {item.id: item.exposure for item in engine.query_state(query).items}
+    return {item.id: item.exposure for item in observed(engine, query).items}
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def test_a_deleted_item_is_gone_at_once_and_erased_in_steps(engine):
     last = QUERIES[-1]
     assert set(shown(engine, last)) == {"b"}
     assert [item.id for item in engine.rank(request(QUERIES[-2]), QUERIES[-2]).items] == ["b"]
-    assert [item.id for item in engine.explain(answers[QUERIES[-3]].impression).items] == [None, "b"]
+    assert [item.id for item in explained(engine, answers[QUERIES[-3]].impression).items] == [None, "b"]
     click = Event(impression=answers[QUERIES[-4]].impression, item="a")
     assert engine.feedback([click]).results[0].status == "not_in_impression"
     left = [engine.store.usage().deleting]

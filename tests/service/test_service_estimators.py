@@ -5,10 +5,15 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from observing import explained as explained_by
+from observing import observed
 
 import mcfair as mf
 from mcfair.errors import RequestError
+from mcfair.service.core import fits as fits_module
 from mcfair.service.core.engine import Engine
+from mcfair.service.core.fits import PriorFits
+from mcfair.service.core.installing import FittedPrior, encode_install
 from mcfair.service.core.records import Candidates
 from mcfair.service.core.rules import Rules, change_rules
 from mcfair.service.core.verification import replay, verify
@@ -23,7 +28,7 @@ class Service:
 
     def __init__(self, path=None, **rules):
         self.now, self.path, self.rules = 10 * DAY, path, {"policy": "BayesFair(alpha=5)", **rules}
-        self.rng, self.numbers = np.random.default_rng(0), itertools.count()
+        self.rng, self.numbers, self.fits = np.random.default_rng(0), itertools.count(), PriorFits()
         self.open()
 
     def open(self):
@@ -39,6 +44,15 @@ class Service:
         finally:
             self.store.commit()
 
+    def due(self, engine):
+        return self.fits.due(engine.store, self.now)
+
+    def fit(self):
+        self.do(lambda engine: self.fits.step(engine.store, self.now, lambda prior: self.put(engine, prior)))
+
+    def put(self, engine, prior):
+        return engine.install_rules(encode_install(prior))
+
     def visit(self, query, n=6, prior=None):
         items = [Item(f"{query}-{i}", prior=prior) for i in range(n)]
         answer = self.do(Engine.rank, with_raw_items(RankRequest(query=query, items=items, k=3)))
@@ -52,7 +66,7 @@ class Service:
         return [self.visit(f"q{t % queries}") for t in range(visits)]
 
     def ledger(self, query="q0"):
-        return self.engine.find_ledger(query, None)
+        return self.engine.ledger(self.engine.find_number(query, None))
 
 
 def test_a_ledger_without_decay_is_estimated_as_a_state_is():
@@ -80,20 +94,20 @@ def test_queries_and_explanations_show_estimates_with_their_intervals():
     service.play(30, queries=1)
     nobody = Candidates.of(np.arange(6), np.full(6, np.nan))
     view = service.ledger().view(nobody, service.engine.version, service.now, 3)
-    state = service.do(Engine.query_state, "q0")
+    state = service.do(observed, "q0")
     for each, R, variance in zip(state.items, view.R.tolist(), view.uncertainty.tolist(), strict=True):
         assert each.interval == normal_interval(R, variance)
     service = Service(policy="MCFair")  # by the bound of the variance, 1/E
     answer = service.play(30, queries=1)[-1]
-    explained = service.do(Engine.explain, answer.impression).items
-    for each in [*service.do(Engine.query_state, "q0").items, *(item.inputs for item in explained)]:
+    explained = service.do(explained_by, answer.impression).items
+    for each in [*service.do(observed, "q0").items, *(item.inputs for item in explained)]:
         assert each.interval == normal_interval(each.relevance, 1 / each.exposure)
 
 
 def test_a_prior_of_an_item_counts_as_views_at_the_first_rank():
     service = Service(prior_strength=4.0)
     service.visit("q", prior=0.75)
-    shown = service.engine.find_ledger("q", None)
+    shown = service.engine.ledger(service.engine.find_number("q", None))
     never = [row for row in range(6) if shown.counts.E[row] == 0.0][:1]
     view = shown.view(Candidates.of(np.array(never), np.array([0.75])), service.engine.version, service.now, 3)
     expected = mf.Mixture().estimate(3, 4.0, np.array([4], np.int32), np.ones(1))
@@ -119,8 +133,8 @@ def test_a_fit_is_a_version_and_earlier_lists_are_repeated_with_the_prior_they_h
     service = Service(tmp_path / "store.db", **rules)
     early = service.play(40)
     before = service.do(Engine.active_policy)
-    explained = [service.do(Engine.explain, each.impression) for each in early]
-    service.do(Engine.fit)
+    explained = [service.do(explained_by, each.impression) for each in early]
+    service.fit()
     after = service.do(Engine.active_policy)
     assert (before.fitted, before.version + 1) == (None, after.version)
     fitted = mf.parse_estimator(after.fitted)
@@ -128,11 +142,11 @@ def test_a_fit_is_a_version_and_earlier_lists_are_repeated_with_the_prior_they_h
     assert fitted.weights
     late = service.play(10)
     assert {each.version for each in late} == {after.version}
-    assert [service.do(Engine.explain, each.impression) for each in early] == explained
+    assert [service.do(explained_by, each.impression) for each in early] == explained
     service.store.close()
     service.open()
     assert service.do(Engine.active_policy).fitted == after.fitted
-    assert [service.do(Engine.explain, each.impression) for each in early] == explained
+    assert [service.do(explained_by, each.impression) for each in early] == explained
     with service.store.read_transaction():
         assert (verify(service.store), replay(service.store)) == ([], (5, 50, []))
     service.store.close()
@@ -143,7 +157,7 @@ def test_a_fit_is_due_when_visits_have_grown_by_a_share_and_by_one_per_query():
     versions = []
     for t in range(80):
         service.visit(f"q{t % 3}")
-        service.do(Engine.fit)
+        service.fit()
         versions.append(service.engine.version.fitted_visits)
     fits = sorted(set(versions))
     assert fits[0] == 0
@@ -155,24 +169,24 @@ def test_a_fit_is_due_when_visits_have_grown_by_a_share_and_by_one_per_query():
 def test_the_prior_that_was_fitted_is_that_of_the_counts():
     service = Service()
     service.play(100)
-    counts = service.do(Engine.due_fit)
-    assert counts.visits == 100
+    counts = service.do(service.due)
+    assert sum(counts.visits.values()) == 100
     assert counts.C.sum() == sum(service.ledger(f"q{i}").counts.C.sum() for i in range(5))
-    service.do(Engine.fit)
+    service.fit()
     assert mf.parse_estimator(service.engine.version.fitted) == mf.Mixture().fit(*counts[1:5])
-    assert service.do(Engine.due_fit) is None
+    assert service.do(service.due) is None
 
 
 def test_a_policy_without_a_pooled_estimator_is_never_fitted():
     service = Service(policy="MCFair(alpha=1)")
     service.play(50)
-    assert service.do(Engine.due_fit) is None
+    assert service.do(service.due) is None
 
 
 def test_a_fitted_prior_survives_changes_of_other_rules_but_not_of_the_estimator():
     service = Service()
     service.play(50)
-    service.do(Engine.fit)
+    service.fit()
     fitted = service.engine.version.estimator
     service.do(lambda engine: engine.change(change(policy="BayesFair(alpha=9)")))
     assert service.engine.version.estimator == fitted
@@ -183,11 +197,47 @@ def test_a_fitted_prior_survives_changes_of_other_rules_but_not_of_the_estimator
 def test_a_prior_that_was_fitted_for_another_estimator_is_not_put_in_force():
     service = Service()
     service.play(50)
-    counts = service.do(Engine.due_fit)
+    counts = service.do(service.due)
     service.do(lambda engine: engine.change(change(estimator="Mixture(components=2)")))
     before = service.engine.version.number
-    service.do(Engine.set_prior, counts.fit(), counts.visits)
+    service.do(service.put, FittedPrior(counts.before, repr(counts.fit()), 50))
     assert service.engine.version.number == before
+
+
+def test_a_fit_is_due_although_traffic_has_moved_to_other_queries(monkeypatch):
+    """Growth is that of the same queries: those used last have fewer visits than others had at the last fit."""
+    monkeypatch.setattr(fits_module, "POOLED_QUERIES", 2)
+    service = Service()
+    for t in range(200):
+        service.visit(f"q{t % 2}")
+    service.fit()
+    fitted = service.engine.version.fitted
+    assert fitted is not None
+    for t in range(50):
+        service.visit(f"r{t % 2}")
+    assert service.do(service.due) is None, "they have grown by less than the share"
+    for t in range(50):
+        service.visit(f"r{t % 2}")
+    service.fit()
+    assert service.engine.version.fitted not in (None, fitted)
+    assert service.do(service.due) is None
+    for t in range(100):  # back again: the first queries were seen by the first fit
+        service.visit(f"q{t % 2}")
+        if t < 50:
+            assert service.do(service.due) is None
+    assert service.do(service.due) is not None
+
+
+def test_a_new_process_fits_no_later_than_one_that_went_on():
+    service = Service()
+    service.play(100)
+    service.fit()
+    service.fits = PriorFits()
+    service.play(15)
+    assert service.do(service.due) is None
+    service.fits = PriorFits()
+    service.play(15)
+    assert service.do(service.due) is not None
 
 
 def change(**fields):

@@ -6,12 +6,13 @@ import math
 import msgspec
 import numpy as np
 import pytest
+from observing import explained
 from postgres_server import missing, shared_server
 from simulated_shop import Shop, experiment
 
 import mcfair as mf
 from mcfair.errors import NotFoundError, RequestError
-from mcfair.service.background_guard import BackgroundGuard
+from mcfair.service.core.arm_guards import harmful_arms
 from mcfair.service.core.arm_reports import (
     LEAST_LISTS,
     RatioOfBuckets,
@@ -68,9 +69,8 @@ def stored(shop):
 
 def stop_harmful_arms(engine):
     """Do what the background guard does in one step; return the names of the arms that it stops."""
-    totals = engine.guarded_totals()
-    harmful = {} if totals is None else totals.harmful()
-    return [name for name, reason in harmful.items() if engine.stop_arm(totals.number, name, reason)]
+    harmful = harmful_arms(engine.store, engine.version)
+    return [name for name, reason in harmful.items() if engine.stop_arm(engine.version.experiment, name, reason)]
 
 
 def test_shares_of_arms_hold_and_sessions_spread_over_buckets():
@@ -135,7 +135,7 @@ def test_arm_ranks_with_its_policy_and_is_explained():
     for i in range(20):
         answer = shop.visit(f"session {i}")
         assert answer.policy.startswith("TopK" if answer.arm == "other" else "MCFair")
-        assert shop.engine.explain(answer.impression).arm == answer.arm
+        assert explained(shop.engine, answer.impression).arm == answer.arm
 
 
 def test_requests_without_a_session_or_with_a_policy_of_their_own_have_no_arm():
@@ -200,7 +200,7 @@ def test_arms_are_judged_by_one_estimator():
     for i in range(30):
         shop.visit(f"session {i}")
     for i in range(30, 60):
-        ledger = shop.engine.find_ledger("q0", None)
+        ledger = shop.engine.ledger(shop.engine.find_number("q0", None))
         made = shop.rank(0, f"session {i}")
         entry = shop.store.entry(ledger.number, ledger.seq)
         assignment = decode_impression(entry.body).assignment
@@ -331,15 +331,13 @@ def test_caller_may_run_the_guard():
 
 def test_background_guard_stops_and_logs_once(caplog):
     with mf.Ranker("memory:", warm=False, guard_interval=0.0, experiment=experiment("TopK")) as ranker:
-        guard = BackgroundGuard(ranker.executor, 1e6)
         add_harmful_totals(ranker)
         with caplog.at_level(logging.WARNING, "mcfair.service"):
-            guard.step()
-            guard.step()
+            ranker.worker.guard()
+            ranker.worker.guard()
         (record,) = caplog.records
         assert "the experiment 'test' stops its arm 'other': it adds more unfairness" in record.getMessage()
         assert ranker.policy().version == 2
-        guard.stop()
 
 
 def test_two_arms_with_one_policy_do_not_differ():

@@ -16,11 +16,12 @@ from serving import serving
 
 import mcfair as mf
 from mcfair.errors import RequestError
-from mcfair.service import summarizing
+from mcfair.service.background import summaries as summarizing
 from mcfair.service.core import history as history_module
 from mcfair.service.core import summaries
 from mcfair.service.core.engine import Engine
-from mcfair.service.core.history import DAY_MS, DAYS_KEPT, HOURS_KEPT
+from mcfair.service.core.history import DAY_MS, DAYS_KEPT, HOURS_KEPT, read_present
+from mcfair.service.core.installing import PresentFigures
 from mcfair.service.core.summaries import HOUR, summarize
 from mcfair.service.core.verification import verify
 from mcfair.service.ranker import Ranker
@@ -64,9 +65,17 @@ def visit(ranker, query, lists=1, clicks=0, items=6, groups=2):
 
 
 def counts(ranker, resolution="hour"):
-    """Return lists, clicks and retracted clicks of each period by its start."""
+    """Return lists, clicks and retracted clicks of each period by its start, before and after they are booked."""
+    asked = ranker.history(resolution, limit=1_200).points
+    summarize_all(ranker)
+    assert ranker.history(resolution, limit=1_200).points == asked
     points = ranker.history(resolution, limit=1_200).points
     return {int(each.start.timestamp() * 1000): (each.lists, each.clicks, each.retracted) for each in points}
+
+
+def summarize_all(ranker):
+    """Summarise all queries now, as the background does."""
+    ranker.worker.summarize()
 
 
 def compact(ranker):
@@ -206,28 +215,48 @@ def test_large_stores_have_the_figures_of_the_last_walk(clock, monkeypatch):
         clock.time += 5_000
         visit(ranker, "a")
         assert ranker.fairness() == first
-        assert ranker.executor.summarizer.latest.visits == 3
-        ranker.executor.summarizer.repeat()
+        assert ranker.worker.figures.visits == 3
+        summarize_all(ranker)
         later = ranker.fairness()
         assert (later.visits, later.as_of - first.as_of) == (4, datetime.timedelta(seconds=5))
         ranker.delete_query("a")  # gone at once from what names it
         assert len(ranker.unfair_queries("visits").queries) == 2
 
 
+def test_figures_that_take_too_long_are_those_of_the_last_walk(clock, monkeypatch):
+    monkeypatch.setattr(summarizing, "PAGE", 1)
+    with opened(clock=clock) as ranker:
+        visit(ranker, "q", lists=2)
+        summarize_all(ranker)
+        walked = ranker.fairness()
+        clock.time += 20_000
+        for i in range(3):
+            visit(ranker, f"q{i}")
+        with monkeypatch.context() as patch:
+            patch.setattr(summarizing, "ASKED_SECONDS", -1.0)
+            assert ranker.fairness() == walked
+            assert [point.lists for point in ranker.history().points] == [2]
+        assert ranker.fairness().visits == 5
+        assert [point.lists for point in ranker.history().points] == [5]
+
+
 def test_nothing_is_written_while_nothing_changes(clock):
     with opened(clock=clock) as ranker:
         visit(ranker, "q", lists=3)
-        summarizer, store = ranker.executor.summarizer, ranker.executor.store
-        summarizer.repeat()
+        store = ranker.executor.store
+        summarize_all(ranker)
         changes = store.changes
         clock.time += 10_000
-        summarizer.repeat()
+        summarize_all(ranker)
         assert store.changes == changes
         ranker.fairness()
         assert store.changes == changes
         visit(ranker, "q")
-        summarizer.repeat()
-        assert summarizer.latest.visits == 4
+        ranker.fairness()
+        ranker.history()
+        assert store.changes == changes + 1, "a read has written"
+        summarize_all(ranker)
+        assert ranker.worker.figures.visits == 4
 
 
 @pytest.mark.parametrize(
@@ -255,20 +284,20 @@ def test_what_is_ranked_during_a_walk_is_found_by_the_next_one(clock, monkeypatc
     with opened(clock=clock) as ranker:
         for query in "abc":
             visit(ranker, query)
-        summarizer = ranker.executor.summarizer
-        write = summarizer.write
+        writer = ranker.worker.writer
+        install = writer.install
 
-        def write_late(work, *args):
-            if work is Engine.write_present:
+        def install_late(what):
+            if isinstance(what, PresentFigures):
                 visit(ranker, "a")
-            return write(work, *args)
+            return install(what)
 
         with monkeypatch.context() as patch:
-            patch.setattr(summarizer, "write", write_late)
-            summarizer.repeat()
-        assert summarizer.latest.visits == 3
-        summarizer.repeat()
-        assert summarizer.latest.visits == 4
+            patch.setattr(writer, "install", install_late)
+            summarize_all(ranker)
+        assert ranker.worker.figures.visits == 3
+        summarize_all(ranker)
+        assert ranker.worker.figures.visits == 4
 
 
 def test_figures_are_computed_while_the_store_cannot_be_written(clock, monkeypatch):
@@ -280,6 +309,8 @@ def test_figures_are_computed_while_the_store_cannot_be_written(clock, monkeypat
 
         with monkeypatch.context() as patch:
             patch.setattr(Engine, "write_summaries", refuse)
+            summarize_all(ranker)
+            assert ranker.worker.figures.visits == 3
             assert ranker.fairness().visits == 3
         assert counts(ranker) == {NOON: (3, 0, 0)}
 
@@ -344,6 +375,7 @@ def test_hours_become_days_and_days_end(clock):
         for hour in range(3):
             clock.time = first + hour * HOUR
             visit(ranker, "q", lists=1 + hour, clicks=1)
+            summarize_all(ranker)
             unfairness = ranker.fairness().unfairness
         clock.time = first + HOURS_KEPT * DAY_MS + 23 * HOUR
         visit(ranker, "q")
@@ -355,6 +387,7 @@ def test_hours_become_days_and_days_end(clock):
         assert counts(ranker, "day") == {first: (6, 3, 0), last - DAY_MS: (1, 0, 0), last: (1, 0, 0)}
         assert ranker.history("day").points[0].unfairness == unfairness  # that of the last hour
         clock.time = first + DAYS_KEPT * DAY_MS
+        visit(ranker, "q")
         assert set(counts(ranker, "day")) == {first, last - DAY_MS, last, clock.time}
         clock.time += DAY_MS
         assert set(counts(ranker, "day")) == {last - DAY_MS, last, clock.time - DAY_MS, clock.time}
@@ -366,14 +399,14 @@ def test_a_clock_that_was_ahead_is_overcome(tmp_path, clock, monkeypatch):
     path = tmp_path / "mcfair.db"
     with opened(path, clock, half_life=4_000) as ranker:
         visit(ranker, "q", lists=2)
-        ranker.executor.summarizer.repeat()
+        summarize_all(ranker)
     with opened(path, ManualClock(clock.time + 30 * DAY_MS)) as ranker:
         visit(ranker, "q", lists=3)
-        ranker.executor.summarizer.repeat()
+        summarize_all(ranker)
     with opened(path, clock) as ranker:
         clock.time += HOUR
         visit(ranker, "r", lists=4)
-        ranker.executor.summarizer.repeat()
+        summarize_all(ranker)
         fair = ranker.fairness()
         assert (fair.visits, fair.as_of.timestamp() * 1000) == (9, clock.time)
         assert [point.lists for point in ranker.history("hour").points][-1] == 4
@@ -442,7 +475,7 @@ def test_a_rolled_back_step_leaves_no_counts(clock):
 
 KILLED = """
     import sys, threading, time
-    from mcfair.service import summarizing
+    from mcfair.service.background import summaries as summarizing
     from mcfair.service.ranker import Ranker
     summarizing.STEP, summarizing.REST = 2, 0.0
     ranker = Ranker(sys.argv[1], warm=False, summary_interval=0.001)
@@ -480,7 +513,9 @@ def test_reset_erases_the_history(clock):
     with opened(clock=clock) as ranker:
         visit(ranker, "q", lists=5)
         with ranker.executor.store.reader() as store:
-            present = ranker.executor.summarizer.current(store, clock.time)
+            walk = summarizing.SummaryWalk(store, clock.time, 0, print)
+            list(walk.steps())
+            present = walk.present()
         ranker.reset()
         ranker.executor.submit(Engine.write_present, present, 1).result()  # of a walk that began before
         assert ranker.fairness().queries == 0
@@ -491,10 +526,11 @@ def test_a_group_without_items_is_erased_from_the_history(clock):
     with opened(clock=clock) as ranker:
         for _ in range(3):
             ranker.rank("q", [{"id": "a", "group": "kept"}, {"id": "b", "group": "secret"}])
-            ranker.history()
+            summarize_all(ranker)
             clock.time += HOUR
         before = ranker.history().points
         ranker.delete_item("b")
+        summarize_all(ranker)
         after = ranker.history().points
         assert all("secret" not in str(each) for each in after)
         for old, new in zip(before[:-1], after[:-1], strict=True):  # the last hour has figures of now
@@ -515,8 +551,9 @@ def test_items_whose_deletion_is_under_way_are_left_out(clock, monkeypatch):
         for query in "abc":
             ranker.rank(query, [{"id": "gone", "group": "secret"}, {"id": "kept", "group": "G"}], k=1)
         ranker.fairness()
+        summarize_all(ranker)
         with ranker.executor.store.reader() as store:
-            present = ranker.executor.summarizer.current(store, clock.time)
+            present = read_present(store)
 
         def delete(engine):
             engine.delete_item("gone")
@@ -565,7 +602,7 @@ def test_verify_finds_a_history_that_is_ahead_of_the_log(tmp_path, clock):
     with opened(tmp_path / "s.db", clock) as ranker:
         visit(ranker, "q", lists=3)
         visit(ranker, "p", lists=3)
-        ranker.fairness()
+        summarize_all(ranker)
     for change, fault in (
         ("booked = booked + 1 WHERE query = 1", "query 1: history has counted entry 4, but the log ends with 3"),
         ("booked = 3, visits = 9 WHERE query = 1", "query 1: the summary has 9 visits, but there were 3"),
@@ -579,6 +616,7 @@ def test_verify_finds_a_history_that_is_ahead_of_the_log(tmp_path, clock):
 def test_backup_and_export_have_the_history(tmp_path, clock):
     with opened(tmp_path / "s.db", clock) as ranker:
         visit(ranker, "q", lists=3, clicks=1)
+        summarize_all(ranker)
         points = [each.to_dict() for each in ranker.history(groups=100).points]
         lines = [line for line in ranker.export() if "resolution" in line]
         assert lines == points

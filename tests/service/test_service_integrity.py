@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from observing import explained, observed
 
 from mcfair.errors import ConflictError, StoreError
 from mcfair.service.core.engine import Engine
@@ -31,7 +32,7 @@ def request(items="ab", query="q", **options):
 
 
 def state(engine, query="q"):
-    return {item.id: (item.exposure, item.clicks) for item in engine.query_state(query).items}
+    return {item.id: (item.exposure, item.clicks) for item in observed(engine, query).items}
 
 
 def statuses(engine, events, **options):
@@ -53,10 +54,10 @@ def test_one_click_under_many_spellings_counts_once():
 def test_a_click_at_a_rank_that_nobody_examines_does_not_lift_the_estimate():
     engine = open_engine(examination=[1.0, 0.5], prior_strength=0.0)
     name = engine.rank(request("abc")).impression
-    before = engine.query_state("q")
+    before = observed(engine, "q")
     assert statuses(engine, [Event(impression=name, item="c")]) == ["applied"]
-    assert engine.query_state("q") == before
-    assert [item.clicked for item in engine.explain(name).items] == [False, False, True]
+    assert observed(engine, "q") == before
+    assert [item.clicked for item in explained(engine, name).items] == [False, False, True]
     assert statuses(engine, [Event(impression=name, item="b")]) == ["applied"]
     assert state(engine)["b"] == (0.5, 1.0)
     assert statuses(engine, [Event(impression=name, item="c")], retract=True) == ["applied"]

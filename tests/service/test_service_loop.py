@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 from deliberate_faults import caught_by
+from observing import observed
 
 from mcfair.errors import RequestError, UnavailableError
 from mcfair.service.core.deletions import DELETION_STEP
@@ -93,7 +94,7 @@ def test_concurrent_operations_share_a_batch(in_loop):
         ranker.executor.batch_listeners.append(lambda operations, seconds: sizes.append(operations))
         answers = await together(*(ranker.executor.submit_async(Engine.rank, ranking()) for _ in range(100)))
         assert len({answer.impression for answer in answers}) == 100
-        return (await ranker.executor.submit_async(Engine.query_state, "q")).visits
+        return (await ranker.executor.submit_async(observed, "q")).visits
 
     assert in_loop(work) == 100
     assert sum(sizes) == 101
@@ -102,7 +103,7 @@ def test_concurrent_operations_share_a_batch(in_loop):
 
 def test_everything_is_executed_in_the_order_of_submission(in_loop):
     def visits(engine):
-        return engine.query_state("q").visits
+        return observed(engine, "q").visits
 
     async def work(ranker, store):
         submit = ranker.executor.submit_async
@@ -306,7 +307,7 @@ def test_other_threads_can_submit_while_a_loop_is_attached(in_loop):
             assert (await asyncio.wait_for(alone, 10)).impressions == 100
             with pytest.raises(RequestError, match="k"):
                 await loop.run_in_executor(pool, lambda: ranker.rank("q", ["a"], k=0))
-        return (await ranker.executor.submit_async(Engine.query_state, "q")).visits
+        return (await ranker.executor.submit_async(observed, "q")).visits
 
     assert in_loop(work) == 100
 
@@ -323,7 +324,7 @@ def test_failed_write_changes_nothing(in_loop, fails):
         answers = await together(*(ranker.executor.submit_async(Engine.rank, ranking(), str(i)) for i in range(10)))
         assert len({answer.impression for answer in answers}) == 10
         assert ranker.executor.store_error is None
-        return (await ranker.executor.submit_async(Engine.query_state, "q")).visits
+        return (await ranker.executor.submit_async(observed, "q")).visits
 
     assert in_loop(work) == 11
 
@@ -338,7 +339,7 @@ def test_unexpected_error_fails_only_its_own_operation(in_loop):
         assert isinstance(answers.pop(4), StoreConflictError)
         assert len({answer.impression for answer in answers}) == 9
         store.fails_for = None
-        states = await together(*(ranker.executor.submit_async(Engine.query_state, query) for query in ("bad", "q")))
+        states = await together(*(ranker.executor.submit_async(observed, query) for query in ("bad", "q")))
         return [state.visits for state in states]
 
     assert in_loop(work) == [1, 9]
@@ -457,7 +458,7 @@ def test_full_queue_refuses_operations(in_loop):
         with pytest.raises(UnavailableError, match="queue is full"):
             ranker.executor.submit_async(Engine.rank, ranking())
         await together(*asked)
-        return (await ranker.executor.submit_async(Engine.query_state, "q")).visits
+        return (await ranker.executor.submit_async(observed, "q")).visits
 
     assert in_loop(work, max_queued=20) == 20
 
@@ -470,7 +471,7 @@ def test_writer_executes_pending_operations_after_detaching(in_loop):
         answers = await together(*asked, ranker.executor.submit_async(Engine.rank, ranking()))
         assert len({answer.impression for answer in answers}) == 21
         ranker.executor.attach_loop()
-        return (await ranker.executor.submit_async(Engine.query_state, "q")).visits
+        return (await ranker.executor.submit_async(observed, "q")).visits
 
     assert in_loop(work) == 21
 
@@ -625,7 +626,7 @@ def test_deliberate_fault_of_the_group_commit_is_caught(fault, tmp_path):
                 acknowledged = False
             assert not acknowledged, "a request was acknowledged although its commit failed"
             ranker.rank("q", ["a", "b"])
-            visits = ranker.query_state("q").visits
+            visits = ranker.executor.submit(observed, "q").result().visits
             assert visits == 2, f"{visits} visits instead of 2"
             assert executor_class.calls > 0, "the override was never called"
 

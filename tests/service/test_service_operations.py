@@ -58,7 +58,7 @@ def test_every_operation_can_be_called_from_python():
 def test_arguments_of_a_call_are_those_of_its_operation(call):
     operation = OPERATIONS[call.operation]
     first, *_ = inspect.signature(operation.function).parameters
-    assert first == ("executor" if operation.threaded else "engine")
+    assert first == {"background": "reading", "engine": "engine"}[operation.runs]
     inspect.signature(operation.function).bind(None, **call.arguments)
     assert set(operation.parameters) == {name for name in call.arguments if isinstance(call.arguments[name], str)}
     assert isinstance(call.arguments.get("body"), operation.request or type(None))

@@ -3,6 +3,7 @@
 import msgspec
 import numpy as np
 import pytest
+from observing import observed
 
 import mcfair as mf
 from mcfair.errors import PolicyError, RequestError
@@ -55,13 +56,13 @@ ODD = [
 @pytest.mark.parametrize("text", ODD, ids=lambda text: ascii(text)[:30])
 def test_odd_policies_are_refused_and_leave_nothing_behind(engine, text):
     engine.rank(request())
-    ledger, before = engine.ledgers[1], engine.query_state("q")
+    ledger, before = engine.ledgers[1], observed(engine, "q")
     for query in ("q", "new"):
         with pytest.raises(RequestError) as refusal:
             engine.rank(request(text, items="abcd", query=query))
         assert refusal.value.field == "policy"
     assert engine.ledgers[1] is ledger
-    assert engine.query_state("q") == before
+    assert observed(engine, "q") == before
     assert engine.store.usage().queries == 1
     assert engine.store.number("SELECT count(*) FROM items") == 3
     assert not engine.repository.named_policies
@@ -81,14 +82,14 @@ def test_a_policy_that_fails_leaves_the_cached_ledger_as_it_was(engine, registri
     engine.change(PolicyChange(newcomer_exposure="fair"))
     for _ in range(3):
         engine.rank(request())
-    ledger, before = engine.ledgers[1], engine.query_state("q")
+    ledger, before = engine.ledgers[1], observed(engine, "q")
     snapshot = msgspec.msgpack.encode(ledger.snapshot())
     raw = msgspec.Raw(b'[{"id": "a", "prior": 0.5, "group": "G"}, {"id": "new"}]')
     for query in ("q", "other"):
         with pytest.raises(PolicyError, match="oops"):
             engine.rank(RawRankRequest(query=query, items=raw, k=2, policy="Fails"))
     assert engine.ledgers[1] is ledger
-    assert engine.query_state("q") == before
+    assert observed(engine, "q") == before
     assert msgspec.msgpack.encode(ledger.snapshot()) == snapshot
     assert not np.any(ledger.newcomers.weighted)
     assert engine.store.usage().queries == 1

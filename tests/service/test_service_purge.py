@@ -4,6 +4,7 @@ import json
 
 import msgspec
 import pytest
+from observing import explained, observed
 from serving import figures
 
 from mcfair.errors import NotFoundError
@@ -78,7 +79,7 @@ def test_deletion_of_300_000_impressions_changes_few_rows_per_transaction(engine
     assert engine.store.most_changed <= 2
     assert LIVE < engine.store.usage().deleting < LIVE + 30
     with pytest.raises(NotFoundError):
-        engine.query_state("large")
+        observed(engine, "large")
     steps = 0
     while engine.purging:
         transaction(engine, engine.compact_expired, 0.0)
@@ -92,7 +93,7 @@ def test_deletion_of_300_000_impressions_changes_few_rows_per_transaction(engine
     assert usage.deleting == 0
     assert usage.queries == 2
     assert engine.store.number("SELECT count(*) FROM log") == usage.impressions
-    assert engine.query_state("large").visits > 10
+    assert observed(engine, "large").visits > 10
     assert verify(engine.store) == []
     assert replay(engine.store)[2] == []
 
@@ -110,16 +111,16 @@ def test_impressions_and_keys_of_a_deleted_query_are_gone_at_once_and_for_ever(e
         events = [Event(impression=answers[0].impression, item="a")]
         assert engine.feedback(events).results[0].status == "unknown_impression"
         with pytest.raises(NotFoundError, match="no such"):
-            engine.explain(answers[-1].impression)
+            explained(engine, answers[-1].impression)
         assert engine.store.key_of(number) is None
         engine = Engine(engine.store)  # a restart before anything was purged
     new = engine.rank(request("q"), "99")
     assert new.impression not in {answer.impression for answer in answers}
-    assert engine.query_state("q").visits == 1
+    assert observed(engine, "q").visits == 1
     assert engine.store.find_query(engine.ids.query("q")) > number
     engine.compact_expired()
     assert engine.store.usage().deleting == 0
-    assert engine.query_state("q").visits == 1
+    assert observed(engine, "q").visits == 1
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["delete_query", "reset"])
@@ -146,7 +147,7 @@ def test_a_store_in_the_middle_of_a_purge_is_sound(tmp_path, whole):
                 again = Engine(store)
                 again.compact_expired()
                 assert store.usage().deleting == 0
-                assert again.query_state("p").visits == 1
+                assert observed(again, "p").visits == 1
                 store.close()
     assert left == sorted(left, reverse=True)
     assert len(left) > 4

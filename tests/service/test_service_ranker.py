@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 from deliberate_faults import caught_by
+from observing import observed
 
 import mcfair as mf
 from mcfair.errors import ConflictError, NotFoundError, PolicyError, RequestError, UnavailableError
@@ -253,7 +254,7 @@ def test_exposure_by_rank_over_several_examinations(open_ranker):
         ranker.rank("q", ["a", "b"], k=2)
     ranker.change_policy(examination=[1.0, 0.25])
     ranker.rank("q", ["a", "b"], k=2)
-    ledger = ranker.executor.engine.find_ledger("q", None)
+    ledger = ranker.executor.engine.ledger(ranker.executor.engine.find_number("q", None))
     rows = np.arange(2)
     p, F = ledger.counts.by_rank(rows, 2)
     expected = sum(block.F[rows] * block.p * block.weight for block in ledger.counts.blocks.values())
@@ -446,7 +447,7 @@ def test_counterfactual_ranks_are_those_of_the_policy_without_the_term(open_rank
     for _ in range(5):
         answer = ranker.rank("q", list("abcdefg"), k=3)
         ranker.click(answer.impression, ids(answer)[1])
-    ledger = ranker.executor.engine.find_ledger("q", None)
+    ledger = ranker.executor.engine.ledger(ranker.executor.engine.find_number("q", None))
     candidates = next(iter(ledger.candidates.values()))
     view = ledger.view(candidates, ranker.executor.engine.version, ranker.executor.engine.now(), 7)
     why = ranker.explain(ranker.rank("q", list("abcdefg"), k=3).impression)
@@ -738,9 +739,9 @@ def test_snapshots_are_written_and_thinned(clock):
     for _ in range(100):
         engine.rank(request("q"))
     assert [seq for seq, _ in engine.store.snapshots(1)] == [20, 40, 70, 90, 100]
-    before = engine.query_state("q")
+    before = observed(engine, "q")
     engine.drop_cache()
-    assert engine.query_state("q") == before
+    assert observed(engine, "q") == before
     assert check_consistency(engine) == 100
     engine.store.close()
 

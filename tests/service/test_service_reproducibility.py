@@ -7,6 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 from deliberate_faults import caught_by
+from observing import explained as explained_by
+from observing import observed
 
 import mcfair as mf
 from mcfair.service.core.engine import Engine
@@ -142,16 +144,16 @@ class Run:
             again = self.engine.rank(request, key)
             left = {item.id for item in again.items}
             assert again == msgspec.structs.replace(answer, items=[i for i in answer.items if i.id in left]), "retry"
-            why = explained[answer.impression] = self.engine.explain(answer.impression)
+            why = explained[answer.impression] = explained_by(self.engine, answer.impression)
             assert why.arm == answer.arm, "explanation of the arm"
             if not request.shadow:
                 told = [(item.id, item.score, item.terms) for item in why.items if item.id is not None]
                 assert told == [(item.id, item.score, item.terms) for item in again.items], "explanation"
-        states = [self.engine.query_state(query) for query in self.queries()]
+        states = [observed(self.engine, query) for query in self.queries()]
         self.engine = self.engine_class(self.store, clock=lambda: self.clock)
-        assert states == [self.engine.query_state(query) for query in self.queries()], "restart"
+        assert states == [observed(self.engine, query) for query in self.queries()], "restart"
         for name, why in explained.items():
-            assert self.engine.explain(name) == why, "explanation after a restart"
+            assert explained_by(self.engine, name) == why, "explanation after a restart"
         faults = verify(self.store) + replay(self.store)[2]
         assert not faults, faults[0]
 
@@ -216,10 +218,10 @@ def test_a_newcomer_after_a_longer_half_life_and_a_quiet_time_leaves_the_query_r
     run.engine.change(PolicyChange(half_life=86_400.0))
     run.clock += 4 * 86_400_000
     answer = run.engine.rank(RawRankRequest(query="q", items=new, k=3))
-    assert [item.id for item in run.engine.explain(answer.impression).items] == [item.id for item in answer.items]
-    before = run.engine.query_state("q")
+    assert [item.id for item in explained_by(run.engine, answer.impression).items] == [item.id for item in answer.items]
+    before = observed(run.engine, "q")
     run.engine.drop_cache()
-    assert run.engine.query_state("q") == before
+    assert observed(run.engine, "q") == before
     assert verify(run.store) + replay(run.store)[2] == []
     run.store.close()
 

@@ -12,7 +12,6 @@ from serving import serving
 from mcfair.errors import ConflictError, RequestError
 from mcfair.service.methods import Methods
 from mcfair.service.ranker import Ranker
-from mcfair.service.web.dashboard.service_health import service_health
 from mcfair.service.wire import RerankRequest
 
 QUERY = "symptoms of a rare disease"
@@ -95,15 +94,6 @@ def test_requests_are_counted_by_route(client):
     client.post("/v2/rerank", json={"query": "counted", "documents": ["a"]})
     line = 'mcfair_http_requests_total{method="POST",route="/v2/rerank",status="200"}'
     assert line in client.get("/metrics").text
-
-
-def test_the_dashboard_counts_lists_of_every_route(client):
-    operations = client.server.app.dashboard.operations
-    before = service_health(operations).lists
-    for path in ("/v1/rerank", "/v2/rerank"):
-        client.post(path, json={"query": "counted", "documents": ["a"]})
-    client.post("/v1/rank", json={"query": "counted", "items": [{"id": "a"}]})
-    assert service_health(operations).lists == before + 3
 
 
 def test_all_documents_are_ranked_unless_top_n_is_given(ranker):

@@ -5,6 +5,7 @@ import pytest
 from deliberate_faults import caught_by
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from observing import observed
 from service_machine import Machine
 
 from mcfair.service.core.engine import Engine
@@ -41,7 +42,7 @@ def consistent(engine):
 
 
 def rows(engine):
-    return engine.find_ledger("q", None).rows
+    return engine.ledger(engine.find_number("q", None)).rows
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_a_query_that_sees_ever_new_items_keeps_as_many_rows_as_live_items_need(
         if day % 7 == 0:
             engine.drop_cache()
         assert consistent(engine)
-    assert len(engine.find_ledger("q", None).index) == 3
+    assert len(engine.ledger(engine.find_number("q", None)).index) == 3
     assert rows(engine) <= 12
     assert engine.store.number("SELECT count(*) FROM items") <= 12
 
@@ -78,8 +79,8 @@ def test_a_row_is_not_used_again_while_a_log_entry_refers_to_it():
     engine.drop_cache()
     engine.rank(request(["d", "b"]))
     assert rows(engine) == 3
-    assert engine.find_ledger("q", None).index == {"d": 0, "b": 1, "c": 2}
-    assert [item.exposure for item in engine.query_state("q").items if item.id == "d"] != [0.0]
+    assert engine.ledger(engine.find_number("q", None)).index == {"d": 0, "b": 1, "c": 2}
+    assert [item.exposure for item in observed(engine, "q").items if item.id == "d"] != [0.0]
     assert answer.query_id
     assert consistent(engine)
 
@@ -91,7 +92,7 @@ def test_a_refused_request_returns_the_rows_it_took():
     engine.delete_item("a")
     clock.now += 61_000
     engine.compact_expired()
-    before = engine.find_ledger("q", None).snapshot()
+    before = engine.ledger(engine.find_number("q", None)).snapshot()
 
     class Refusing(LedgerRepository):
         def decide(self, *args):
@@ -101,7 +102,7 @@ def test_a_refused_request_returns_the_rows_it_took():
     with pytest.raises(ArithmeticError, match="refused"):
         engine.rank(request(["b", "c", "d"]))
     engine.repository = working
-    ledger = engine.find_ledger("q", None)
+    ledger = engine.ledger(engine.find_number("q", None))
     assert ledger.snapshot() == before
     assert set(ledger.index) == {"b"}
     engine.rank(request(["b", "c", "d"]))
@@ -116,15 +117,15 @@ def test_candidates_that_were_never_shown_lose_their_rows_once_no_list_refers_to
         engine.rank(request(["shown", *(f"{i} {j}" for j in range(20))], k=1))
         clock.now += 10_000
         engine.compact_expired()
-        assert {"shown", *(f"{i} {j}" for j in range(20))} <= set(engine.find_ledger("q", None).index)
+        assert {"shown", *(f"{i} {j}" for j in range(20))} <= set(engine.ledger(engine.find_number("q", None)).index)
     assert rows(engine) <= 21 * 30
     assert engine.store.usage().items <= 21 * 15
     clock.now += 200_000
     for _ in range(3):
         engine.reset_expiry_schedule()
         engine.compact_expired()
-    assert [item.id for item in engine.query_state("q").items] == ["shown"]
-    assert engine.query_state("q").visits == 50
+    assert [item.id for item in observed(engine, "q").items] == ["shown"]
+    assert observed(engine, "q").visits == 50
     assert consistent(engine)
 
 

@@ -13,6 +13,7 @@ from functools import partial
 
 import pytest
 from deliberate_faults import caught_by
+from observing import observed
 
 from mcfair.errors import MCFairError, StoreError, UnavailableError
 from mcfair.service.core.engine import Engine
@@ -165,7 +166,7 @@ def test_a_power_failure_loses_no_list_and_compaction_is_repeated(tmp_path):
     store.commit()
     lengths[synced()] = 41
     assert compacted(engine, durable=False) == 8
-    content, database, before = wal.read_bytes(), path.read_bytes(), engine.query_state("q")
+    content, database, before = wal.read_bytes(), path.read_bytes(), observed(engine, "q")
     store.close()
     first, last = lengths
     assert first < middle < last < len(content)
@@ -185,7 +186,7 @@ def test_a_power_failure_loses_no_list_and_compaction_is_repeated(tmp_path):
             assert other.usage().impressions == lists - 40  # the last one has not expired
             assert verify(other) == []
             if lists == 41:
-                assert again.query_state("q") == before
+                assert observed(again, "q") == before
 
 
 def test_urls_name_files(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ import typer
 from ..errors import MCFairError, SettingError
 from ..estimators import Estimator
 from ..metrics import Metric
-from ..parts import Part, described_parameters, registered, summary
+from ..parts import PLUGINS, Part, described_parameters, registered, summary
 from ..policies.base import Policy
 from ..tables import Table
 from ..users import ClickModel
@@ -45,6 +45,7 @@ def import_plugin(name: str) -> None:
     try:
         if path.suffix != ".py":
             importlib.import_module(name)
+            PLUGINS.append(name)
             return
         if not path.is_file():
             raise SettingError(f"cannot import {name}: there is no such file")
@@ -57,6 +58,7 @@ def import_plugin(name: str) -> None:
         sys.modules[path.stem] = module
         sys.path.insert(0, str(path.parent.resolve()))  # a plugin may import files beside it
         module_spec.loader.exec_module(module)
+        PLUGINS.append(path.stem)
     except MCFairError:
         raise
     except (Exception, SystemExit) as error:  # a script that ends with sys.exit() is no plugin

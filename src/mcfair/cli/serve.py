@@ -158,7 +158,7 @@ def serve(
         check_bind(server.host, has_keys=False)
     bind(server.host, server.port).close()
     with status("opening the store; the first start on a machine compiles for about a minute"):
-        ranker = Ranker(store, policy=rules.policy, cache=cache << 20, **settings)
+        ranker = Ranker(store, policy=rules.policy, cache=cache << 20, background="process", **settings)
     try:
         token = secrets.token_urlsafe(32)
         listen(ranker, admin_token=token, on_ready=partial(announce, ranker, token), **limits)

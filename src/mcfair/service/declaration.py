@@ -17,13 +17,14 @@ NDJSON = "application/x-ndjson"
 class Operation(Struct, frozen=True, kw_only=True):
     """An operation: its route, scope, request and response types, and the function that executes it.
 
-    The docstring of `function` is the documentation of the operation; its arguments are the engine, the path parameters
-    and the body, or the options, which are the parameters of the query string. `request` is the documented type of the
-    body, `decode_as` the type it is decoded to. `errors` are statuses that only some operations respond with.
+    The docstring of `function` is the documentation of the operation; its arguments are what `runs` it, the path
+    parameters and the body, or the options, which are the parameters of the query string. The engine executes
+    operations one at a time; a `Reading` of background work reads the store beside it. `request` is the documented
+    type of the body, `decode_as` the type it is decoded to. `errors` are statuses that only some operations respond
+    with.
 
     An `idempotent` operation accepts an Idempotency-Key. One that is not `repeatable` must not be retried if it may
-    have been executed. A `threaded` one gets the executor instead of the engine and runs in a thread of its caller,
-    concurrently with others. A `probe` is always admitted, so it must need little; a `rooted` operation receives the
+    have been executed. A `probe` is always admitted, so it must need little; a `rooted` operation receives the
     path under which the application is mounted. `aliases` are further paths, for clients of another API.
     """
 
@@ -42,7 +43,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     example: Any = None
     idempotent: bool = False
     repeatable: bool = True
-    threaded: bool = False
+    runs: Literal["engine", "background"] = "engine"
     probe: bool = False
     rooted: bool = False
     aliases: tuple[str, ...] = ()

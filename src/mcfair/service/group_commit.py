@@ -28,7 +28,6 @@ from .core.engine import Engine
 from .core.engine_state import WouldBlockError
 from .store_health import NOT_WRITABLE, StoreHealth
 from .stores import Store, StoreConflictError, StoreCorruptError, StoreUnavailableError, StoreUncertainError
-from .summarizing import Summarizer
 from .work_items import WorkItem, resolve_all, resolve_each
 
 __all__ = ["QUEUE", "GroupCommit"]
@@ -102,7 +101,6 @@ class GroupCommit(StoreHealth):
     ) -> None:
         super().__init__(store)
         self.engine, self.max_queued = engine, max_queued
-        self.summarizer = Summarizer(self)
         self.max_batch, self.batch_seconds, self.loop_seconds = max_batch, batch_seconds, loop_seconds
         self.quick_seconds = quick_seconds
         self.compaction_interval, self.compaction_seconds = compaction_interval, compaction_seconds
@@ -157,6 +155,10 @@ class GroupCommit(StoreHealth):
             self.notify_writer()
         elif not self.owned.locked():  # otherwise the writer schedules it
             self.schedule_turn(item.loop)
+
+    def now(self) -> int:
+        """Return the time in ms, from any thread."""
+        return max(self.engine.latest, self.engine.clock())
 
     @property
     def queue_depth(self) -> int:

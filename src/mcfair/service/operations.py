@@ -4,21 +4,17 @@ The routes, the OpenAPI document and the requests of the clients follow from thi
 functions. `methods` has the signatures of the Python interface.
 """
 
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
 from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..errors import StoreError, UnavailableError
 from . import wire
 from .declaration import NDJSON, Operation
 from .declaration import operation as declare
 
 if TYPE_CHECKING:
+    from .background.worker import Reading
     from .core.engine import Engine
-    from .core.summaries import Present
-    from .group_commit import GroupCommit
-    from .stores import Store
 
 __all__ = ["OPERATIONS", "submission"]
 
@@ -49,27 +45,6 @@ def engine_class() -> type["Engine"]:
     return Engine
 
 
-@contextmanager
-def reading(executor: "GroupCommit") -> Iterator["Store"]:
-    """Open a reader of the store; convert its errors to UnavailableError, and log their cause, which may name paths."""
-    if executor.closing:
-        raise UnavailableError("the service is stopping")
-    try:
-        with executor.store.reader() as store:
-            yield store
-    except (StoreError, OSError) as error:
-        executor.log_unreadable(error)
-        raise UnavailableError("the store cannot be read") from error
-
-
-@contextmanager
-def summarized(executor: "GroupCommit") -> Iterator[tuple["Store", "Present"]]:
-    """Open a reader of the store, and return it with the figures of all queries."""
-    now = executor.submit(engine_class().now).result()
-    with reading(executor) as store:
-        yield store, executor.summarizer.current(store, now)
-
-
 ImpressionPart = Annotated[str, wire.about("id of the impression, from the ranking")]
 QueryPart = Annotated[str, wire.about("id of the query, from a ranking or a lookup")]
 KeyPart = Annotated[str, wire.about("id of the key, as listed")]
@@ -84,6 +59,7 @@ IMPORT_EXAMPLE = {
     "queries": [{"query": "red shoes", "visits": 40, "items": [{"id": "sku1", "counts": [[1, 30, 6], [2, 10, 1]]}]}],
 }
 EVENTS_EXAMPLE = {"events": [{"impression": "IMPRESSION", "item": "sku2", "type": "click"}]}
+LOOKUP_EXAMPLE = {"query": "red shoes"}
 COMPARE_EXAMPLE = {"policies": ["TopK", "MCFair(alpha=10)"], "max_age": 86_400, "lists": 200}
 KEY_EXAMPLE = {"name": "shop", "scopes": ["rank", "feedback"]}
 
@@ -129,112 +105,113 @@ def retract(engine: "Engine", body: wire.Feedback) -> wire.FeedbackResults:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-@operation("GET", "/v1/impressions/{impression}/explain", "Reading", "read")
-def explain(engine: "Engine", impression: ImpressionPart) -> wire.Explanation:
+@operation("GET", "/v1/impressions/{impression}/explain", "Reading", "read", runs="background")
+def explain(reading: "Reading", impression: ImpressionPart) -> wire.Explanation:
     """Explain the ranks of the items of an impression.
 
     The score is a sum, so the explanation is exact: its terms, its inputs, and the ranks without each term.
     """
-    return engine.explain(impression)
+    from .core.explanations import explain
+
+    return explain(reading.store, impression)
 
 
-@operation("POST", "/v1/queries/lookup", "Reading", "read", errors=(404,), example={"query": "red shoes"})
-def lookup(engine: "Engine", body: wire.QueryLookup) -> wire.QueryState:
+@operation(
+    "POST", "/v1/queries/lookup", "Reading", "read", runs="background", errors=(404,), example={"query": "red shoes"}
+)
+def lookup(reading: "Reading", body: wire.QueryLookup) -> wire.QueryState:
     """Return the observations of a query, given by its text.
 
     The text of a query is never part of a URL, because proxies log URLs.
     """
     wire.check_text("query", body.query, wire.MAX_QUERY)
-    return engine.query_state(query=body.query)
+    return state_of(reading, query=body.query)
 
 
-@operation("GET", "/v1/queries/{query_id}", "Reading", "read")
-def query(engine: "Engine", query_id: QueryPart) -> wire.QueryState:
+@operation("GET", "/v1/queries/{query_id}", "Reading", "read", runs="background")
+def query(reading: "Reading", query_id: QueryPart) -> wire.QueryState:
     """Return the observations of a query, given by its id."""
-    return engine.query_state(query_id=query_id)
+    return state_of(reading, query_id=query_id)
 
 
-@operation("GET", "/v1/fairness", "Reading", "read", threaded=True)
-def fairness(executor: "GroupCommit") -> wire.Fairness:
+def state_of(reading: "Reading", **given: str) -> wire.QueryState:
+    """Return the observations of a query."""
+    from .core.reports import find_query, query_state
+
+    with reading.store.read_transaction():
+        return query_state(*find_query(reading.store, **given), reading.now)
+
+
+@operation("GET", "/v1/fairness", "Reading", "read", runs="background")
+def fairness(reading: "Reading") -> wire.Fairness:
     """Return fairness over all queries and by group.
 
-    The figures are those of the last summary of all queries, which is made in the background; `as_of` is its time.
+    The figures are those of the time of the call, in a large store those of the last summary; `as_of` is their time.
     """
     from .core.history_reports import fairness
 
-    with summarized(executor) as (_, present):
-        return fairness(present.figures)
+    return fairness(reading.present().figures)
 
 
-@operation("GET", "/v1/history", "Reading", "read", threaded=True)
-def history(executor: "GroupCommit", options: wire.HistoryOptions) -> wire.History:
+@operation("GET", "/v1/history", "Reading", "read", runs="background")
+def history(reading: "Reading", options: wire.HistoryOptions) -> wire.History:
     """Return lists, clicks and fairness by hour or by day.
 
     Hours are kept for 28 days, and days for three years.
     """
     from .core.history_reports import history
 
-    with summarized(executor) as (_, present):
-        pass
-    with reading(executor) as store:  # which sees what was written for it
-        return history(store, present.figures, options)
+    with reading.figures() as (present, unbooked):
+        return history(reading.store, present.figures, unbooked, options)
 
 
-@operation("GET", "/v1/queries", "Reading", "read", threaded=True)
-def unfair_queries(executor: "GroupCommit", options: wire.UnfairQueriesOptions) -> wire.UnfairQueries:
+@operation("GET", "/v1/queries", "Reading", "read", runs="background")
+def unfair_queries(reading: "Reading", options: wire.UnfairQueriesOptions) -> wire.UnfairQueries:
     """Return the queries whose unfairness is furthest above its floor, or those with most visits.
 
     Queries are given by their ids, because their texts are not stored.
     """
     from .core.history_reports import unfair_queries
 
-    with summarized(executor) as (store, present):
-        return unfair_queries(store, present, options)
+    return unfair_queries(reading.store, reading.present(), options)
 
 
-@operation("GET", "/v1/items", "Reading", "read", threaded=True)
-def exposed_items(executor: "GroupCommit", options: wire.ExposedItemsOptions) -> wire.ExposedItems:
+@operation("GET", "/v1/items", "Reading", "read", runs="background")
+def exposed_items(reading: "Reading", options: wire.ExposedItemsOptions) -> wire.ExposedItems:
     """Return the items that have had the most exposure too little, or too much, for their relevance in a query."""
     from .core.history_reports import exposed_items
 
-    with summarized(executor) as (store, present):
-        return exposed_items(store, present, options)
+    return exposed_items(reading.store, reading.present(), options)
 
 
-@operation("POST", "/v1/compare", "Reading", "read", threaded=True, example=COMPARE_EXAMPLE)
-def compare(executor: "GroupCommit", body: wire.CompareRequest) -> wire.PolicyComparisons:
+@operation("POST", "/v1/compare", "Reading", "read", runs="background", example=COMPARE_EXAMPLE)
+def compare(reading: "Reading", body: wire.CompareRequest) -> wire.PolicyComparisons:
     """Compare policies with the lists that were shown.
 
     A sample of the log is read concurrently with the traffic, and its decisions are repeated with each policy. Lists
     that were recorded in shadow mode are compared as well. Nothing is changed.
     """
     from .core.comparison import compare
-    from .core.engine import Engine
 
-    now = executor.submit(Engine.now).result()
-    with reading(executor) as store:
-        return compare(store, now, body.policies, max_age=body.max_age, lists=body.lists)
+    with reading.comparing():
+        return compare(reading.store, reading.now, body.policies, max_age=body.max_age, lists=body.lists)
 
 
-@operation("GET", "/v1/experiment", "Reading", "read", threaded=True, errors=(404,))
-def experiment(executor: "GroupCommit") -> wire.ExperimentReport:
+@operation("GET", "/v1/experiment", "Reading", "read", runs="background", errors=(404,))
+def experiment(reading: "Reading") -> wire.ExperimentReport:
     """Return the results of the present experiment, or of the last one, by arm.
 
     They are totals that are added up as lists are ranked and clicked, so that reading them takes no scan.
     """
     from .core.arm_reports import experiment_report
-    from .core.engine import Engine
 
-    now = executor.submit(Engine.now).result()
-    with reading(executor) as store:
-        return experiment_report(store, now)
+    return experiment_report(reading.store, reading.now)
 
 
-@operation("GET", "/v1/usage", "Reading", "read", threaded=True)
-def usage(executor: "GroupCommit") -> wire.Usage:
+@operation("GET", "/v1/usage", "Reading", "read", runs="background")
+def usage(reading: "Reading") -> wire.Usage:
     """Return the amount of stored data."""
-    with reading(executor) as store:
-        return wire.Usage(**store.usage()._asdict())
+    return wire.Usage(**reading.store.usage()._asdict())
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
@@ -255,15 +232,14 @@ def change_policy(engine: "Engine", body: wire.PolicyChange) -> wire.ActivePolic
 # --- data ------------------------------------------------------------------------------------------------------------
 
 
-@operation("GET", "/v1/export", "Data", "admin", threaded=True, media_type=NDJSON)
-def export(executor: "GroupCommit") -> Generator[bytes, None, None]:
+@operation("GET", "/v1/export", "Data", "admin", runs="background", media_type=NDJSON)
+def export(reading: "Reading") -> Generator[bytes, None, None]:
     """Export everything that is stored, as JSON lines."""
     from .core.history_reports import export_history
     from .core.reports import export
 
-    with reading(executor) as store:
-        yield from export(store)
-        yield from export_history(store)
+    yield from export(reading.store)
+    yield from export_history(reading.store)
 
 
 @operation("POST", "/v1/import", "Data", "admin", example=IMPORT_EXAMPLE)
@@ -289,16 +265,10 @@ def delete_item(engine: "Engine", body: wire.ItemDeletion) -> wire.DeletionCount
     return wire.DeletionCount(engine.delete_item(body.item))
 
 
-@operation("POST", "/v1/reset", "Data", "admin", repeatable=False, threaded=True, example={"confirm": "reset"})
-def reset(executor: "GroupCommit", body: wire.ResetRequest) -> wire.DeletionCount:
+@operation("POST", "/v1/reset", "Data", "admin", repeatable=False, example={"confirm": "reset"})
+def reset(engine: "Engine", body: wire.ResetRequest) -> wire.DeletionCount:
     """Delete every query, item and impression; API keys and rules stay."""
-    from .core.engine import Engine
-    from .core.reports import count_queries
-
-    with reading(executor) as store:
-        queries = count_queries(store)
-    executor.submit(Engine.reset).result()
-    return wire.DeletionCount(queries)
+    return wire.DeletionCount(engine.reset())
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------

@@ -9,26 +9,26 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from ..errors import SettingError, UnavailableError
 from ..policies.base import Policy
-from .background_fits import FIT_INTERVAL, BackgroundFits
-from .background_guard import GUARD_INTERVAL, BackgroundGuard, stop_harmful_arms
+from .background.thread import EngineWriter
+from .background.worker import DEFAULT_INTERVALS, Intervals, Worker
 from .calls import Call
 from .core.clock import Clock
 from .core.engine import Engine
 from .core.engine_state import CACHE, MAX_ITEMS
 from .core.keys import KEY_PREFIX, hash_secret
+from .core.reports import find_query, query_state
 from .core.rules import change_rules
 from .group_commit import QUEUE, GroupCommit
 from .methods import Methods
 from .operations import OPERATIONS, submission
 from .shared_commit import SharedGroupCommit
 from .stores import Store, open_store
-from .summarizing import SUMMARY_INTERVAL
 from .wire import Event, Feedback, FeedbackResults, Item, RankRequest, Scope, with_raw_items
 
 __all__ = ["Ranker"]
@@ -64,6 +64,9 @@ class Ranker(Methods):
     summary_interval
         Interval, in seconds, at which changed queries are summarised for the history and the figures over all queries;
         0 leaves that to those who ask for them.
+    background
+        Where this work is done: in a thread; or in a child process of the server that `mcfair.service.create_app` is
+        run on, from its start to its end. What the methods of a ranker read is computed by the thread of the caller.
     warm
         Whether to compile or load all kernels now instead of during the first request.
     clock
@@ -106,9 +109,10 @@ class Ranker(Methods):
         max_queued: int = QUEUE,
         cache: int = CACHE,
         max_items: int = MAX_ITEMS,
-        fit_interval: float = FIT_INTERVAL,
-        guard_interval: float = GUARD_INTERVAL,
-        summary_interval: float = SUMMARY_INTERVAL,
+        fit_interval: float = DEFAULT_INTERVALS.fits,
+        guard_interval: float = DEFAULT_INTERVALS.guard,
+        summary_interval: float = DEFAULT_INTERVALS.summaries,
+        background: Literal["thread", "process"] = "thread",
         warm: bool = True,
         clock: Callable[[], int] | None = None,
         executor_class: type[GroupCommit] | None = None,
@@ -135,10 +139,16 @@ class Ranker(Methods):
             raise
         default = SharedGroupCommit if opened.shared else GroupCommit
         self.executor = (executor_class or default)(opened, engine, max_queued)
-        self.fits = BackgroundFits(self.executor, fit_interval) if fit_interval > 0.0 else None
-        self.guard = BackgroundGuard(self.executor, guard_interval) if guard_interval > 0.0 else None
-        if summary_interval > 0.0:
-            self.executor.summarizer.start(summary_interval)
+        if background == "process" and not (isinstance(store, str | Path) and str(store) != "memory:"):
+            background = "thread"  # another process cannot read it
+        self.url, self.background, self.intervals = (
+            str(store),
+            background,
+            Intervals(summary_interval, fit_interval, guard_interval),
+        )
+        self.worker = Worker(opened.reader, EngineWriter(self.executor), self.executor.log_unreadable)
+        if background == "thread":
+            self.worker.start(self.intervals)
 
     def __enter__(self) -> Ranker:
         return self
@@ -163,8 +173,8 @@ class Ranker(Methods):
         operation, executor = OPERATIONS[call.operation], self.executor
         if isinstance(body := call.arguments.get("body"), Feedback) and not body.events:
             return FeedbackResults([])
-        if operation.threaded:
-            return operation.function(executor, **call.arguments)
+        if operation.runs == "background":
+            return self.worker.read(operation.function, executor.now(), call.arguments)
         work, args, kwargs = submission(operation, call.arguments)
         future = executor.submit(work, *args, **kwargs)
         left = None if call.deadline is None else max(0.0, call.begun + call.deadline - time.monotonic())
@@ -178,7 +188,7 @@ class Ranker(Methods):
         return self.executor.store_error is None and not self.executor.closing
 
     def export(self) -> Iterator[dict[str, Any]]:  # noqa: D102
-        with closing(self._execute(Call("export"))) as lines:
+        with closing(self.worker.iterate(OPERATIONS["export"].function, self.executor.now(), {})) as lines:
             yield from map(msgspec.json.decode, lines)
 
     def guard_experiment(self) -> dict[str, str]:
@@ -202,14 +212,11 @@ class Ranker(Methods):
         ...     ranker.guard_experiment()
         {}
         """
-        return stop_harmful_arms(self.executor)
+        return self.worker.stop_harmful_arms()
 
     def close(self) -> None:
         """Execute what is queued, then close the store; refuse later operations."""
-        for thread in (self.fits, self.guard):
-            if thread is not None:
-                thread.stop()
-        self.executor.summarizer.stop()
+        self.worker.stop()
         self.executor.close()
 
     # --- authentication ----------------------------------------------------------------------------------------------
@@ -263,5 +270,6 @@ def warm_up(engine: Engine) -> None:
             request = RankRequest(query="warm", items=[Item(str(i)) for i in range(n)], k=2, policy=policy)
             answer = scratch.rank(with_raw_items(request))
             scratch.feedback([Event(impression=str(answer.impression), item=answer.items[0].id)])
-    scratch.query_state("warm")
+    with scratch.store.read_transaction():
+        query_state(*find_query(scratch.store, "warm"), scratch.now())
     scratch.store.close()

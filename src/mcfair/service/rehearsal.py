@@ -22,6 +22,7 @@ from ..random import ARRIVALS, CLICKS, DATA, draws, uniform, uniforms
 from ..simulation.run import fit_moments
 from ..users.base import ClickModel
 from .core.engine import Engine
+from .core.fits import PriorFits
 from .core.rules import Rules, change_rules, examination_probabilities
 from .stores import Store, open_store
 from .wire import Event, Item, RankRequest, RawRankRequest, with_raw_items
@@ -194,7 +195,7 @@ class Stage:
         self.requests: dict[tuple[int, int], RawRankRequest] = {}
         # As the simulator does, and not by the clock of this machine: a rehearsal can be repeated.
         self.fit_moments = fit_moments(data.queries, Estimator.growth)
-        self.next_fit = next(self.fit_moments)
+        self.next_fit, self.fits = next(self.fit_moments), PriorFits()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -254,7 +255,7 @@ class Stage:
         if t < rehearsal.sessions // 2:
             n = max(1, n - int(rehearsal.newcomers * n))
         if t == self.next_fit:
-            self.engine.fit()
+            self.fits.step(self.store, self.now, lambda prior: self.engine.set_prior(*msgspec.structs.astuple(prior)))
             self.next_fit = next(self.fit_moments)
         answer = self.engine.rank(self.request(q, n))
         pi: IntArray = np.array([int(item.id) for item in answer.items])

@@ -22,15 +22,7 @@ from .work_items import WorkItem
 __all__ = ["SharedGroupCommit"]
 
 OPTIMISTIC = {Engine.rank, Engine.feedback}
-CONCURRENT = {
-    Engine.now,
-    Engine.due_fit,
-    Engine.guarded_totals,
-    Engine.take_turn,
-    Engine.write_summaries,
-    Engine.write_present,
-    Engine.erase_groups,
-}
+CONCURRENT = {Engine.now, Engine.turn, Engine.install}
 """Operations that are executed in batches, and those that keep no other instance waiting, besides those that are
 declared to read."""
 

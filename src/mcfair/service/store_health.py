@@ -6,7 +6,7 @@ import logging
 
 from .stores import Store, StoreUnavailableError
 
-__all__ = ["NOT_WRITABLE", "StoreHealth"]
+__all__ = ["NOT_WRITABLE", "StoreHealth", "UnreadableLog"]
 
 NOT_WRITABLE = "the store cannot be written"
 """The text for clients and probes. The cause may name paths, so it is logged instead."""
@@ -17,13 +17,26 @@ MAX_LOGGED = 1_000
 logger = logging.getLogger("mcfair.service")
 
 
-class StoreHealth:
+class UnreadableLog:
+    """Logs damaged or unreadable data, each cause once."""
+
+    def __init__(self) -> None:
+        self.unreadable: set[str] = set()  # damage that was logged: it does not go away while the process runs
+
+    def log_unreadable(self, error: Exception | str) -> None:
+        """Log damaged or unreadable data, each cause once."""
+        if str(error) not in self.unreadable and len(self.unreadable) < MAX_LOGGED:
+            self.unreadable.add(str(error))
+            logger.error("stored data cannot be read: %s", error)
+
+
+class StoreHealth(UnreadableLog):
     """The state of a store, as its last writes and the files themselves show it; every change is logged once."""
 
     def __init__(self, store: Store) -> None:
+        super().__init__()
         self.store = store
         self.write_error: str | None = None  # why the last write failed; None if it succeeded
-        self.unreadable: set[str] = set()  # damage that was logged: it does not go away while the process runs
 
     @property
     def store_error(self) -> str | None:
@@ -34,12 +47,6 @@ class StoreHealth:
             except StoreUnavailableError as error:
                 self.begin_episode(error)
         return None if self.write_error is None else NOT_WRITABLE
-
-    def log_unreadable(self, error: Exception | str) -> None:
-        """Log damaged or unreadable data, each cause once."""
-        if str(error) not in self.unreadable and len(self.unreadable) < MAX_LOGGED:
-            self.unreadable.add(str(error))
-            logger.error("stored data cannot be read: %s", error)
 
     def begin_episode(self, error: Exception) -> None:
         """Record that the store cannot be written; log the cause if it could be written before."""

@@ -8,6 +8,7 @@ from functools import partial
 
 from ..stores import StoreCorruptError, StoredDeletion
 from .engine_state import EngineState
+from .reports import count_queries
 from .repository import UNREADABLE
 
 __all__ = ["DELETION_STEP", "PURGE_STEP", "DeletionOperations"]
@@ -25,11 +26,13 @@ class DeletionOperations(EngineState):
         self.remove_query(number)
         self.evict(number)
 
-    def reset(self) -> None:
-        """Delete every query as `delete_query` does; rules and API keys stay."""
+    def reset(self) -> int:
+        """Delete every query as `delete_query` does; rules and API keys stay. Return the number of queries."""
+        queries = count_queries(self.store)
         self.store.reset()
         self.store.delete_arm_totals(0)
         self.drop_cache()
+        return queries
 
     def purge(self, end: float) -> None:
         """Delete rows of deleted queries until the monotonic time `end`, in small steps."""

@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from ...errors import NotFoundError, RequestError
+from ...errors import RequestError
 from ..stores import KIND_DELETION, LogEntry, Store
 from ..wire import ActivePolicy, PolicyChange
 from .experiments import counted
 from .ids import IdSigner
 from .ledger import Ledger
 from .records import Assignment, encode
-from .reports import to_datetime
+from .reports import find_number, to_datetime
 from .repository import LedgerRepository
 from .rules import DAY, Rules, Version
 
@@ -41,8 +41,6 @@ CACHE, LEDGER = 256 << 20, 64 << 20
 SMALL_LEDGER = 512 << 10
 """Maximum size of a ledger that an operation may use while it must not block, in bytes. The time for a snapshot of a
 ledger, and for weighing its counts anew, grows with its size."""
-
-NO_QUERY = "there is no such query"
 
 
 class WouldBlockError(Exception):
@@ -237,27 +235,9 @@ class EngineState:
         """Return whether a query exists; rows of one that was deleted may still be stored."""
         return self.cached(number) is not None or self.store.key_of(number) is not None
 
-    def find_ledger(self, query: str | None, query_id: str | None) -> Ledger:
-        """Return the ledger of an existing query; raise NotFoundError if there is none."""
-        ledger = self.ledger(self.find_number(query, query_id))
-        if ledger is None:  # another instance has just deleted it
-            raise NotFoundError(NO_QUERY)
-        return ledger
-
     def find_number(self, query: str | None, query_id: str | None) -> int:
         """Return the number of an existing query, given by its text or its id; raise NotFoundError if there is none."""
-        key = b""
-        if query is not None:
-            key = self.ids.query(query)
-        elif query_id is not None:
-            try:
-                key = bytes.fromhex(query_id)
-            except ValueError:
-                key = b""
-        number = self.store.find_query(key)
-        if number is None:
-            raise NotFoundError(NO_QUERY)
-        return number
+        return find_number(self.store, query, query_id)
 
     def remove_query(self, number: int) -> None:
         """Delete a query from the store."""

@@ -1,4 +1,4 @@
-"""History: what is written of summaries, counts by hour, and figures by hour and day.
+"""History: counts by hour, and figures by hour and day.
 
 Lists and clicks are counted from the log, never twice: in one transaction with the counts, the entry is written up to
 which a query is booked, and only if nobody has moved it since it was read. Compaction counts what it deletes.
@@ -6,6 +6,7 @@ which a query is booked, and only if nobody has moved it since it was read. Comp
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
@@ -19,13 +20,25 @@ from .summaries import (
     HOUR,
     Counts,
     Present,
+    StoreFigures,
     booked_counts,
     decode_figures,
     decode_items,
     decode_queries,
 )
 
-__all__ = ["DAYS_KEPT", "DAY_MS", "HOURS_KEPT", "HistoryOperations", "SummaryUpdate", "Turn", "read_present"]
+__all__ = [
+    "DAYS_KEPT",
+    "DAY_MS",
+    "HOURS_KEPT",
+    "ErasedGroups",
+    "HistoryOperations",
+    "SummaryUpdate",
+    "counted_periods",
+    "current_figures",
+    "read_present",
+    "summed",
+]
 
 DAY_MS = 24 * HOUR
 HOURS_KEPT, DAYS_KEPT = 28, 3 * 365
@@ -45,12 +58,26 @@ class SummaryUpdate(NamedTuple):
     summary: StoredSummary | None
 
 
-class Turn(NamedTuple):
-    """Whether this instance is to summarise, the time, and the number of rows changed so far by this instance."""
+class ErasedGroups(NamedTuple):
+    """The figures of a period without the names of groups that do not exist any more; `digest` is of those before."""
 
-    leads: bool
-    now: int
-    changes: int
+    resolution: int
+    start: int
+    digest: bytes
+    body: bytes
+
+    @classmethod
+    def of(cls, period: StoredPeriod, names: Collection[str | None]) -> ErasedGroups | None:
+        """Return what is to be written if only the groups of these names exist; None if the period has no other."""
+        figures = None if period.body is None else decode_figures(period.body).with_groups(names)
+        if figures is None or period.body is None:
+            return None
+        return cls(period.resolution, period.start, digest(period.body), encode(figures))
+
+
+def digest(body: bytes) -> bytes:
+    """Return a digest of stored figures."""
+    return hashlib.blake2b(body, digest_size=16).digest()
 
 
 def read_present(store: Store) -> Present | None:
@@ -65,10 +92,6 @@ def read_present(store: Store) -> Present | None:
 
 class HistoryOperations(EngineState):
     """The operations that write summaries and history, each in bounded time."""
-
-    def take_turn(self) -> Turn:
-        """Return whether this instance is to summarise, the time, and the rows changed so far."""
-        return Turn(self.store.leads(), self.now(), self.store.changes)
 
     def book_expired(self, number: int, base: int, entries: Sequence[LogEntry]) -> None:
         """Book the entries after the base that compaction is about to delete, as far as they are not booked yet."""
@@ -96,13 +119,9 @@ class HistoryOperations(EngineState):
         self.add_counts(counts)
 
     def add_counts(self, counts: Counts) -> None:
-        """Add counts by hour to the history: to days if hours so old are not kept, and nowhere if days are not."""
-        today = self.now() // DAY_MS * DAY_MS
-        for hour, sums in sorted(counts.items()):
-            if hour >= today - HOURS_KEPT * DAY_MS:
-                self.store.add_to_period(HOUR, hour, *sums)
-            elif hour >= today - DAYS_KEPT * DAY_MS:
-                self.store.add_to_period(DAY_MS, hour // DAY_MS * DAY_MS, *sums)
+        """Add counts by hour to the history."""
+        for each in counted_periods(counts, self.now()):
+            self.store.add_to_period(*each[:5])
 
     def write_present(self, present: Present, seen: int) -> None:
         """Write the present figures, and those of the current hour; fold old hours into days.
@@ -118,27 +137,23 @@ class HistoryOperations(EngineState):
             return
         for place, part in enumerate(present):
             self.store.set_figures(PRESENT, place, encode(part))
-        groups, others = figures.largest_groups(HISTORY_GROUPS)
-        kept = msgspec.structs.replace(figures, groups=groups, others=others)
-        self.store.set_figures(HOUR, figures.time - figures.time % HOUR, encode(kept))
+        hour = current_figures(figures)
+        self.store.set_figures(HOUR, hour.start, hour.body or b"")
         self.fold_hours()
 
-    def erase_groups(self, periods: Sequence[StoredPeriod], names: Collection[str | None]) -> None:
-        """Add groups that no query has any more to the others, in periods that have not changed since they were read.
-
-        `names` are the groups that exist.
-        """
+    def erase_groups(self, periods: Sequence[ErasedGroups]) -> None:
+        """Erase the names of groups from periods that have not changed since they were read."""
         for each in periods:
-            figures = None if each.body is None else decode_figures(each.body).with_groups(names)
-            if figures is not None and self.store.periods(each.resolution, each.start, each.start + 1, 1) == [each]:
-                self.store.erase_figures(each.resolution, each.start, encode(figures))
+            stored = self.store.periods(each.resolution, each.start, each.start + 1, 1)
+            if stored and stored[0].body is not None and digest(stored[0].body) == each.digest:
+                self.store.erase_figures(each.resolution, each.start, each.body)
 
     def fold_hours(self) -> None:
         """Fold hours that are too old into days, and delete days that are too old."""
         today = self.now() // DAY_MS * DAY_MS
         first, oldest = today - HOURS_KEPT * DAY_MS, today - DAYS_KEPT * DAY_MS
         old = self.store.periods(HOUR, 0, first, 10_000)
-        for each in days_of(old):
+        for each in summed(old, DAY_MS):
             if each.start >= oldest:
                 self.store.add_to_period(*each[:5])
                 if each.body is not None:
@@ -148,12 +163,31 @@ class HistoryOperations(EngineState):
         self.store.delete_periods(DAY_MS, oldest)
 
 
-def days_of(hours: Iterable[StoredPeriod]) -> list[StoredPeriod]:
-    """Sum hours up to days; the figures of a day are those of its last hour that has any."""
-    days: dict[int, StoredPeriod] = {}
-    for each in hours:
-        start = each.start // DAY_MS * DAY_MS
-        day = days.get(start, StoredPeriod(DAY_MS, start, 0, 0, 0, None))
-        sums = (day.lists + each.lists, day.clicks + each.clicks, day.retracted + each.retracted)
-        days[start] = StoredPeriod(DAY_MS, start, *sums, each.body or day.body)
-    return list(days.values())
+def counted_periods(counts: Counts, now: int) -> list[StoredPeriod]:
+    """Return the periods that counts by hour belong to: days if hours so old are not kept, none if days are not."""
+    today = now // DAY_MS * DAY_MS
+    found = []
+    for hour, (lists, clicks, retracted) in sorted(counts.items()):
+        if hour >= today - HOURS_KEPT * DAY_MS:
+            found.append(StoredPeriod(HOUR, hour, lists, clicks, retracted, None))
+        elif hour >= today - DAYS_KEPT * DAY_MS:
+            found.append(StoredPeriod(DAY_MS, hour // DAY_MS * DAY_MS, lists, clicks, retracted, None))
+    return found
+
+
+def current_figures(figures: StoreFigures) -> StoredPeriod:
+    """Return the present figures as those of the current hour."""
+    groups, others = figures.largest_groups(HISTORY_GROUPS)
+    kept = msgspec.structs.replace(figures, groups=groups, others=others)
+    return StoredPeriod(HOUR, figures.time - figures.time % HOUR, 0, 0, 0, encode(kept))
+
+
+def summed(periods: Iterable[StoredPeriod], resolution: int) -> list[StoredPeriod]:
+    """Sum periods up to longer ones, or those of one start; the figures are those of the last one that has any."""
+    found: dict[int, StoredPeriod] = {}
+    for each in periods:
+        start = each.start // resolution * resolution
+        sums = found.get(start, StoredPeriod(resolution, start, 0, 0, 0, None))
+        counts = (sums.lists + each.lists, sums.clicks + each.clicks, sums.retracted + each.retracted)
+        found[start] = StoredPeriod(resolution, start, *counts, each.body or sums.body)
+    return [found[start] for start in sorted(found)]

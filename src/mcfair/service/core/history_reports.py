@@ -21,10 +21,10 @@ from ..wire import (
     UnfairQueriesOptions,
     UnfairQuery,
 )
-from .history import DAY_MS, HOURS_KEPT, days_of
+from .history import DAY_MS, DAYS_KEPT, HOURS_KEPT, counted_periods, current_figures, summed
 from .reports import to_datetime
 from .repository import PAGE_SIZE
-from .summaries import HISTORY_GROUPS, HOUR, GroupSums, Present, StoreFigures, decode_figures
+from .summaries import HISTORY_GROUPS, HOUR, Counts, GroupSums, Present, StoreFigures, decode_figures
 
 __all__ = ["export_history", "exposed_items", "fairness", "group_fairness", "history", "unfair_queries"]
 
@@ -61,23 +61,23 @@ def group_fairness(figures: StoreFigures, number: int) -> tuple[list[GroupFairne
     return [shares(each) for each in groups], shares(others) if others.items else None
 
 
-def history(store: Store, figures: StoreFigures, options: HistoryOptions) -> History:
-    """Return the last periods of the history, given the present figures.
+def history(store: Store, figures: StoreFigures, unbooked: Counts, options: HistoryOptions) -> History:
+    """Return the last periods of the history, given the present figures and the counts that are not booked yet.
 
     Those that begin more than a day later are left out: they were recorded while the clock was ahead.
     """
-    until = figures.time + DAY_MS
-    with store.read_transaction():
-        if options.resolution == "hour":
-            periods = store.periods(HOUR, 0, until, options.limit)
-        else:
-            hours = store.periods(HOUR, 0, until, 24 * (HOURS_KEPT + 2))
-            days = {each.start: each for each in store.periods(DAY_MS, 0, until, options.limit)}
-            for each in days_of(hours):  # a day may have been booked late, when it was folded already
-                days[each.start] = each if each.start not in days else days_of([days[each.start], each])[0]
-            periods = [days[start] for start in sorted(days)][-options.limit :]
+    until, today = figures.time + DAY_MS, figures.time // DAY_MS * DAY_MS
+    more = [*counted_periods(unbooked, figures.time), current_figures(figures)]
+    if options.resolution == "hour":
+        since = today - HOURS_KEPT * DAY_MS  # earlier ones are about to be summed up to days
+        hours = [*store.periods(HOUR, since, until, options.limit), *(each for each in more if each.resolution == HOUR)]
+        periods = summed(hours, HOUR)
+    else:  # a day may have been booked late, when it was folded already
+        since = today - DAYS_KEPT * DAY_MS
+        days = store.periods(DAY_MS, since, until, options.limit)
+        periods = summed([*days, *store.periods(HOUR, since, until, 24 * (HOURS_KEPT + 2)), *more], DAY_MS)
     return History(
-        points=[point(each, options) for each in periods],
+        points=[point(each, options) for each in periods[-options.limit :]],
         as_of=to_datetime(figures.time),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -11,17 +12,30 @@ import msgspec
 import numpy as np
 
 from ...arrays import FloatArray, IntArray
+from ...errors import NotFoundError
 from ...estimators.base import relevance_intervals
 from ...metrics.exposure import query_unfairness
 from ...metrics.reachable import balance
 from ..stores import KIND_IMPRESSION, LogEntry, Store
 from ..wire import ItemState, QueryState
+from .ids import IdSigner
 from .ledger import Ledger
 from .records import Candidates, decode_positions
 from .repository import PAGE_SIZE, LedgerRepository
 from .rules import Version
 
-__all__ = ["count_queries", "export", "observed_state", "query_state", "to_datetime"]
+__all__ = [
+    "NO_QUERY",
+    "count_queries",
+    "export",
+    "find_number",
+    "find_query",
+    "observed_state",
+    "query_state",
+    "to_datetime",
+]
+
+NO_QUERY = "there is no such query"
 
 
 def to_datetime(time: int) -> datetime.datetime:
@@ -68,6 +82,35 @@ def least_unfairness(ledger: Ledger, rows: IntArray, E: FloatArray, R: FloatArra
         return 0.0  # no item is relevant: every exposure is as fair
     balance(0.0, 0.0, falling, w, pools, fairest)
     return float(min(query_unfairness(fairest, falling), query_unfairness(E, R)))
+
+
+def find_number(store: Store, query: str | None, query_id: str | None) -> int:
+    """Return the number of an existing query, given by its text or its id; raise NotFoundError if there is none."""
+    key = b""
+    if query is not None:
+        key = IdSigner(store.secret).query(query)
+    elif query_id is not None:
+        with suppress(ValueError):
+            key = bytes.fromhex(query_id)
+    number = store.find_query(key)
+    if number is None:
+        raise NotFoundError(NO_QUERY)
+    return number
+
+
+def find_query(store: Store, query: str | None = None, query_id: str | None = None) -> tuple[Ledger, Version]:
+    """Load a query, given by its text or its id; return it with the rules in force.
+
+    Raises
+    ------
+    NotFoundError
+        If there is no such query.
+    """
+    repository = LedgerRepository(store)
+    ledger = repository.reported_ledger(find_number(store, query, query_id))
+    if ledger is None:  # it has just been deleted
+        raise NotFoundError(NO_QUERY)
+    return ledger, repository.in_force
 
 
 def query_state(ledger: Ledger, version: Version, now: int) -> QueryState:

@@ -318,10 +318,14 @@ class LedgerRepository:
             if self.store.key_of(number) is None:
                 return None
             ledger = self.ledger(number)
-            found = (self.row_to_delete(ledger, deletion) for deletion in self.store.deletions())
-            if rows := [row for row in found if row is not None]:
+            if rows := self.rows_to_delete(ledger):
                 ledger.record_deletion(ledger.seq, ledger.time, rows, self.in_force)
         return ledger
+
+    def rows_to_delete(self, ledger: Ledger) -> list[int]:
+        """Return the rows of the items of a query whose deletion is under way."""
+        found = (self.row_to_delete(ledger, deletion) for deletion in self.store.deletions())
+        return [row for row in found if row is not None]
 
     def row_to_delete(self, ledger: Ledger, deletion: StoredDeletion) -> int | None:
         """Return the row of an item whose deletion is under way, None if the query does not have it."""

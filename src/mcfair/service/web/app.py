@@ -23,6 +23,7 @@ from ..ranker import Ranker
 from ..work_items import Future
 from .auth import Authorizer
 from .dashboard import Dashboard
+from .forwarding import background_of
 from .lifecycle import PLACES, AdmissionError, Lifecycle, RequestClass
 from .metrics import METHODS, Metrics
 from .operations import OPERATIONS, Operations
@@ -109,10 +110,11 @@ class RankingApp:
         self.ranker, self.lifecycle = ranker, lifecycle
         self.io_timeout, self.access_log = io_timeout, access_log
         self.owns_ranker = False
-        self.metrics = Metrics(ranker, lifecycle)
+        self.background = background_of(ranker)
+        self.metrics = Metrics(ranker, lifecycle, self.background)
         self.problems = Problems(ranker)
-        operations = Operations(ranker, lifecycle, self.metrics)
-        self.dashboard = Dashboard(operations, authorizer)
+        operations = Operations(ranker, lifecycle, self.metrics, self.background)
+        self.dashboard = Dashboard(self.background, authorizer)
         self.router = Router()
         for operation in OPERATIONS:
             handler = Handler(operations, operation, authorizer)
@@ -151,11 +153,13 @@ class RankingApp:
             Ignored; a program that mounts the service may pass this method as its own lifespan.
         """
         self.ranker.executor.attach_loop()
+        await self.background.start()
         self.lifecycle.phase = "serving"
         try:
             yield
         finally:
             self.lifecycle.phase = "stopped"
+            await self.background.stop()
             self.ranker.executor.detach_loop()
             if self.owns_ranker:
                 await asyncio.to_thread(self.ranker.close)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from ...errors import SettingError
+from ..background.process import Reads
 from ..core.history_reports import group_fairness
 from ..group_commit import GroupCommit
 from ..ranker import Ranker
@@ -14,7 +15,7 @@ from .lifecycle import Lifecycle
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
 except ImportError:
     raise SettingError("the service needs prometheus-client: pip install 'mcfair[service]'") from None
@@ -62,12 +63,12 @@ GAUGES: dict[str, tuple[str, Callable[[GroupCommit, Lifecycle], float]]] = {
 class FairnessGauges(Collector):
     """Gauges of the last summary of all queries; there are none before the first one."""
 
-    def __init__(self, executor: GroupCommit) -> None:
-        self.executor = executor
+    def __init__(self, executor: GroupCommit, background: Reads) -> None:
+        self.executor, self.background = executor, background
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Iterate over the gauges."""
-        figures = self.executor.summarizer.latest
+        figures = self.background.figures
         if figures is None:
             return
         age = max(0, self.executor.engine.latest - figures.time) / 1000
@@ -85,13 +86,25 @@ class FairnessGauges(Collector):
         yield merit
 
 
+class BackgroundStarts(Collector):
+    """Counts how often background work was started."""
+
+    def __init__(self, background: Reads) -> None:
+        self.background = background
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """Iterate over the counter."""
+        about = "Starts of the background work: each but the first one follows a failure."
+        yield CounterMetricFamily("mcfair_background_starts", about, self.background.starts)
+
+
 class Metrics:
     """Prometheus metrics in a registry of their own.
 
     Label values come from fixed sets, except the names of a bounded number of groups.
     """
 
-    def __init__(self, ranker: Ranker, lifecycle: Lifecycle) -> None:
+    def __init__(self, ranker: Ranker, lifecycle: Lifecycle, background: Reads) -> None:
         self.registry = registry = CollectorRegistry()
         self.requests = Counter(
             "mcfair_http_requests",
@@ -128,8 +141,11 @@ class Metrics:
             "mcfair_conflicts", "Queries decided again because another instance wrote first.", registry=registry
         )
         ranker.executor.conflict_listeners.append(conflicts.inc)
+        up = Gauge("mcfair_background_up", "1 if reads and background work are executed, else 0.", registry=registry)
+        up.set_function(lambda: background.up)
+        registry.register(BackgroundStarts(background))
         ProcessCollector(registry=registry)
-        registry.register(FairnessGauges(ranker.executor))
+        registry.register(FairnessGauges(ranker.executor, background))
         self.series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
         def observe_batch(operations: int, seconds: float) -> None:

@@ -1,19 +1,18 @@
-"""The operations as the HTTP API executes them: on the executor of a ranker, without blocking the event loop."""
+"""The operations as the HTTP API executes them: on the executor of a ranker, or in the background."""
 
 from __future__ import annotations
 
 import asyncio
-import math
-import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Generic, TypeVar
 
 from ...errors import SettingError, UnavailableError
 from .. import operations, wire
-from ..declaration import NDJSON, Operation, operation
+from ..background.process import Reads
+from ..background.worker import Reply
+from ..declaration import JSON, NDJSON, Operation, operation
 from ..ranker import Ranker
 from ..work_items import Future, WorkItem
 from .apidocs import openapi, page
@@ -27,21 +26,9 @@ try:
 except ImportError:
     raise SettingError("the service needs prometheus-client: pip install 'mcfair[service]'") from None
 
-__all__ = ["OPERATIONS", "Operations"]
+__all__ = ["OPERATIONS", "Operations", "respond"]
 
 T = TypeVar("T")
-
-FRESH_SECONDS = 10.0
-"""How long the result of a scan over all queries is reused."""
-
-COMPARISONS = 4
-"""Comparisons that are computed or wait for it; further ones are refused, so that rankings keep their places."""
-
-COMPARE_SECONDS = 5.0
-"""When a comparison that was refused may be asked for again."""
-
-CHUNK = 1 << 16
-"""Size of the chunks of an export, in bytes."""
 
 RERANK_EXAMPLE = {
     "query": "red shoes",
@@ -59,15 +46,12 @@ probe = partial(operation, "GET", tag="Operation", table=PROBES, probe=True)
 class Operations:
     """The operations of the HTTP API.
 
-    An operation without a method here is executed as it is declared, by the executor or in a thread.
+    An operation without a method here is executed as it is declared, by the executor or in the background.
     """
 
-    def __init__(self, ranker: Ranker, lifecycle: Lifecycle, metrics: Metrics) -> None:
+    def __init__(self, ranker: Ranker, lifecycle: Lifecycle, metrics: Metrics, background: Reads) -> None:
         self.ranker, self.lifecycle, self.metrics = ranker, lifecycle, metrics
-        self.fairness = SharedResult(ranker.fairness, FRESH_SECONDS)
-        self.exposition = SharedResult(metrics.exposition)
-        self.exporter = ThreadPoolExecutor(1, "mcfair-export")
-        self.comparing, self.comparisons = ThreadPoolExecutor(1, "mcfair-compare"), 0
+        self.background, self.exposition = background, SharedResult(metrics.exposition)
         self.document = openapi(OPERATIONS, version("mcfair"))
         self.page = page(self.document).encode()
 
@@ -75,12 +59,23 @@ class Operations:
         """Return the function that executes an operation, given its arguments; None if `submit` does."""
         if hasattr(self, operation.name):
             return getattr(self, operation.name)  # type: ignore[no-any-return]
-        return partial(asyncio.to_thread, operation.function, self.ranker.executor) if operation.threaded else None
+        if operation.runs == "background":
+            return partial(self.read if operation.media_type == JSON else self.stream, operation.name)
+        return None
 
     def submit(self, operation: Operation, arguments: dict[str, Any], future: Future) -> None:
         """Submit an operation to the engine; the future gets its result once its effect is durable."""
         work, args, kwargs = operations.submission(operation, arguments)
         self.ranker.executor.enqueue(WorkItem(work, args, kwargs, future, asyncio.get_running_loop()))
+
+    async def read(self, name: str, **arguments: Any) -> Response:
+        """Forward a read to the background."""
+        return respond(await self.background.ask(name, arguments))
+
+    async def stream(self, name: str, **arguments: Any) -> StreamingResponse:
+        """Forward a read to the background whose result is a stream."""
+        # The first chunk is read before the response starts: an error until then still gets a proper status.
+        return StreamingResponse(encode_headers(NDJSON, **NO_STORE), await self.background.stream(name, arguments))
 
     @operation(
         "POST",
@@ -109,37 +104,6 @@ class Operations:
         future: asyncio.Future[wire.Ranking] = asyncio.get_running_loop().create_future()
         self.submit(operations.OPERATIONS["rank"], arguments, future)
         return wire.as_reranking(body, request.items, await future)
-
-    # --- reading the store --------------------------------------------------------------------------------------------
-
-    async def export(self) -> StreamingResponse:
-        """Start an export."""
-        lines = operations.export(self.ranker.executor)
-        # Read the first chunk before the response starts: an error until then still gets a proper status.
-        first = await asyncio.get_running_loop().run_in_executor(self.exporter, next_chunk, lines)
-        return StreamingResponse(encode_headers(NDJSON, **NO_STORE), self.chunks(lines, first))
-
-    async def compare(self, body: wire.CompareRequest) -> wire.PolicyComparisons:
-        """Compare policies, one request at a time: each takes a processor for seconds."""
-        if self.comparisons >= COMPARISONS:
-            raise UnavailableError("other comparisons are being computed", COMPARE_SECONDS)
-        self.comparisons += 1
-        try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self.comparing, operations.compare, self.ranker.executor, body)
-        finally:
-            self.comparisons -= 1
-
-    async def chunks(self, lines: Generator[bytes, None, None], first: bytes) -> AsyncGenerator[bytes, None]:
-        """Iterate over the chunks of an export, all read by one thread: the connection to a store belongs to it."""
-        loop = asyncio.get_running_loop()
-        try:
-            chunk = first
-            while chunk:
-                yield chunk
-                chunk = await loop.run_in_executor(self.exporter, next_chunk, lines)
-        finally:
-            self.exporter.submit(lines.close)
 
     # --- probes and documentation -------------------------------------------------------------------------------------
 
@@ -180,32 +144,21 @@ OPERATIONS = [*operations.OPERATIONS.values(), *TRANSLATED.values(), *PROBES.val
 """Every operation of the HTTP API, in the order of the documentation."""
 
 
-class SharedResult(Generic[T]):
-    """The result of a function that runs in a thread: concurrent requests, and those soon after, share one run."""
+def respond(reply: Reply) -> Response:
+    """Return an encoded reply as a response."""
+    headers = encode_headers(JSON, **NO_STORE) if reply.headers is None else reply.headers
+    return Response(reply.status, headers, reply.body)
 
-    def __init__(self, function: Callable[[], T], fresh_seconds: float = 0.0) -> None:
-        self.function, self.fresh_seconds = function, fresh_seconds
+
+class SharedResult(Generic[T]):
+    """The result of a function that runs in a thread: concurrent requests share one run."""
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self.function = function
         self.run: asyncio.Task[T] | None = None
-        self.ended = -math.inf
 
     async def __call__(self) -> T:
-        """Return the result of the present run, of a recent one that succeeded, or of a new one."""
-        if self.run is None or (self.run.done() and time.monotonic() - self.ended > self.fresh_seconds):
+        """Return the result of the present run, or of a new one."""
+        if self.run is None or self.run.done():
             self.run = asyncio.create_task(asyncio.to_thread(self.function))
-            self.run.add_done_callback(self.end)
         return await asyncio.shield(self.run)  # one cancelled request must not cancel it
-
-    def end(self, run: asyncio.Task[T]) -> None:
-        """Record when a run ended; a failed one is not reused."""
-        self.ended = -math.inf if run.cancelled() or run.exception() else time.monotonic()
-
-
-def next_chunk(lines: Iterator[bytes]) -> bytes:
-    """Join lines to one chunk; return nothing at the end."""
-    taken, size = [], 0
-    for line in lines:
-        taken.append(line)
-        size += len(line)
-        if size >= CHUNK:
-            break
-    return b"".join(taken)

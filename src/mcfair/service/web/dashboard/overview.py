@@ -1,4 +1,4 @@
-"""The overview: unfairness against its floor, traffic, exposure by group, the state of the service, and its rules."""
+"""The overview: unfairness against its floor, traffic, exposure by group, and the rules of the service."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from .charts import Moment, Pair, Quantity, dumbbell_chart, line_chart, traffic_
 from .formatting import format_count, format_figure, format_points, format_ratio, format_share, format_time, plural
 from .queries import CLOSE, chart_label, format_floor, without_noise
 from .reads import RuleChange
-from .service_health import ServiceHealth
 
 __all__ = ["LENGTHS", "Card", "OverviewView", "Period", "complete", "group_card", "overview_view"]
 
@@ -62,14 +61,11 @@ class OverviewView(NamedTuple):
     fairness: Card
     traffic: Card
     groups: Card
-    health: ServiceHealth
     changes: list[RuleChange]
     as_of: str
 
 
-def overview_view(
-    fairness: Fairness, health: ServiceHealth, changes: list[RuleChange], points: Sequence[Period], span: str
-) -> OverviewView:
+def overview_view(fairness: Fairness, changes: list[RuleChange], points: Sequence[Period], span: str) -> OverviewView:
     """Build the content of the overview; `span` names the period of the points, such as "24 hours"."""
     floor = format_floor(fairness.floor, fairness.unfairness)
     lists, clicks = sum(point.lists for point in points), sum(point.clicks for point in points)
@@ -89,7 +85,6 @@ def overview_view(
         fairness=fairness_card(points, changes, span),
         traffic=traffic_card(points, lists, clicks, span),
         groups=group_card(fairness),
-        health=health,
         changes=changes,
         as_of=format_time(fairness.as_of),
     )

@@ -1,23 +1,25 @@
-"""Reads of the engine for the dashboard that are no operations of the API, each bounded like one."""
+"""Reads of the store for the dashboard that are no operations of the API, each bounded like one."""
 
 from __future__ import annotations
 
 import datetime
 from contextlib import suppress
 from itertools import islice, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from ....errors import ConflictError, PolicyError
 from ....policies.base import Policy, parse_policy
-from ...core.engine import Engine
-from ...core.ids import Position
+from ...background.worker import Reading
+from ...core.explanations import explain_entry
+from ...core.ids import IdSigner, Position
 from ...core.ledger import Ledger
 from ...core.records import decode_impression
-from ...core.reports import query_state, to_datetime
+from ...core.reports import find_number, find_query, query_state, to_datetime
+from ...core.repository import LedgerRepository
 from ...core.rules import Version
-from ...stores import KIND_IMPRESSION
+from ...stores import KIND_IMPRESSION, Store
 from ...wire import Explanation, QueryState
 
 __all__ = ["QueryReading", "RuleChange", "find_query_id", "policy_label", "read_query", "read_reasons", "rule_changes"]
@@ -44,46 +46,48 @@ class RuleChange(NamedTuple):
     """How often the prior of the estimator was fitted under these rules."""
 
 
-def find_query_id(engine: Engine, query: str | None = None, query_id: str | None = None) -> str:
+def find_query_id(store: Store, query: str | None = None, query_id: str | None = None) -> str:
     """Return the id of an existing query, given by its text or its id; raise NotFoundError if there is none."""
-    return engine.find_ledger(query, query_id).key.hex()
+    return (store.key_of(find_number(store, query, query_id)) or b"").hex()
 
 
-def read_query(engine: Engine, query_id: str) -> QueryReading:
+def read_query(reading: Reading, query_id: str) -> QueryReading:
     """Read the observations of a query and explain its last list; raise NotFoundError if there is no such query."""
-    ledger = engine.find_ledger(None, query_id)
-    return QueryReading(query_state(ledger, engine.version, engine.now()), explain_latest(engine, ledger))
+    with reading.store.read_transaction():
+        ledger, version = find_query(reading.store, query_id=query_id)
+        return QueryReading(query_state(ledger, version, reading.now), explain_latest(reading.store, ledger))
 
 
-def read_reasons(engine: Engine, query_id: str) -> dict[str, str]:
+def read_reasons(store: Store, query_id: str) -> dict[str, str]:
     """Return why the items of the last list of a query, and those left out of it, are where they are, by item."""
-    latest = explain_latest(engine, engine.find_ledger(None, query_id))
+    with store.read_transaction():
+        latest = explain_latest(store, find_query(store, query_id=query_id)[0])
     if latest is None:
         return {}
     listed = {item.id: item.sentence for item in latest.items if item.id is not None}
     return listed | {item.id: item.sentence for item in latest.omitted if item.id is not None}
 
 
-def explain_latest(engine: Engine, ledger: Ledger) -> Explanation | None:
+def explain_latest(store: Store, ledger: Ledger) -> Explanation | None:
     """Explain the last list of a query; return None if it has expired, was followed by many events, or is not known.
 
     The policy of a list is not known if it is of a plugin that is not loaded now.
     """
-    base = engine.store.base(ledger.number)
-    for entry in islice(engine.store.log_descending(ledger.number, ledger.seq), SEARCHED_ENTRIES):
-        if entry.kind == KIND_IMPRESSION and entry.seq > base:
+    for entry in islice(store.log_descending(ledger.number, ledger.seq), SEARCHED_ENTRIES):
+        if entry.kind == KIND_IMPRESSION and entry.seq > ledger.base:
             position = Position(ledger.number, entry.seq, decode_impression(entry.body).epoch)
+            impression = IdSigner(store.secret).impression(ledger.key, position)
             with suppress(ConflictError):
-                return engine.explain(engine.ids.impression(ledger.key, position))
+                return explain_entry(LedgerRepository(store), ledger.number, entry, impression)
             break
     return None
 
 
-def rule_changes(engine: Engine, limit: int) -> list[RuleChange]:
+def rule_changes(store: Store, limit: int) -> list[RuleChange]:
     """Return the newest versions of the rules, newest first; fits of a prior are counted, not listed."""
     found: list[RuleChange] = []
     fits = 0
-    for version, before in pairwise([*reversed(engine.repository.versions.values()), None]):
+    for version, before in pairwise([*reversed(LedgerRepository(store).versions.values()), None]):
         if version is None or len(found) == limit:
             break
         if before is not None and before.rules == version.rules:
@@ -136,8 +140,3 @@ def known_policy(text: str) -> Policy | None:
         return parse_policy(text)
     except PolicyError:
         return None
-
-
-READS: tuple[Any, ...] = (find_query_id, read_query, read_reasons, rule_changes)
-for each in READS:
-    each.reading = True  # instances that share a store need no lock for it
