@@ -450,13 +450,14 @@ def test_browsers_that_name_the_origin_only_are_heard_too(keyed):
 def test_form_that_asks_for_a_key_is_rendered_once(keyed):
     """Anybody may ask for it, for any page and any number of times."""
     kept = keyed.server.app.dashboard.sign_in_pages
+    before = len(kept)
     for i in range(100):
         for path in ("/", "/items", f"/queries/{i:032x}"):
             page = keyed.get(path)
             assert page.status_code == 401
             assert f'name="page" value="{path[1:]}"' in page.text
             assert sign_in(keyed, f"mcfair_{i}_wrong").status_code == 401
-    assert len(kept) <= 3
+    assert len(kept) <= before + 3
 
 
 @pytest.mark.parametrize(("page", "target"), [("queries/0f", "queries/0f"), ("//evil.example", "./"), ("../x", "./")])

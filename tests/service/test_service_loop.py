@@ -177,7 +177,7 @@ def test_writer_gets_its_turn_beside_a_busy_loop(tmp_path):
         await executor.submit_async(Engine.rank, ranking())
         executor.attach_loop()
         executor.quick_commits = TRUSTED_COMMITS
-        answers, blocking = [], asyncio.wrap_future(executor.submit(Engine.query_state, "q"))
+        answers, blocking = [], asyncio.wrap_future(executor.submit(Engine.keys))
         while not blocking.done() or LOOP not in store.committed_by:
             answers.append(await executor.submit_async(Engine.rank, ranking()))
             assert len(answers) < 10_000
