@@ -173,6 +173,17 @@ def test_feedback_on_several_queries_is_never_lost_by_half_nor_applied_twice(pai
         assert sum(item.clicks for item in second.query_state(query).items) == clicks
 
 
+def test_a_large_batch_is_applied_once_while_other_instances_rank(pair, url):
+    first, second = pair
+    lists = [first.rank(f"q{i}", ["a", "b"], k=2) for i in range(100)]
+    for i in range(0, 100, 10):
+        second.rank(f"q{i}", ["a", "b"], k=2)
+    events = [{"impression": each.impression, "item": "a"} for each in lists]
+    results = first.feedback([*events, {"impression": "x"}, *events])
+    assert [each.status for each in results] == ["applied"] * 100 + ["unknown_impression"] + ["duplicate"] * 100
+    assert_sound(url)
+
+
 def test_a_query_that_another_instance_deleted_or_reset_is_created_again(pair, url):
     first, second = pair
     for delete in (lambda: second.delete_query("q"), second.reset):

@@ -247,8 +247,6 @@ EVENT = {"impression": "x", "item": "a"}
             ("no events", "feedback", {"events": []}, "events"),
             ("many events", "feedback", {"events": [EVENT] * 1001}, "events"),
             ("many events to retract", "retract", {"events": [EVENT] * 1001}, "events"),
-            ("event without impression", "feedback", {"events": [EVENT, {"item": "a"}]}, "events[1].impression"),
-            ("long item of an event", "feedback", {"events": [EVENT | {"item": "i" * 257}]}, "events[0].item"),
             ("long lookup", "queries/lookup", {"query": "é" * 2049}, "query"),
             ("lookup without query", "queries/lookup", {}, "query"),
             ("delete without item", "items/delete", {}, "item"),
@@ -261,6 +259,28 @@ EVENT = {"impression": "x", "item": "a"}
 def test_violated_limits_name_the_field(client, path, body, field):
     found = problem(client.post(f"/v1/{path}", json=body), 400, field)
     assert found.title == "Bad Request"
+
+
+@pytest.mark.parametrize("call", ["feedback", "retract"])
+def test_an_event_that_is_wrong_keeps_no_other_from_being_applied(client, call):
+    ranking = client.post("/v1/rank", json=RANK | {"query": f"a wrong {call}"}).json()
+    click = {"impression": ranking["impression"], "item": ranking["items"][0]["id"]}
+    events = [click, {"item": "a"}, click | {"item": "i" * 257}, 7, click | {"ranks": ["1"]}, click | {"typ": "x"}]
+    answer = client.post(f"/v1/{call}", json={"events": [*events, click]})
+    assert answer.status_code == 200
+    results = answer.json()["results"]
+    assert [each["status"] for each in results] == ["applied", *["invalid"] * 5, "duplicate"]
+    assert [each["detail"].partition(",")[0] for each in results[1:-1]] == [
+        "impression: Object missing required field `impression`",
+        "item: Expected `str` of length <= 256",
+        "Expected `object`",
+        "ranks[0]: Expected `int`",
+        "typ: unknown field 'typ'; did you mean 'type'? available: impression",
+    ]
+    assert problem(client.post(f"/v1/{call}", json={"events": [7] * 1001}), 400, "events")
+    assert problem(client.post(f"/v1/{call}", json={"events": [7], "more": 1}), 400, "more")
+    not_json = client.post(f"/v1/{call}", content=b'{"events":[7,]}', headers={"content-type": "application/json"})
+    assert problem(not_json, 400)
 
 
 def test_unknown_fields_are_refused_with_those_that_there_are(client):

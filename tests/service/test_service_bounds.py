@@ -1,5 +1,6 @@
 """Bounded work: the cost of an operation does not grow with the length of a query's log."""
 
+import time
 import tracemalloc
 
 import msgspec
@@ -9,6 +10,7 @@ from mcfair.errors import RequestError
 from mcfair.service.core.engine import Engine
 from mcfair.service.core.rules import change_rules
 from mcfair.service.core.verification import replay, verify
+from mcfair.service.ranker import Ranker
 from mcfair.service.stores import SQLiteStore
 from mcfair.service.wire import Event, PolicyChange, RawRankRequest
 
@@ -156,6 +158,52 @@ def test_a_longer_maturation_is_replayed_after_compaction(clock):
     assert engine.store.base(1) > 50
     assert verify(engine.store) == []
     assert replay(engine.store)[2] == []
+
+
+# --- batches of feedback ----------------------------------------------------------------------------------------------
+
+
+def test_a_batch_of_feedback_is_applied_in_slices_with_other_work_in_between(tmp_path):
+    with Ranker(tmp_path / "store.db", cache=0, warm=False, summary_interval=0.0) as ranker:
+        lists = [ranker.rank(f"q{i}", ["a", "b", "c"], k=2) for i in range(600)]
+        events = [Event(impression=each.impression, item=each.items[0].id) for each in lists]
+        executor, finished = ranker.executor, []
+        batch = executor.submit(Engine.feedback, events)
+        batch.add_done_callback(lambda _: finished.append("batch"))
+        for i in range(3):
+            other = executor.submit(Engine.rank, RawRankRequest(query=f"other {i}", items=ITEMS, k=2))
+            other.add_done_callback(lambda _: finished.append("list"))
+        assert [each.status for each in batch.result(60).results] == ["applied"] * 600
+        assert finished == ["list"] * 3 + ["batch"]
+        again = ranker.feedback(events)
+        assert [each.status for each in again] == ["duplicate"] * 600
+        with executor.store.reader() as store:
+            assert verify(store) + replay(store)[2] == []
+
+
+def test_a_slice_of_a_batch_uses_few_ledgers(clock):
+    engine = open_engine(clock)
+    names = [session(engine, f"q{i}").impression for i in range(100)]
+    events = [Event(impression=name, item=item) for name in names for item in "ab"]
+    done = 0
+    while done < len(events):
+        found = len(engine.feedback(events[done:], sliced=True).results)
+        assert 0 < found <= 64
+        done += found
+    assert verify(engine.store) == []
+
+
+def test_events_of_one_query_are_applied_in_slices_of_limited_time(clock):
+    engine = open_engine(clock)
+    names = [engine.rank(RawRankRequest(query="q", items=ITEMS, k=3)).impression for _ in range(500)]
+    events = [Event(impression=name, type="shown", ranks=[1, 2, 3] * 1_000) for name in names]
+    took, done = [], 0
+    while done < len(events):
+        begun = time.perf_counter()
+        done += len(engine.feedback(events[done:], sliced=True).results)
+        took.append(time.perf_counter() - begun)
+    assert sorted(took)[len(took) // 2] < 0.02
+    assert len(took) > 10
 
 
 # --- memory of one query ---------------------------------------------------------------------------------------------

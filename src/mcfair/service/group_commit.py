@@ -39,6 +39,7 @@ QUEUE = 2_048
 """Default maximum number of queued operations."""
 
 UNCHANGED = f"{NOT_WRITABLE}, and nothing was changed"
+PARTLY = f"{NOT_WRITABLE}, and only the first events were recorded: repeat all, which counts none of them twice"
 UNCERTAIN = (
     "the connection to the store was lost: it is not known whether this was recorded; repeat it, a ranking with the "
     "same Idempotency-Key"
@@ -258,9 +259,11 @@ class GroupCommit(StoreHealth):
                 return
 
     def finish(self, batch: Batch) -> None:
-        """Resolve the futures of a batch, after its commit."""
+        """Resolve the futures of a batch, after its commit; queue what needs more behind what others have queued."""
         if batch.items:
-            resolve_all(batch.items)
+            unfinished = {each for each in batch.items if each.needs_more()}
+            self.queued.extend(each for each in batch.items if each in unfinished)
+            resolve_all([each for each in batch.items if each not in unfinished])
             for listener in self.batch_listeners:
                 listener(len(batch.items), time.perf_counter() - batch.begun)
 
@@ -308,6 +311,8 @@ class GroupCommit(StoreHealth):
         self.engine.touched, changes = touched, self.store.changes
         item.error = None
         try:
+            if item.work is Engine.feedback:
+                options["sliced"] = True
             item.result = item.work(self.engine, *item.args, **{**item.kwargs, **options})
         except StoreError as error:
             if not isinstance(error, StoreCorruptError) or self.store.changes > changes:
@@ -345,7 +350,8 @@ class GroupCommit(StoreHealth):
     def refuse(self, items: list[WorkItem], error: Exception) -> None:
         """Fail operations because the store cannot be written."""
         for each in items:
-            each.error = UnavailableError(UNCERTAIN if isinstance(error, StoreUncertainError) else UNCHANGED)
+            text = UNCERTAIN if isinstance(error, StoreUncertainError) else PARTLY if each.results else UNCHANGED
+            each.error = UnavailableError(text)
 
     def roll_back(self, error: Exception) -> None:
         """Roll back to the committed state; log the error if the store caused it."""

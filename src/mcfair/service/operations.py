@@ -115,7 +115,8 @@ def feedback(engine: "Engine", body: wire.Feedback) -> wire.FeedbackResults:
     """Report clicks and shown ranks.
 
     A click is one bit per impression and item, so events may be repeated and may arrive in any order. Every ranking
-    that starts after the response takes the events into account.
+    that starts after the response takes the events into account. An event that cannot be applied does not keep others
+    from being applied. A large batch is applied in parts: after an error some may have been, so repeat the whole batch.
     """
     return engine.feedback(body.events)
 

@@ -41,6 +41,7 @@ __all__ = [
     "PolicyChange",
     "QueryLookup",
     "RankRequest",
+    "RawFeedback",
     "RawRankRequest",
     "ResetRequest",
     "Scope",
@@ -173,6 +174,12 @@ class Feedback(Struct, kw_only=True, forbid_unknown_fields=True):
     """A batch of events."""
 
     events: Annotated[list[Event], Meta(min_length=1, max_length=MAX_EVENTS, description="the events, in any order")]
+
+
+class RawFeedback(Feedback, kw_only=True, forbid_unknown_fields=True):
+    """A batch of events that are still JSON, for decoding them one by one."""
+
+    events: Annotated[list[msgspec.Raw], Meta(min_length=1, max_length=MAX_EVENTS)]  # type: ignore[assignment]
 
 
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
