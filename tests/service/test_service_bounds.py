@@ -1,5 +1,7 @@
 """Bounded work: the cost of an operation does not grow with the length of a query's log."""
 
+import subprocess
+import sys
 import time
 import tracemalloc
 
@@ -260,6 +262,58 @@ def test_the_size_of_a_ledger_is_that_of_its_ids_and_groups(clock, letter):
     engine.delete_item("00000" + length * letter)
     loaded = engine.repository.ledger(2)
     assert (ledger.text_bytes, len(ledger.index)) == (loaded.text_bytes, 1_999)
+
+
+LARGE_QUERIES = """
+import gc, sys
+from mcfair.service.ranker import Ranker
+
+def resident():
+    with open("/proc/self/status") as lines:
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+gc.disable()
+k, cache = int(sys.argv[1]), 128 << 20
+with Ranker(sys.argv[2], cache=cache) as ranker:
+    def rank(query, first):
+        items = [{"id": f"item {i}", "group": f"seller {i % 50}"} for i in range(first, first + 4_000)]
+        return ranker.rank(query, items, k=k, key=f"{query}-{first}")
+    ranker.feedback([{"impression": rank("warm", 0).impression, "item": "item 0"}])
+    before = resident()
+    for lists in range(25):
+        found = [rank(f"q{lists}", first) for first in range(0, 16_000, 4_000)]
+        ranker.feedback([{"impression": each.impression, "type": "shown"} for each in found])
+    print((resident() - before) / cache)
+"""
+
+
+@pytest.mark.parametrize("k", [10, 200])
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_large_queries_hold_no_more_memory_than_the_cache_even_without_the_garbage_collector(tmp_path, k):
+    command = [sys.executable, "-c", LARGE_QUERIES, str(k), str(tmp_path / "store.db")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert float(ran.stdout) <= 1.2
+
+
+def test_what_is_cached_besides_ledgers_is_bounded_in_bytes(clock):
+    engine = open_engine(clock)
+    items = msgspec.json.encode([{"id": f"item {i}"} for i in range(1_000)])
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for k in range(1, 1_001):
+        engine.repository.examinations.p(0, k)
+    answers = [engine.rank(RawRankRequest(query=f"q{i}", items=msgspec.Raw(items), k=1)) for i in range(100)]
+    for answer in answers:
+        engine.evict(engine.ids.position(answer.impression).number)
+    for answer in answers:
+        engine.explain(answer.impression)
+    for i in range(2_000):
+        engine.repository.with_policy(engine.version, f"MCFair({i % 900 * ' '}alpha={i})")
+    held = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert held < 1.2 * (engine.repository.nbytes + engine.cached_bytes) + 1_000_000
+    assert engine.repository.nbytes < 8 << 20
 
 
 # --- what the rules keep stored --------------------------------------------------------------------------------------

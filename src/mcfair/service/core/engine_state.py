@@ -35,8 +35,11 @@ COMPACTION_STEP = 128
 MAX_VERSIONS, MAX_ITEMS = 10_000, 100_000
 """Defaults of the maximum numbers of versions of the rules, and of items of one query."""
 
-CACHE, LEDGER = 256 << 20, 64 << 20
-"""Defaults of the memory for all cached ledgers, and for the counts of one query, in bytes."""
+CACHE, LEDGER = 256 << 20, 16 << 20
+"""Defaults of the memory for everything that is cached, and for the counts of one query, in bytes."""
+
+LEDGERS_PER_CACHE = 16
+"""How many of the largest ledgers fit into a large cache."""
 
 SMALL_LEDGER = 512 << 10
 """Maximum size of a ledger that an operation may use while it must not block, in bytes. The time for a snapshot of a
@@ -64,7 +67,8 @@ class EngineState:
     clock
         Returns the time in ms.
     cache
-        Memory for cached ledgers, in bytes; ledgers that do not fit are evicted and loaded again when needed.
+        Memory for everything that is cached, in bytes; ledgers that do not fit are evicted and loaded again when
+        needed.
     snapshot_interval, snapshot_spacing
         Log entries between snapshots of a ledger, and between those that are kept when they are old.
     compaction_step
@@ -74,7 +78,8 @@ class EngineState:
     max_versions
         Maximum number of versions of the rules. Once there are half as many, those that nothing refers to are dropped.
     max_ledger
-        Maximum size of the counts of one query, in bytes; by default 64 MB, or a quarter of the cache if that is more.
+        Maximum size of the counts of one query, in bytes; by default 16 MB, or a sixteenth of the cache if that is
+        more.
     """
 
     def __init__(
@@ -94,7 +99,7 @@ class EngineState:
         self.store, self.clock, self.cache_limit = store, clock, cache
         self.snapshot_interval, self.snapshot_spacing = snapshot_interval, snapshot_spacing
         self.compaction_step, self.max_items, self.max_versions = compaction_step, max_items, max_versions
-        self.max_ledger = max(LEDGER, cache // 4) if max_ledger is None else max_ledger
+        self.max_ledger = max(LEDGER, cache // LEDGERS_PER_CACHE) if max_ledger is None else max_ledger
         self.ids = IdSigner(store.secret)
         self.latest = 0
         self.compaction_cursor = 0
@@ -203,7 +208,7 @@ class EngineState:
         self.by_key[ledger.key] = ledger.number
         self.cached_bytes += size - before
         self.sizes[ledger.number] = size
-        while self.cached_bytes > self.cache_limit and len(self.ledgers) > 1:
+        while self.cached_bytes + self.repository.nbytes > self.cache_limit and len(self.ledgers) > 1:
             self.evict(next(iter(self.ledgers)))
 
     def evict(self, number: int) -> None:

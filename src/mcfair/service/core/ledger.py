@@ -90,7 +90,7 @@ class Ledger(ItemRows):
     @property
     def nbytes(self) -> int:
         """Approximate size in memory."""
-        named = self.text_bytes + ROW_BYTES * len(self.ids)
+        named = self.text_bytes + ROW_BYTES * len(self.ids) + sum(map(len, self.imports))
         return 3_000 + self.counts.nbytes + 56 * self.capacity + self.candidate_bytes + named
 
     # --- items -------------------------------------------------------------------------------------------------------
@@ -127,14 +127,14 @@ class Ledger(ItemRows):
         self.candidate_numbers[digest] = number
         while len(self.candidate_numbers) > CACHED_CANDIDATES:
             self.candidates.pop(self.candidate_numbers.pop(next(iter(self.candidate_numbers))), None)
-        self.candidate_bytes = sum(24 * each.rows.size + 120 for each in self.candidates.values())
+        self.candidate_bytes = sum(each.nbytes for each in self.candidates.values())
 
     def evict_candidates(self, numbers: Iterable[int] | None = None) -> None:
         """Evict candidate sets from the cache, all or some."""
         gone = set(self.candidates if numbers is None else numbers)
         self.candidate_numbers = {digest: each for digest, each in self.candidate_numbers.items() if each not in gone}
         self.candidates = {each: candidates for each, candidates in self.candidates.items() if each not in gone}
-        self.candidate_bytes = sum(24 * each.rows.size + 120 for each in self.candidates.values())
+        self.candidate_bytes = sum(each.nbytes for each in self.candidates.values())
         self.last_recorded = None
 
     def grow(self, rows: int) -> None:

@@ -181,6 +181,11 @@ class Candidates(NamedTuple):
         alone = np.arange(rows.size) if groups is None else groups
         return cls(rows, priors, not np.isnan(priors).all(), int(rows.max()) + 1, alone)
 
+    @property
+    def nbytes(self) -> int:
+        """Size in memory."""
+        return 600 + self.rows.nbytes + self.priors.nbytes + self.groups.nbytes
+
     def packed(self) -> bytes:
         """Encode the candidates."""
         priors = self.priors.tobytes() if self.have_priors else b""
