@@ -1,5 +1,8 @@
 """Policies of single requests: no versions, bounded memory, and nothing left behind by a refused one."""
 
+import threading
+import time
+
 import msgspec
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ import mcfair as mf
 from mcfair.errors import PolicyError, RequestError
 from mcfair.service.core.engine import Engine
 from mcfair.service.core.verification import replay, verify
+from mcfair.service.ranker import Ranker
 from mcfair.service.stores import SQLiteStore
 from mcfair.service.wire import PolicyChange, RawRankRequest
 
@@ -69,6 +73,77 @@ def test_odd_policies_are_refused_and_leave_nothing_behind(engine, text):
     with pytest.raises(RequestError):
         engine.change(PolicyChange(policy=text))
     assert len(engine.repository.versions) == 1
+
+
+SLOW = (
+    """
+@mf.register
+class {name}(mf.Policy):
+    weight: float = 1.0
+    @staticmethod
+    @mf.kernel
+    def kernel(q, theta, rng, out):
+        out[:] = q.R * theta[0]
+"""
+    + 10
+    * """
+        for i in range(q.R.size):
+            out[i] += np.exp(q.R[i] - theta[0]) + np.log1p(q.E[i]) * np.sin(q.R[i])
+"""
+)
+
+
+@pytest.mark.parametrize("naming", ["a request", "the rules", "an arm"])
+def test_only_the_request_that_names_a_policy_waits_until_it_is_compiled(registries, naming):
+    name = "Slow" + naming.title().replace(" ", "")
+    exec(SLOW.format(name=name), {"mf": mf, "np": np})
+    with Ranker("memory:", summary_interval=0.0) as ranker:
+        ranker.rank("q", list("abc"))
+        done, waits = threading.Event(), []
+
+        def others():
+            while not done.is_set():
+                begun = time.perf_counter()
+                ranker.rank("other", list("abc"))
+                waits.append(time.perf_counter() - begun)
+
+        thread = threading.Thread(target=others)
+        thread.start()
+        begun = time.perf_counter()
+        if naming == "a request":
+            assert ranker.rank("q", list("abc"), policy=name).policy == f"{name}(weight=1.0)"
+        elif naming == "the rules":
+            ranker.change_policy(policy=name)
+        else:
+            ranker.change_policy(experiment={"name": "e", "arms": [{"name": "a", "policy": name, "share": 0.5}]})
+        took = time.perf_counter() - begun
+        done.set()
+        thread.join()
+        assert took > 0.5
+        assert max(waits) < took / 2
+        assert len(waits) > 10
+        begun = time.perf_counter()
+        ranker.rank("new", list("abc"), policy=name)
+        assert time.perf_counter() - begun < took / 2
+
+
+def test_a_policy_that_does_not_compile_is_refused_and_others_are_served(registries):
+    @mf.register
+    class DoesNotCompile(mf.Policy):
+        @staticmethod
+        @mf.kernel
+        def kernel(q, theta, rng, out):
+            out[:] = q.nothing
+
+    with Ranker("memory:", summary_interval=0.0) as ranker:
+        for _ in range(2):
+            with pytest.raises(PolicyError, match="does not compile"):
+                ranker.rank("q", list("abc"), policy="DoesNotCompile")
+            with pytest.raises(PolicyError, match="does not compile"):
+                ranker.change_policy(policy="DoesNotCompile")
+        assert ranker.policy().version == 1
+        assert ranker.usage().queries == 0
+        assert len(ranker.rank("q", list("abc")).items) == 3
 
 
 def test_a_policy_that_fails_leaves_the_cached_ledger_as_it_was(engine, registries):

@@ -23,8 +23,10 @@ from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..errors import MCFairError, StoreError, UnavailableError
+from .compiling import Compiler
 from .core.engine import Engine
 from .core.engine_state import WouldBlockError
+from .core.rules import NotCompiledError
 from .store_health import NOT_WRITABLE, StoreHealth
 from .stores import Store, StoreConflictError, StoreCorruptError, StoreUnavailableError, StoreUncertainError
 from .summarizing import Summarizer
@@ -95,7 +97,7 @@ class GroupCommit(StoreHealth):
     ) -> None:
         super().__init__(store)
         self.engine, self.max_queued = engine, max_queued
-        self.summarizer = Summarizer(self)
+        self.summarizer, self.compiler = Summarizer(self), Compiler(self.enqueue_again)
         self.max_batch, self.batch_seconds, self.loop_seconds = max_batch, batch_seconds, loop_seconds
         self.compaction_interval, self.compaction_seconds = compaction_interval, compaction_seconds
         self.maintenance_interval = maintenance_interval
@@ -148,6 +150,15 @@ class GroupCommit(StoreHealth):
         elif not self.owned.locked():  # otherwise the writer schedules it
             self.schedule_turn(item.loop)
 
+    def enqueue_again(self, item: WorkItem) -> None:
+        """Queue an operation that was refused until something is compiled; the writer executes it."""
+        with self.lock:
+            if self.closing:
+                raise UnavailableError("the service is stopping")
+            item.on_loop = False
+            self.queued.append(item)
+        self.notify_writer()
+
     @property
     def queue_depth(self) -> int:
         """Number of queued operations."""
@@ -181,6 +192,7 @@ class GroupCommit(StoreHealth):
             self.closing = True
         self.notify_writer()
         self.writer.join(timeout)
+        self.compiler.close()
         self.store.close()
 
     # --- the turns of the two threads ---------------------------------------------------------------------------------
@@ -261,9 +273,15 @@ class GroupCommit(StoreHealth):
     def finish(self, batch: Batch) -> None:
         """Resolve the futures of a batch, after its commit; queue what needs more behind what others have queued."""
         if batch.items:
-            unfinished = {each for each in batch.items if each.needs_more()}
-            self.queued.extend(each for each in batch.items if each in unfinished)
-            resolve_all([each for each in batch.items if each not in unfinished])
+            finished = []
+            for each in batch.items:
+                if isinstance(each.error, NotCompiledError):
+                    self.compiler.add(each, each.error)
+                elif each.needs_more():
+                    self.queued.append(each)
+                else:
+                    finished.append(each)
+            resolve_all(finished)
             for listener in self.batch_listeners:
                 listener(len(batch.items), time.perf_counter() - batch.begun)
 

@@ -18,6 +18,7 @@ from ..policies.base import Policy
 from .background_fits import FIT_INTERVAL, BackgroundFits
 from .background_guard import GUARD_INTERVAL, BackgroundGuard, stop_harmful_arms
 from .calls import Call
+from .compiling import COMMON, warm_up
 from .core.clock import Clock
 from .core.engine import Engine
 from .core.engine_state import CACHE, MAX_ITEMS
@@ -29,7 +30,7 @@ from .operations import OPERATIONS, submission
 from .shared_commit import SharedGroupCommit
 from .stores import Store, open_store
 from .summarizing import SUMMARY_INTERVAL
-from .wire import Event, Feedback, FeedbackResults, Item, RankRequest, Scope, with_raw_items
+from .wire import Feedback, FeedbackResults, Scope
 
 __all__ = ["Ranker"]
 
@@ -124,11 +125,13 @@ class Ranker(Methods):
         opened = open_store(store) if isinstance(store, str | Path) else store
         try:
             opened.begin(exclusive=True)
-            rules = partial(change_rules, policy=policy, settings=settings)
-            engine = Engine(opened, rules, clock=clock, cache=cache, max_items=max_items)
+            change = partial(change_rules, policy=policy, settings=settings)
+            engine = Engine(opened, change, clock=clock, cache=cache, max_items=max_items)
             opened.commit()
             if warm:
-                warm_up(engine)
+                rules = engine.version.rules
+                arms = [] if rules.experiment is None else [arm.policy for arm in rules.experiment.arms]
+                engine.require_compiled(warm_up(rules, [*COMMON, rules.policy, *arms]))
         except BaseException:
             opened.rollback()
             opened.close()
@@ -249,19 +252,3 @@ class Ranker(Methods):
     def sign(self, content: bytes, purpose: bytes) -> bytes:
         """Return a signature that only a holder of the secret of the store can compute, another for each purpose."""
         return self.executor.engine.ids.keyed_hash(content, 32, purpose)
-
-
-def warm_up(engine: Engine) -> None:
-    """Compile or load every kernel that a request may need, so that no request waits for it."""
-    from .stores import SQLiteStore
-
-    scratch = Engine(SQLiteStore(None), lambda stored: engine.version.rules)
-    rules = engine.version.rules
-    arms = [] if rules.experiment is None else [arm.policy for arm in rules.experiment.arms]
-    for policy in dict.fromkeys(("MCFair", "MMF", "FairCo", "TopK", rules.policy, *arms)):
-        for n in (3, 40):
-            request = RankRequest(query="warm", items=[Item(str(i)) for i in range(n)], k=2, policy=policy)
-            answer = scratch.rank(with_raw_items(request))
-            scratch.feedback([Event(impression=str(answer.impression), item=answer.items[0].id)])
-    scratch.query_state("warm")
-    scratch.store.close()

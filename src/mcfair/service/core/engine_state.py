@@ -18,7 +18,7 @@ from .ledger import Ledger
 from .records import Assignment, encode
 from .reports import to_datetime
 from .repository import LedgerRepository
-from .rules import DAY, Rules, Version
+from .rules import DAY, Kernels, Rules, Version
 
 __all__ = ["CACHE", "MAX_ITEMS", "EngineState", "WouldBlockError"]
 
@@ -108,6 +108,7 @@ class EngineState:
         self.optimistic = False
         self.nonblocking = False  # whether operations are executed by an event loop, see `check_nonblocking`
         self.touched: set[int] = set()
+        self.compiled: set[Kernels] | None = None  # what is compiled; None if an operation may compile
         self.damaged: dict[str, str] = {}  # what background work leaves out, such as a query, and why
         self.drop_cache()
         stored = self.version.rules if self.repository.versions else Rules()
@@ -126,7 +127,7 @@ class EngineState:
         self.sizes: dict[int, int] = {}
         self.cached_bytes = 0
         self.by_key: dict[bytes, int] = {}
-        self.repository = LedgerRepository(self.store)
+        self.repository = LedgerRepository(self.store, self.compiled)
         self.read_settings()
 
     def refresh(self) -> None:
@@ -310,8 +311,17 @@ class EngineState:
         """Change the rules in force; a change without effect creates no version."""
         rules = self.version.rules.changed(change)
         if rules != self.version.rules:
+            arms = [] if rules.experiment is None else [arm.policy for arm in rules.experiment.arms]
+            version = self.repository.new_version(rules, self.now())
+            for policy in (rules.policy, *arms):
+                named = msgspec.structs.replace(rules, policy=policy)
+                self.repository.check_compiled(msgspec.structs.replace(version, rules=named))
             self.activate(rules)
         return self.active_policy()
+
+    def require_compiled(self, compiled: set[Kernels]) -> None:
+        """From now on raise NotCompiledError instead of compiling; `compiled` is what is compiled already."""
+        self.compiled = self.repository.compiled = compiled
 
     def activate(self, rules: Rules, fitted: str | None = None, visits: int = 0) -> None:
         """Write rules as a new version and put it in force; it keeps the fitted prior unless there is a new one."""

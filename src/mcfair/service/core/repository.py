@@ -28,7 +28,7 @@ from .records import (
     decode_snapshot,
     decoder,
 )
-from .rules import Rules, Version
+from .rules import Kernels, NotCompiledError, Rules, Version
 
 __all__ = ["PAGE_SIZE", "UNREADABLE", "LedgerRepository"]
 
@@ -62,10 +62,18 @@ decode_version: Callable[[bytes], Version] = decoder(Version, "a version of the 
 
 
 class LedgerRepository:
-    """Loads ledgers from snapshots and logs, and holds every version of the rules."""
+    """Loads ledgers from snapshots and logs, and holds every version of the rules.
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    Parameters
+    ----------
+    store
+        The store.
+    compiled
+        What is compiled, see `check_compiled`; None if a decision may wait until its policy has been compiled.
+    """
+
+    def __init__(self, store: Store, compiled: set[Kernels] | None = None) -> None:
+        self.store, self.compiled = store, compiled
         self.versions: dict[int, Version] = {}
         self.longest: dict[int, int] = {}  # the longest maturation from each version on; empty if to be computed
         self.examinations = Examinations()
@@ -174,6 +182,11 @@ class LedgerRepository:
             for each in {text, rules.policy}:
                 self.named_policies.add((version.number, each), found, POLICY_BYTES + text_size(each))
         return found
+
+    def check_compiled(self, version: Version) -> None:
+        """Raise NotCompiledError if deciding by a version would compile something first."""
+        if self.compiled is not None and version.policy.kernel is not None and version.kernels not in self.compiled:
+            raise NotCompiledError(version, self.compiled)
 
     # --- ledgers -----------------------------------------------------------------------------------------------------
 
@@ -297,6 +310,7 @@ class LedgerRepository:
             raise ConflictError(
                 f"this list cannot be repeated, because its policy {text} is not known: {error}"
             ) from error
+        self.check_compiled(version)
         ledger.admit(candidates, impression.reused, impression.newcomer_exposure, version, entry.time)
         return self.decide(ledger, candidates, version, entry.time, impression.ranks), candidates, version
 
