@@ -298,7 +298,7 @@ def refuse_unknown_parameters(cls: type[Part]) -> None:
     original = cls.__init__
 
     @functools.wraps(original)
-    def __init__(self: Part, **kwargs: Any) -> None:  # noqa: N807
+    def __init__(self: Part, /, **kwargs: Any) -> None:  # noqa: N807
         allowed = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
         for name in kwargs:
             if name not in allowed:

@@ -1,11 +1,13 @@
 """Policies of single requests: no versions, bounded memory, and nothing left behind by a refused one."""
 
+import json
 import threading
 import time
 
 import msgspec
 import numpy as np
 import pytest
+from serving import serving
 
 import mcfair as mf
 from mcfair.errors import PolicyError, RequestError
@@ -53,7 +55,12 @@ ODD = [
     "\uff2d\uff23Fair(alpha=\uff11)", "\ud800", "\x00", "MCFair(alpha='\ud800')", "MCFair(alpha=1j)",
     "MCFair(alpha=[1, 2])", "MCFair(alpha=True)", "MCFair(alpha=None)", "MCFair(ties=[])", "MCFair(**{})",
     "MCFair(alpha=lambda: 1)", "MCFair(alpha=" + "9" * 900 + ")", "MCFair(alpha=1)(2)", "os.system('x')",
-    "ILP", "LP", "RandomK(seed=1)",
+    "ILP", "LP", "RandomK(seed=1)", "MCFair(alpha={[]})", "MCFair(alpha={[]: 1})", "MCFair(alpha={1: []})",
+    "MCFair(alpha=" + "[" * 60 + "]" * 60 + ")", "MCFair(alpha=" + "{" * 480 + "}" * 480 + ")",
+    "MCFair(alpha=" + "a." * 480 + "b)", "MCFair(alpha=" + "1+" * 480 + "1)", "MCFair(alpha=0x" + "f" * 900 + ")",
+    "MCFair(alpha=10**10**10)", "MCFair(alpha=-{})", "MCFair(alpha=f'{1}')", "MCFair(alpha=(yield))", "MCFair(self=1)",
+    "MCFair(alpha='\\ud800')", "MCFair(ties='\\ud800')", "MCFair(ties={[]})", "MCFair(cls=1, __class__=2)",
+    "MCFair@" + "9" * 500,
 ]  # fmt: skip
 
 
@@ -73,6 +80,26 @@ def test_odd_policies_are_refused_and_leave_nothing_behind(engine, text):
     with pytest.raises(RequestError):
         engine.change(PolicyChange(policy=text))
     assert len(engine.repository.versions) == 1
+
+
+@pytest.fixture(scope="module")
+def client():
+    with Ranker("memory:", warm=False) as ranker, serving(ranker) as client:
+        yield client
+
+
+@pytest.mark.parametrize("text", ODD, ids=lambda text: ascii(text)[:30])
+def test_odd_policies_are_refused_over_http(client, text):
+    arms = [{"name": "a", "policy": text, "share": 0.1}]
+    for send, path, body in (
+        (client.post, "rank", {"query": "q", "items": [{"id": "a"}, {"id": "b"}], "policy": text}),
+        (client.put, "policy", {"policy": text}),
+        (client.put, "policy", {"estimator": text.replace("MCFair", "Mixture")}),
+        (client.put, "policy", {"experiment": {"name": "e", "arms": arms}}),
+        (client.post, "compare", {"policies": [text]}),
+    ):
+        answer = send(f"/v1/{path}", content=json.dumps(body), headers={"content-type": "application/json"})
+        assert answer.status_code == 400, answer.text
 
 
 SLOW = (
