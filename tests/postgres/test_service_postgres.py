@@ -196,6 +196,21 @@ def test_a_query_that_another_instance_deleted_or_reset_is_created_again(pair, u
     assert_sound(url)
 
 
+def test_ledgers_of_a_query_that_was_deleted_and_created_again_elsewhere_are_evicted(url):
+    with Ranker(url, warm=False, cache=20_000) as first, Ranker(url, warm=False) as second:
+        first.rank("q", ["a", "b"])
+        second.delete_query("q")
+        again = second.rank("q", ["a", "b"])
+        assert first.feedback([{"impression": again.impression, "item": "a"}])[0].status == "applied"
+        epoch = first.executor.engine.epoch
+        for other in range(30):  # more than the cache holds
+            first.rank(f"other {other}", ["a", "b"])
+        assert first.executor.engine.epoch == epoch  # no fault made it drop its cache
+        assert first.rank("q", ["a", "b"]).items
+        assert first.query_state("q").visits == 2
+    assert_sound(url)
+
+
 def test_an_item_that_one_instance_deletes_is_gone_for_all(pair, url):
     first, second = pair
     for query in range(40):  # more than are deleted at once

@@ -13,6 +13,7 @@ from mcfair.errors import ConflictError, RequestError
 from mcfair.service.methods import Methods
 from mcfair.service.ranker import Ranker
 from mcfair.service.web.dashboard.service_health import service_health
+from mcfair.service.wire import document_id
 
 QUERY = "symptoms of a rare disease"
 DOCUMENTS = ["red shoes", {"id": "sku2", "prior": 0.9, "group": "shop", "title": "ignored"}, {"text": "socks"}]
@@ -103,6 +104,17 @@ def test_the_dashboard_counts_lists_of_every_route(client):
         client.post(path, json={"query": "counted", "documents": ["a"]})
     client.post("/v1/rank", json={"query": "counted", "items": [{"id": "a"}]})
     assert service_health(operations).lists == before + 3
+
+
+def test_derived_ids_are_unique_whatever_ids_the_documents_bring_along(ranker, client):
+    base = document_id("same")
+    documents = ["same", {"id": f"{base}-2"}, "same", {"id": base, "text": "other"}, "same", {"id": f"{base}-3"}]
+    assert {each.index: each.id for each in ranker.rerank("clash", documents).results} == {
+        0: f"{base}-4", 1: f"{base}-2", 2: f"{base}-5", 3: base, 4: f"{base}-6", 5: f"{base}-3",
+    }  # fmt: skip
+    columns = {"query": "columns", "documents": ["same", "same", "x"], "ids": [None, base, "y"]}
+    answer = client.post("/v1/rerank", json=columns).json()
+    assert {each["index"]: each["id"] for each in answer["results"]} == {0: f"{base}-2", 1: base, 2: "y"}
 
 
 def test_all_documents_are_ranked_unless_top_n_is_given(ranker):

@@ -14,6 +14,7 @@ passes it on, it notifies the other.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections import deque
@@ -34,6 +35,8 @@ from .work_items import WorkItem, resolve_all
 
 __all__ = ["QUEUE", "GroupCommit"]
 
+logger = logging.getLogger("mcfair.service")
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -41,6 +44,7 @@ QUEUE = 2_048
 """Default maximum number of queued operations."""
 
 UNCHANGED = f"{NOT_WRITABLE}, and nothing was changed"
+STOPPED = "the service has stopped writing because of a fault, and must be started again"
 PARTLY = f"{NOT_WRITABLE}, and only the first events were recorded: repeat all, which counts none of them twice"
 UNCERTAIN = (
     "the connection to the store was lost: it is not known whether this was recorded; repeat it, a ranking with the "
@@ -139,8 +143,7 @@ class GroupCommit(StoreHealth):
     def enqueue(self, item: WorkItem) -> None:
         """Queue an operation, and notify the thread that is to execute it."""
         with self.lock:
-            if self.closing:
-                raise UnavailableError("the service is stopping")
+            self.check_running()
             if len(self.queued) >= self.max_queued:
                 raise UnavailableError(f"the queue is full: {self.max_queued:,} operations are waiting")
             item.on_loop = item.loop is not None and item.loop is self.attached and item.small
@@ -153,11 +156,15 @@ class GroupCommit(StoreHealth):
     def enqueue_again(self, item: WorkItem) -> None:
         """Queue an operation that was refused until something is compiled; the writer executes it."""
         with self.lock:
-            if self.closing:
-                raise UnavailableError("the service is stopping")
+            self.check_running()
             item.on_loop = False
             self.queued.append(item)
         self.notify_writer()
+
+    def check_running(self) -> None:
+        """Raise UnavailableError if nothing is executed any more."""
+        if self.closing or self.stopped_by is not None:
+            raise UnavailableError(self.stopped_by or "the service is stopping")
 
     @property
     def queue_depth(self) -> int:
@@ -231,6 +238,20 @@ class GroupCommit(StoreHealth):
             self.notice.release()
 
     def run_writer(self) -> None:
+        """Write until the end. If a fault stops that, refuse what is queued, and everything from then on."""
+        self.in_hand: list[WorkItem] = []
+        try:
+            self.write_batches()
+        except BaseException as error:
+            logger.critical("the writer has stopped: %s", type(error).__name__, exc_info=error)
+            with self.lock:
+                self.stopped_by = STOPPED
+            refused = [*self.in_hand, *self.queued]
+            for each in refused:
+                each.error = UnavailableError(UNCERTAIN if each in self.in_hand else STOPPED)
+            resolve_all(refused)
+
+    def write_batches(self) -> None:
         """Commit what the loop has executed; execute and commit other operations; maintain the store in between."""
         while not self.stopped:
             notified = self.notice.acquire(timeout=max(0.0, self.next_compaction - time.monotonic()))
@@ -238,12 +259,14 @@ class GroupCommit(StoreHealth):
                 self.notice.acquire()  # the loop executes, and will pass its batch on
             if self.executed is not None:
                 batch, self.executed = self.executed, None
+                self.in_hand = batch.items
                 if self.is_writer_needed() and batch.error is None:  # one commit for all
                     batch.error = self.execute(self.take(batch.items, self.batch_seconds))
                 self.commit_batch(batch.items, batch.error)
                 self.finish(batch)
             elif self.is_writer_needed():
                 batch = Batch()
+                self.in_hand = batch.items
                 self.run_batch(self.take(batch.items, self.batch_seconds), batch.items)
                 self.finish(batch)
             if time.monotonic() >= self.next_compaction:
@@ -282,8 +305,16 @@ class GroupCommit(StoreHealth):
                 else:
                     finished.append(each)
             resolve_all(finished)
-            for listener in self.batch_listeners:
-                listener(len(batch.items), time.perf_counter() - batch.begun)
+            self.notify(self.batch_listeners, len(batch.items), time.perf_counter() - batch.begun)
+        self.in_hand = []
+
+    def notify(self, listeners: list[Callable[..., None]], *what: float) -> None:
+        """Notify listeners; one that fails is logged, and keeps nobody from being served."""
+        for listener in listeners:
+            try:
+                listener(*what)
+            except Exception as error:
+                logger.error("a listener failed", exc_info=error)
 
     # --- batches ------------------------------------------------------------------------------------------------------
 

@@ -91,8 +91,7 @@ class SharedGroupCommit(GroupCommit):
                 self.execute_alone(each, exclusive=True)
             if not lost:
                 return
-            for listener in self.conflict_listeners:
-                listener(len(lost))
+            self.notify(self.conflict_listeners, len(lost))
         for each in items:
             each.error = UnavailableError("other instances kept changing this query, and nothing was changed")
 

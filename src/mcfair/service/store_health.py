@@ -23,11 +23,14 @@ class StoreHealth:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.write_error: str | None = None  # why the last write failed; None if it succeeded
+        self.stopped_by: str | None = None  # a text for clients if the writer has stopped because of a fault
         self.unreadable: set[str] = set()  # damage that was logged: it does not go away while the process runs
 
     @property
     def store_error(self) -> str | None:
         """A text for clients if the store cannot be written now, else None. The log has the cause."""
+        if self.stopped_by is not None:
+            return self.stopped_by
         if self.write_error is None:
             try:
                 self.store.check_attached()

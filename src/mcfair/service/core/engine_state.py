@@ -217,7 +217,8 @@ class EngineState:
         ledger = self.ledgers.pop(number, None)
         if ledger is not None:
             self.cached_bytes -= self.sizes.pop(number)
-            del self.by_key[ledger.key]
+            if self.by_key.get(ledger.key) == number:  # otherwise the query was deleted elsewhere, and created again
+                del self.by_key[ledger.key]
 
     def evict_all(self, numbers: Collection[int]) -> None:
         """Evict ledgers that are out of date, with the candidate sets of their queries."""
