@@ -36,6 +36,7 @@ def warm_up(rules: Rules, policies: Sequence[str]) -> set[Kernels]:
                 request = RankRequest(query="warm", items=[Item(str(i)) for i in range(n)], k=2, policy=policy)
                 answer = scratch.rank(with_raw_items(request))
                 scratch.feedback([Event(impression=str(answer.impression), item=answer.items[0].id)])
+                scratch.explain(str(answer.impression))
         scratch.query_state("warm")
         return {scratch.repository.with_policy(scratch.version, policy).kernels for policy in policies}
     finally:

@@ -107,8 +107,7 @@ class CompactionOperations(DeletionOperations, HistoryOperations):
             return 0
         loaded = self.cached(number)
         ledger = self.repository.ledger(number, from_base=True)
-        for entry in expired:
-            self.repository.apply(ledger, entry)
+        self.repository.apply_all(ledger, expired)
         until = now if live is None else live.time
         # Mature by the rules of the next entry: what it needs of the log stays stored, and nothing needs more.
         age = (self.version if live is None else self.repository.version(live)).maturation

@@ -77,6 +77,7 @@ class Ledger(ItemRows):
         self.deleted: set[int] = set()
         self.imports: list[bytes] = []  # sources whose counts are included
         self.since_snapshot = 0
+        self.replaying = False  # whether sums are left to the end: many log entries are recorded in a row
         self.candidate_numbers: dict[bytes, int] = {}
         self.candidates: dict[int, Candidates] = {}
         self.candidate_bytes = 0
@@ -262,12 +263,16 @@ class Ledger(ItemRows):
         self.used[candidates.rows] = seq
         self.counts.drop_negligible_blocks(version, time)
         block = self.counts.open_block(version, seq, time, rows.size, self.rows)
-        self.refresh(version, time)
+        if self.replaying:
+            self.counts.weighting = None
+            self.mature(version.maturation, time)
+        else:
+            self.refresh(version, time)
         if is_exposed(bits[0]):
             if self.maturation.age:
                 block.pending_F[rows, np.arange(rows.size)] += 1
             self.counts.count_list(block, rows)
-            if block is not self.counts.newest:
+            if block is not self.counts.newest and not self.replaying:
                 self.maturation.recount(rows)
         self.maturation.record(seq, time)
         self.visits += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import msgspec
 
@@ -217,11 +217,17 @@ class LedgerRepository:
         elif ledger.base > 0:
             raise StoreCorruptError(f"there is no snapshot at its base, entry {ledger.base}")
         if not from_base:
-            for entry in stored.entries:
-                self.apply(ledger, entry)
+            self.apply_all(ledger, stored.entries)
         if before is None and not from_base:
             ledger.check_items()
         return ledger
+
+    def apply_all(self, ledger: Ledger, entries: Iterable[LogEntry]) -> None:
+        """Apply log entries to a ledger; its sums are computed after the last one."""
+        ledger.replaying = True
+        for entry in entries:
+            self.apply(ledger, entry)
+        ledger.replaying = False
 
     def apply(self, ledger: Ledger, entry: LogEntry) -> None:
         """Apply a log entry to a ledger."""
