@@ -208,29 +208,6 @@ def test_events_of_one_query_are_applied_in_slices_of_limited_time(clock):
     assert len(took) > 10
 
 
-# --- reports on large queries -----------------------------------------------------------------------------------------
-
-
-def test_the_explanation_of_a_long_list_takes_time_in_proportion_to_it(clock):
-    engine = open_engine(clock)
-    seconds = {}
-    for n in (250, 1_000):
-        items = [{"id": f"item {i}", "prior": (i * 37 % 101) / 101, "group": f"g{i % 9}"} for i in range(n)]
-        raw = msgspec.Raw(msgspec.json.encode(items))
-        policy = "MCFair(alpha=5, beta=1, alpha_group=3)"
-        for _ in range(5):
-            answer = engine.rank(RawRankRequest(query=f"q{n}", items=raw, k=n, policy=policy))
-            clicked = [Event(impression=answer.impression, item=answer.items[j].id) for j in range(0, n, 20)]
-            engine.feedback(clicked)
-        took = []
-        for _ in range(7):
-            begun = time.thread_time()
-            engine.explain(answer.impression)
-            took.append(time.thread_time() - begun)
-        seconds[n] = min(took)
-    assert seconds[1_000] < 8 * seconds[250]
-
-
 # --- memory of one query ---------------------------------------------------------------------------------------------
 
 
