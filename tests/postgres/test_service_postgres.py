@@ -1,5 +1,6 @@
 """The store in PostgreSQL, and several instances that share it."""
 
+import datetime
 import signal
 import subprocess
 import sys
@@ -208,6 +209,36 @@ def test_ledgers_of_a_query_that_was_deleted_and_created_again_elsewhere_are_evi
         assert first.executor.engine.epoch == epoch  # no fault made it drop its cache
         assert first.rank("q", ["a", "b"]).items
         assert first.query_state("q").visits == 2
+    assert_sound(url)
+
+
+AHEAD = """
+import sys, time
+real = time.time_ns
+time.time_ns = lambda: real() + int(sys.argv[2]) * 86_400 * 10**9
+time.time = lambda: time.time_ns() / 1e9
+from mcfair.service.ranker import Ranker
+with Ranker(sys.argv[1], warm=False) as ranker:
+    for work in range(int(sys.argv[3])):
+        time.sleep(0.5)
+        print(ranker.rank("q", ["a", "b"], key="k").impression, ranker.query_state("q").visits, flush=True)
+"""
+
+
+@pytest.mark.parametrize("days", [8, -8])
+def test_instances_agree_on_the_time_whatever_their_machines_say(url, days):
+    command = [sys.executable, "-c", AHEAD, url, str(days)]
+    with Ranker(url, warm=False) as ranker:
+        answer = ranker.rank("q", ["a", "b"], key="k")
+        ran = subprocess.run([*command, "1"], capture_output=True, text=True, check=True)
+        assert ran.stdout.split() == [answer.impression, "1"]
+    # Alone, it leads: what has expired, it deletes.
+    ran = subprocess.run([*command, "4"], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == [answer.impression, "1"] * 4
+    with Ranker(url, warm=False) as ranker:
+        assert ranker.rank("q", ["a", "b"], key="k") == answer
+        assert ranker.click(answer.impression, "a").status == "applied"
+        assert ranker.rank("q", ["a", "b"]).expires_at - answer.expires_at < datetime.timedelta(hours=1)
     assert_sound(url)
 
 

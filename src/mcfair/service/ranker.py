@@ -68,7 +68,8 @@ class Ranker(Methods):
     warm
         Whether to compile or load all kernels now instead of during the first request.
     clock
-        Returns the time in ms.
+        Returns the time in ms. If left out, a clock that follows that of this machine, or of the database where several
+        instances may share the store: they then agree, whatever the clocks of their machines say.
     executor_class
         Class of the executor. If left out, it depends on whether several instances may share the store.
     **settings
@@ -121,10 +122,10 @@ class Ranker(Methods):
         for name, seconds in (("fit", fit_interval), ("guard", guard_interval), ("summary", summary_interval)):
             if not (isinstance(seconds, int | float) and 0.0 <= seconds < math.inf):
                 raise SettingError(f"{name}_interval = {seconds!r} is not allowed: expected seconds, at least 0")
-        clock = Clock() if clock is None else clock
         opened = open_store(store) if isinstance(store, str | Path) else store
         try:
             opened.begin(exclusive=True)
+            clock = Clock(opened.wall_time) if clock is None else clock
             change = partial(change_rules, policy=policy, settings=settings)
             engine = Engine(opened, change, clock=clock, cache=cache, max_items=max_items)
             opened.commit()
