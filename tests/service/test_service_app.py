@@ -19,6 +19,7 @@ from serving import serving
 
 from mcfair.errors import PolicyError, SettingError
 from mcfair.service import create_app, wire
+from mcfair.service.client import Client
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import SQLiteStore
 from mcfair.service.web.auth import is_loopback
@@ -281,6 +282,29 @@ def test_an_event_that_is_wrong_keeps_no_other_from_being_applied(client, call):
     assert problem(client.post(f"/v1/{call}", json={"events": [7], "more": 1}), 400, "more")
     not_json = client.post(f"/v1/{call}", content=b'{"events":[7,]}', headers={"content-type": "application/json"})
     assert problem(not_json, 400)
+
+
+def test_the_items_of_a_query_are_read_in_pages():
+    with Ranker("memory:", warm=False) as ranker, serving(ranker) as client:
+        for first in range(0, 12_000, 4_000):
+            answer = ranker.rank("large", [str(i) for i in range(first, first + 4_000)], k=3)
+        path, pages = f"/v1/queries/{answer.query_id}", []
+        while not pages or pages[-1].get("next"):
+            found = client.get(path, params={"after": pages[-1]["next"]} if pages else {}).json()
+            body = {"query": "large", "after": pages[-1]["next"] if pages else 0}
+            assert client.post("/v1/queries/lookup", json=body).json() == found
+            pages.append(found)
+        assert [len(page["items"]) for page in pages] == [5_000, 5_000, 2_000]
+        whole = ranker.query_state("large")
+        assert [item["id"] for page in pages for item in page["items"]] == [item.id for item in whole.items]
+        assert whole == ranker.query_state(query_id=answer.query_id)
+        assert len({str(page["unfairness"]) for page in pages}) == 1
+        assert sum(item.exposure_share for item in whole.items) == pytest.approx(1.0)
+        assert problem(client.get(f"{path}?after=-1"), 400, "after")
+        with Client(str(client.base_url)) as other:
+            assert other.query_state("large") == whole
+            other.delete_query("large")
+        assert ranker.usage().queries == 0
 
 
 def test_unknown_fields_are_refused_with_those_that_there_are(client):

@@ -146,13 +146,13 @@ def lookup(engine: "Engine", body: wire.QueryLookup) -> wire.QueryState:
     The text of a query is never part of a URL, because proxies log URLs.
     """
     wire.check_text("query", body.query, wire.MAX_QUERY)
-    return engine.query_state(query=body.query)
+    return engine.query_state(query=body.query, after=body.after)
 
 
 @operation("GET", "/v1/queries/{query_id}", "Reading", "read")
-def query(engine: "Engine", query_id: QueryPart) -> wire.QueryState:
+def query(engine: "Engine", query_id: QueryPart, options: wire.QueryOptions) -> wire.QueryState:
     """Return the observations of a query, given by its id."""
-    return engine.query_state(query_id=query_id)
+    return engine.query_state(query_id=query_id, after=options.after)
 
 
 @operation("GET", "/v1/fairness", "Reading", "read", threaded=True)

@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import NotFoundError
 from ...estimators.base import relevance_intervals
 from ..stores import LogEntry
-from ..wire import ExplainedItem, Explanation, Inputs, OmittedItem, QueryState
+from ..wire import MAX_ITEMS, ExplainedItem, Explanation, Inputs, OmittedItem, QueryState
 from .arm_guards import ArmGuardOperations
 from .compaction import CompactionOperations
 from .decision import Decision
@@ -74,9 +74,9 @@ class Engine(
             summary=f"{label} ranked {len(items)} of {n} items; the query had {ledger.visits} earlier visits.",
         )
 
-    def query_state(self, query: str | None = None, query_id: str | None = None) -> QueryState:
-        """Return the observations of a query, given by its text or its id."""
-        return query_state(self.find_ledger(query, query_id), self.version, self.now())
+    def query_state(self, query: str | None = None, query_id: str | None = None, after: int = 0) -> QueryState:
+        """Return the observations of a query, given by its text or its id; of its items one page."""
+        return query_state(self.find_ledger(query, query_id), self.version, self.now(), after, MAX_ITEMS)
 
 
 def explained_items(

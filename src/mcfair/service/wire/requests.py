@@ -40,6 +40,7 @@ __all__ = [
     "OnlineExperiment",
     "PolicyChange",
     "QueryLookup",
+    "QueryOptions",
     "RankRequest",
     "RawFeedback",
     "RawRankRequest",
@@ -220,10 +221,20 @@ class ImportRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     ]
 
 
-class QueryLookup(Struct, forbid_unknown_fields=True):
+PAGE = Meta(ge=0, le=2**31 - 1, description="`next` of the page before; 0 for the first page, of up to 5,000 items")
+
+
+class QueryOptions(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Which of the items of a query to return."""
+
+    after: Annotated[int, PAGE] = 0
+
+
+class QueryLookup(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The text of a query. It is never part of a URL, because proxies log URLs."""
 
     query: Annotated[Text, about("text of the query; every byte matters")]
+    after: Annotated[int, PAGE] = 0
 
 
 class ItemDeletion(Struct, forbid_unknown_fields=True):
