@@ -1,5 +1,6 @@
 """Bounded work: the cost of an operation does not grow with the length of a query's log."""
 
+import queue
 import subprocess
 import sys
 import time
@@ -9,7 +10,9 @@ import msgspec
 import pytest
 
 from mcfair.errors import RequestError
+from mcfair.service.core.compaction import expired_entries, next_base
 from mcfair.service.core.engine import Engine
+from mcfair.service.core.records import encode
 from mcfair.service.core.rules import change_rules
 from mcfair.service.core.verification import replay, verify
 from mcfair.service.ranker import Ranker
@@ -208,6 +211,82 @@ def test_events_of_one_query_are_applied_in_slices_of_limited_time(clock):
     assert len(took) > 10
 
 
+# --- large ledgers ----------------------------------------------------------------------------------------------------
+
+
+def rank_large(engine, lists, n=4_000, k=100):
+    return [engine.rank(RawRankRequest(query="q", items=many(i % 4 * n, n), k=k)) for i in range(lists)]
+
+
+def test_a_snapshot_of_a_large_ledger_is_encoded_outside_of_the_operation_that_takes_it(clock):
+    engine = open_engine(clock)
+    engine.apart = queue.Queue(4)
+    rank_large(engine, 512)
+    assert list(engine.store.snapshots(1)) == []
+    rank_large(engine, 3)  # it may have moved on, but forward
+    job = engine.apart.get_nowait()
+    assert engine.apart.empty()
+    body = job.encoded()
+    engine.install_snapshot(job, body)
+    assert [seq for seq, _ in engine.store.snapshots(1)] == [512]
+    assert body == encode(engine.repository.ledger(1, engine.store.entry(1, 513)).snapshot())
+    before = engine.query_state("q")
+    engine.drop_cache()
+    assert engine.store.reads(lambda: engine.query_state("q")) == (3, 1)
+    assert engine.query_state("q") == before
+    assert verify(engine.store) + replay(engine.store)[2] == []
+
+
+def test_a_snapshot_of_a_ledger_that_was_dropped_is_not_written(clock):
+    engine = open_engine(clock)
+    engine.apart = queue.Queue(4)
+    rank_large(engine, 512)
+    job = engine.apart.get_nowait()
+    engine.drop_cache()  # as after entries that it has recorded were not committed
+    rank_large(engine, 1)
+    engine.install_snapshot(job, job.encoded())
+    assert list(engine.store.snapshots(1)) == []
+
+
+def test_a_slice_of_compaction_does_not_load_large_ledgers(clock):
+    engine = open_engine(clock)
+    rank_large(engine, 300)
+    clock.now += 2_000_000
+    begun = time.thread_time()
+    step = next_base(engine.repository, expired_entries(engine.repository, 1, clock.now, 128), clock.now)
+    whole = time.thread_time() - begun
+    engine.apart = queue.Queue(4)
+    begun = time.thread_time()
+    assert engine.compact_expired(0.002) == 0
+    assert time.thread_time() - begun < whole / 4
+    assert engine.apart.get_nowait() == 1
+    assert engine.install_base(step, clock.now)
+    assert engine.store.base(1) == 128
+    assert not engine.install_base(step, clock.now)  # what it was computed from is no longer true
+    assert verify(engine.store) + replay(engine.store)[2] == []
+
+
+@pytest.mark.parametrize("cache", [0, 1 << 28])
+def test_large_ledgers_are_compacted_while_they_are_ranked(tmp_path, cache):
+    now = [START]
+    with Ranker(tmp_path / "store.db", clock=lambda: now[0], cache=cache, retention=100.0, warm=False) as ranker:
+        for i in range(700):
+            now[0] += 1_000
+            items = [f"item {j}" for j in range(i % 3 * 700, i % 3 * 700 + 1_500)]
+            answer = ranker.rank(f"q{i % 2}", items, k=60)
+            ranker.click(answer.impression, answer.items[i % 60].id)
+        now[0] += 90_000
+        deadline = time.monotonic() + 60
+        while (left := ranker.usage()).impressions > 20 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert left.impressions <= 20
+        before = [ranker.query_state(f"q{i}") for i in range(2)]
+        with ranker.executor.store.reader() as store:
+            assert verify(store) + replay(store)[2] == []
+    with Ranker(tmp_path / "store.db", clock=lambda: now[0], warm=False) as ranker:
+        assert [ranker.query_state(f"q{i}") for i in range(2)] == before
+
+
 # --- memory of one query ---------------------------------------------------------------------------------------------
 
 
@@ -274,7 +353,7 @@ def resident():
 
 gc.disable()
 k, cache = int(sys.argv[1]), 128 << 20
-with Ranker(sys.argv[2], cache=cache) as ranker:
+with Ranker(sys.argv[2], cache=cache, summary_interval=0.0) as ranker:  # summaries have memory of their own
     def rank(query, first):
         items = [{"id": f"item {i}", "group": f"seller {i % 50}"} for i in range(first, first + 4_000)]
         return ranker.rank(query, items, k=k, key=f"{query}-{first}")

@@ -25,10 +25,11 @@ from .core.engine_state import CACHE, MAX_ITEMS
 from .core.keys import KEY_PREFIX, hash_secret
 from .core.rules import change_rules
 from .group_commit import QUEUE, GroupCommit
+from .large_ledgers import LargeLedgers
 from .methods import Methods
 from .operations import OPERATIONS, submission
 from .shared_commit import SharedGroupCommit
-from .stores import Store, open_store
+from .stores import SQLiteStore, Store, open_store
 from .summarizing import SUMMARY_INTERVAL
 from .wire import Feedback, FeedbackResults, Scope
 
@@ -141,6 +142,8 @@ class Ranker(Methods):
         self.executor = (executor_class or default)(opened, engine, max_queued)
         self.fits = BackgroundFits(self.executor, fit_interval) if fit_interval > 0.0 else None
         self.guard = BackgroundGuard(self.executor, guard_interval) if guard_interval > 0.0 else None
+        in_memory = isinstance(opened, SQLiteStore) and opened.path is None  # a reader of it would be a copy
+        self.large_ledgers = None if in_memory else LargeLedgers(self.executor)
         if summary_interval > 0.0:
             self.executor.summarizer.start(summary_interval)
 
@@ -210,7 +213,7 @@ class Ranker(Methods):
 
     def close(self) -> None:
         """Execute what is queued, then close the store; refuse later operations."""
-        for thread in (self.fits, self.guard):
+        for thread in (self.fits, self.guard, self.large_ledgers):
             if thread is not None:
                 thread.stop()
         self.executor.summarizer.stop()

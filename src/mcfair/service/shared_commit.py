@@ -30,6 +30,9 @@ CONCURRENT = {
     Engine.write_summaries,
     Engine.write_present,
     Engine.erase_groups,
+    Engine.install_base,
+    Engine.install_snapshot,
+    Engine.finish_apart,
 }
 """Operations that are executed in batches, and those that keep no other instance waiting, besides those that are
 declared to read."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import queue
 import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,7 +17,7 @@ from ..wire import ActivePolicy, PolicyChange
 from .experiments import counted
 from .ids import IdSigner
 from .ledger import Ledger
-from .records import Assignment, encode
+from .records import Assignment, Snapshot, encode, raw_bytes
 from .reports import to_datetime
 from .repository import LedgerRepository
 from .rules import DAY, Kernels, Rules, Version
@@ -28,6 +30,10 @@ at which old snapshots are kept, which bounds the cost of explaining an old list
 
 MAX_SNAPSHOT_INTERVAL = 512
 """Maximum number of log entries between snapshots of a large ledger."""
+
+SMALL_SNAPSHOT, MOST_INTERVALS = 1 << 17, 4
+"""Maximum size of a ledger whose snapshot is encoded at once, in bytes; and the intervals after which any is, because
+those that were encoded apart were dropped."""
 
 COMPACTION_STEP = 128
 """Maximum number of log entries that are compacted in one step."""
@@ -50,6 +56,18 @@ NO_QUERY = "there is no such query"
 
 class WouldBlockError(Exception):
     """An operation must not block, and would: it has written nothing, and another thread must execute it."""
+
+
+class PendingSnapshot(NamedTuple):
+    """The state of a ledger that is to be encoded apart, and the last entry that an earlier snapshot includes."""
+
+    ledger: Ledger
+    state: Snapshot
+    last: int
+
+    def encoded(self) -> bytes:
+        """Return the snapshot; any thread may call it."""
+        return encode(self.state.packed())
 
 
 class EngineState:
@@ -109,6 +127,9 @@ class EngineState:
         self.nonblocking = False  # whether operations are executed by an event loop, see `check_nonblocking`
         self.touched: set[int] = set()
         self.compiled: set[Kernels] | None = None  # what is compiled; None if an operation may compile
+        # Queries to compact and snapshots to encode in another thread; None if the engine is to do it by itself.
+        self.apart: queue.Queue[int | PendingSnapshot] | None = None
+        self.compacting: set[int] = set()  # queries that are compacted in another thread
         self.damaged: dict[str, str] = {}  # what background work leaves out, such as a query, and why
         self.drop_cache()
         stored = self.version.rules if self.repository.versions else Rules()
@@ -227,16 +248,38 @@ class EngineState:
         self.repository.evict_candidates(numbers)
 
     def take_snapshot(self, ledger: Ledger) -> None:
-        """Write a snapshot of a ledger if enough entries were logged since the last one."""
+        """Write a snapshot of a ledger if enough entries were logged since the last one.
+
+        The state of a large ledger is only copied: to compress it takes a hundred times as long as to rank.
+        """
         since = ledger.since_snapshot
         worthwhile = since * 256 >= ledger.nbytes // 8 or since >= MAX_SNAPSHOT_INTERVAL
-        if since >= self.snapshot_interval and worthwhile:
-            snapshot, last = ledger.snapshot(), ledger.seq - since
-            self.store.add_snapshot(ledger.number, snapshot.seq, snapshot.time, encode(snapshot))
-            same = last // self.snapshot_spacing == snapshot.seq // self.snapshot_spacing
-            if same and last != ledger.base:
+        if since < self.snapshot_interval or not worthwhile:
+            return
+        last = ledger.seq - since
+        if self.apart is None or ledger.nbytes <= SMALL_SNAPSHOT or since >= MOST_INTERVALS * MAX_SNAPSHOT_INTERVAL:
+            snapshot = ledger.snapshot()
+            self.write_snapshot(ledger, snapshot.seq, snapshot.time, encode(snapshot), last)
+        elif not (ledger.encoding or self.apart.full()):
+            ledger.encoding = True
+            self.apart.put_nowait(PendingSnapshot(ledger, ledger.snapshot(raw_bytes), last))
+
+    def install_snapshot(self, pending: PendingSnapshot, body: bytes) -> None:
+        """Write a snapshot that was encoded apart, unless the ledger it was taken of was dropped since.
+
+        A ledger is dropped if entries that it has recorded were not committed.
+        """
+        ledger, state = pending.ledger, pending.state
+        if self.cached(ledger.number) is ledger and ledger.base <= state.seq and self.store.lock(ledger.number):
+            self.write_snapshot(ledger, state.seq, state.time, body, pending.last)
+
+    def write_snapshot(self, ledger: Ledger, seq: int, time: int, body: bytes, last: int) -> None:
+        """Write the snapshot of a ledger after an entry; delete the one before, unless old entries need it."""
+        if seq > ledger.base:
+            self.store.add_snapshot(ledger.number, seq, time, body)
+            if last // self.snapshot_spacing == seq // self.snapshot_spacing and last > ledger.base:
                 self.store.delete_snapshot(ledger.number, last)
-            ledger.since_snapshot = 0
+        ledger.since_snapshot = ledger.seq - seq
 
     # --- queries ------------------------------------------------------------------------------------------------------
 
@@ -279,12 +322,16 @@ class EngineState:
 
     def delete_rows(self, ledger: Ledger, rows: list[int]) -> None:
         """Delete the items of some rows: append the deletion to the log and erase the ids."""
-        seq, when, version = ledger.seq + 1, max(self.now(), ledger.time), self.version
-        entry = LogEntry(seq, when, KIND_DELETION, version.number, None, encode(rows), None)
-        self.store.append(ledger.number, entry, ledger.revision)
+        when = max(self.now(), ledger.time)
+        self.append_deletion(ledger.number, ledger.seq, ledger.revision, when, rows)
+        ledger.record_deletion(ledger.seq + 1, when, rows, self.version)
+
+    def append_deletion(self, number: int, head: int, revision: int, when: int, rows: list[int]) -> None:
+        """Append the deletion of some rows to a log, after its last entry, and erase the ids."""
+        entry = LogEntry(head + 1, when, KIND_DELETION, self.version.number, None, encode(rows), None)
+        self.store.append(number, entry, revision)
         for row in rows:
-            self.store.erase_item(ledger.number, row, seq)
-        ledger.record_deletion(seq, when, rows, version)
+            self.store.erase_item(number, row, head + 1)
 
     def count_list(self, ledger: Ledger, version: Version, assignment: Assignment, before: bytes, after: bytes) -> None:
         """Add to the totals of an arm what a change of the feedback state of a list counts, in the same transaction.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from ...arrays import IntArray
 from ...errors import RequestError
@@ -77,6 +78,7 @@ class Ledger(ItemRows):
         self.deleted: set[int] = set()
         self.imports: list[bytes] = []  # sources whose counts are included
         self.since_snapshot = 0
+        self.encoding = False  # whether a snapshot of it is being encoded
         self.replaying = False  # whether sums are left to the end: many log entries are recorded in a row
         self.candidate_numbers: dict[bytes, int] = {}
         self.candidates: dict[int, Candidates] = {}
@@ -349,7 +351,7 @@ class Ledger(ItemRows):
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, pack: Callable[[npt.NDArray[np.generic]], bytes] = compress) -> Snapshot:
         """Return the state after the last log entry."""
         n, pending = self.rows, self.maturation
         return Snapshot(
@@ -358,10 +360,10 @@ class Ledger(ItemRows):
             visits=self.visits,
             rows=n,
             deleted=sorted(self.deleted),
-            priors=compress(self.priors[:n]),
-            used=compress(self.used[:n]),
-            newcomer_exposure=compress(self.newcomers.exposure[:n]),
-            newcomer_times=compress(self.newcomers.times[:n]),
+            priors=pack(self.priors[:n]),
+            used=pack(self.used[:n]),
+            newcomer_exposure=pack(self.newcomers.exposure[:n]),
+            newcomer_times=pack(self.newcomers.times[:n]),
             maturation=pending.age,
             first_pending=pending.first_pending,
             pending_since=pending.pending_since,
@@ -371,10 +373,10 @@ class Ledger(ItemRows):
                     bucket,
                     block.since,
                     block.ranks,
-                    compress(block.F[:n]),
-                    compress(block.C[:n]),
-                    compress(block.pending_F[:n]),
-                    compress(block.pending_C[:n]),
+                    pack(block.F[:n]),
+                    pack(block.C[:n]),
+                    pack(block.pending_F[:n]),
+                    pack(block.pending_C[:n]),
                 )
                 for (examination, bucket), block in self.counts.blocks.items()
             ],
