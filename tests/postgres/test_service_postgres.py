@@ -212,6 +212,24 @@ def test_ledgers_of_a_query_that_was_deleted_and_created_again_elsewhere_are_evi
     assert_sound(url)
 
 
+def test_large_ledgers_are_compacted_while_two_instances_rank_them(url):
+    now = [1_700_000_000_000]
+    options = {"clock": lambda: now[0], "retention": 100.0, "warm": False, "summary_interval": 0}
+    with Ranker(url, **options) as first, Ranker(url, **options) as second:
+        for i in range(160):
+            now[0] += 1_000
+            ranker = (first, first, first, second)[i % 4]
+            answer = ranker.rank("q", [f"item {j}" for j in range(i % 3 * 700, i % 3 * 700 + 1_500)], k=60)
+            ranker.click(answer.impression, answer.items[i % 60].id)
+        now[0] += 90_000
+        deadline = time.monotonic() + 60
+        while (left := first.usage()).impressions > 20 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert left.impressions <= 20
+        assert first.query_state("q") == second.query_state("q")
+    assert_sound(url)
+
+
 AHEAD = """
 import sys, time
 real = time.time_ns
