@@ -278,6 +278,8 @@ def checked(what: str, hint: Any, value: Any, error: type[MCFairError]) -> Any:
             converted = msgspec.convert(value, each, strict=False)
         except msgspec.ValidationError as refusal:
             described = described or str(refusal).split("`")[1]
+        except UnicodeEncodeError:  # a lone surrogate
+            described = described or "valid Unicode"
         else:
             if not isinstance(converted, float) or math.isfinite(converted) or (math.isinf(converted) and not bounds):
                 return converted

@@ -293,7 +293,7 @@ def refuse_unknown_parameters(cls: type[Part]) -> None:
     needed = {field.name for field in fields if field.default is field.default_factory is dataclasses.MISSING}
 
     @functools.wraps(original)
-    def __init__(self: Part, **kwargs: Any) -> None:  # noqa: N807
+    def __init__(self: Part, /, **kwargs: Any) -> None:  # noqa: N807
         for name in kwargs:
             if name not in allowed:
                 raise cls.kind.error(unknown(f"parameter of {cls.name()}", name, allowed))

@@ -1,5 +1,6 @@
 """The store in PostgreSQL, and several instances that share it."""
 
+import datetime
 import signal
 import subprocess
 import sys
@@ -173,6 +174,17 @@ def test_feedback_on_several_queries_is_never_lost_by_half_nor_applied_twice(pai
         assert sum(item.clicks for item in second.query_state(query).items) == clicks
 
 
+def test_a_large_batch_is_applied_once_while_other_instances_rank(pair, url):
+    first, second = pair
+    lists = [first.rank(f"q{i}", ["a", "b"], k=2) for i in range(100)]
+    for i in range(0, 100, 10):
+        second.rank(f"q{i}", ["a", "b"], k=2)
+    events = [{"impression": each.impression, "item": "a"} for each in lists]
+    results = first.feedback([*events, {"impression": "x"}, *events])
+    assert [each.status for each in results] == ["applied"] * 100 + ["unknown_impression"] + ["duplicate"] * 100
+    assert_sound(url)
+
+
 def test_a_query_that_another_instance_deleted_or_reset_is_created_again(pair, url):
     first, second = pair
     for delete in (lambda: second.delete_query("q"), second.reset):
@@ -182,6 +194,69 @@ def test_a_query_that_another_instance_deleted_or_reset_is_created_again(pair, u
         first.rank("q", ["a", "b"])
         assert second.query_state("q").visits == 1
         second.delete_query("q")
+    assert_sound(url)
+
+
+def test_ledgers_of_a_query_that_was_deleted_and_created_again_elsewhere_are_evicted(url):
+    with Ranker(url, warm=False, cache=20_000) as first, Ranker(url, warm=False) as second:
+        first.rank("q", ["a", "b"])
+        second.delete_query("q")
+        again = second.rank("q", ["a", "b"])
+        assert first.feedback([{"impression": again.impression, "item": "a"}])[0].status == "applied"
+        epoch = first.executor.engine.epoch
+        for other in range(30):  # more than the cache holds
+            first.rank(f"other {other}", ["a", "b"])
+        assert first.executor.engine.epoch == epoch  # no fault made it drop its cache
+        assert first.rank("q", ["a", "b"]).items
+        assert first.query_state("q").visits == 2
+    assert_sound(url)
+
+
+def test_large_ledgers_are_compacted_while_two_instances_rank_them(url):
+    now = [1_700_000_000_000]
+    options = {"clock": lambda: now[0], "retention": 100.0, "warm": False, "summary_interval": 0}
+    with Ranker(url, **options) as first, Ranker(url, **options) as second:
+        for i in range(160):
+            now[0] += 1_000
+            ranker = (first, first, first, second)[i % 4]
+            answer = ranker.rank("q", [f"item {j}" for j in range(i % 3 * 700, i % 3 * 700 + 1_500)], k=60)
+            ranker.click(answer.impression, answer.items[i % 60].id)
+        now[0] += 90_000
+        deadline = time.monotonic() + 60
+        while (left := first.usage()).impressions > 20 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert left.impressions <= 20
+        assert first.query_state("q") == second.query_state("q")
+    assert_sound(url)
+
+
+AHEAD = """
+import sys, time
+real = time.time_ns
+time.time_ns = lambda: real() + int(sys.argv[2]) * 86_400 * 10**9
+time.time = lambda: time.time_ns() / 1e9
+from mcfair.service.ranker import Ranker
+with Ranker(sys.argv[1], warm=False) as ranker:
+    for work in range(int(sys.argv[3])):
+        time.sleep(0.5)
+        print(ranker.rank("q", ["a", "b"], key="k").impression, ranker.query_state("q").visits, flush=True)
+"""
+
+
+@pytest.mark.parametrize("days", [8, -8])
+def test_instances_agree_on_the_time_whatever_their_machines_say(url, days):
+    command = [sys.executable, "-c", AHEAD, url, str(days)]
+    with Ranker(url, warm=False) as ranker:
+        answer = ranker.rank("q", ["a", "b"], key="k")
+        ran = subprocess.run([*command, "1"], capture_output=True, text=True, check=True)
+        assert ran.stdout.split() == [answer.impression, "1"]
+    # Alone, it leads: what has expired, it deletes.
+    ran = subprocess.run([*command, "4"], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == [answer.impression, "1"] * 4
+    with Ranker(url, warm=False) as ranker:
+        assert ranker.rank("q", ["a", "b"], key="k") == answer
+        assert ranker.click(answer.impression, "a").status == "applied"
+        assert ranker.rank("q", ["a", "b"]).expires_at - answer.expires_at < datetime.timedelta(hours=1)
     assert_sound(url)
 
 

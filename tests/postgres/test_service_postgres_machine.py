@@ -92,6 +92,8 @@ class TwoInstances(PostgresMachine):
         item = WorkItem(work, args, kwargs, Future(), None)
         executor = self.instances[self.active][1]
         executor.run_batch(iter([item]), [item])
+        while item.needs_more():  # feedback, of which a slice was executed
+            executor.run_batch(iter([item]), [item])
         assert executor.write_error is None, executor.write_error
         if item.error is not None:
             raise item.error

@@ -20,6 +20,7 @@ from serving import serving
 from mcfair.errors import PolicyError, SettingError
 from mcfair.service import create_app, wire
 from mcfair.service.background.worker import Read
+from mcfair.service.client import Client
 from mcfair.service.ranker import Ranker
 from mcfair.service.stores import SQLiteStore
 from mcfair.service.web.auth import is_loopback
@@ -249,8 +250,6 @@ EVENT = {"impression": "x", "item": "a"}
             ("no events", "feedback", {"events": []}, "events"),
             ("many events", "feedback", {"events": [EVENT] * 1001}, "events"),
             ("many events to retract", "retract", {"events": [EVENT] * 1001}, "events"),
-            ("event without impression", "feedback", {"events": [EVENT, {"item": "a"}]}, "events[1].impression"),
-            ("long item of an event", "feedback", {"events": [EVENT | {"item": "i" * 257}]}, "events[0].item"),
             ("long lookup", "queries/lookup", {"query": "é" * 2049}, "query"),
             ("lookup without query", "queries/lookup", {}, "query"),
             ("delete without item", "items/delete", {}, "item"),
@@ -263,6 +262,51 @@ EVENT = {"impression": "x", "item": "a"}
 def test_violated_limits_name_the_field(client, path, body, field):
     found = problem(client.post(f"/v1/{path}", json=body), 400, field)
     assert found.title == "Bad Request"
+
+
+@pytest.mark.parametrize("call", ["feedback", "retract"])
+def test_an_event_that_is_wrong_keeps_no_other_from_being_applied(client, call):
+    ranking = client.post("/v1/rank", json=RANK | {"query": f"a wrong {call}"}).json()
+    click = {"impression": ranking["impression"], "item": ranking["items"][0]["id"]}
+    events = [click, {"item": "a"}, click | {"item": "i" * 257}, 7, click | {"ranks": ["1"]}, click | {"typ": "x"}]
+    answer = client.post(f"/v1/{call}", json={"events": [*events, click]})
+    assert answer.status_code == 200
+    results = answer.json()["results"]
+    assert [each["status"] for each in results] == ["applied", *["invalid"] * 5, "duplicate"]
+    assert [each["detail"].partition(",")[0] for each in results[1:-1]] == [
+        "impression: Object missing required field `impression`",
+        "item: Expected `str` of length <= 256",
+        "Expected `object`",
+        "ranks[0]: Expected `int`",
+        "typ: unknown field 'typ'; did you mean 'type'? available: impression",
+    ]
+    assert problem(client.post(f"/v1/{call}", json={"events": [7] * 1001}), 400, "events")
+    assert problem(client.post(f"/v1/{call}", json={"events": [7], "more": 1}), 400, "more")
+    not_json = client.post(f"/v1/{call}", content=b'{"events":[7,]}', headers={"content-type": "application/json"})
+    assert problem(not_json, 400)
+
+
+def test_the_items_of_a_query_are_read_in_pages():
+    with Ranker("memory:", warm=False) as ranker, serving(ranker) as client:
+        for first in range(0, 12_000, 4_000):
+            answer = ranker.rank("large", [str(i) for i in range(first, first + 4_000)], k=3)
+        path, pages = f"/v1/queries/{answer.query_id}", []
+        while not pages or pages[-1].get("next"):
+            found = client.get(path, params={"after": pages[-1]["next"]} if pages else {}).json()
+            body = {"query": "large", "after": pages[-1]["next"] if pages else 0}
+            assert client.post("/v1/queries/lookup", json=body).json() == found
+            pages.append(found)
+        assert [len(page["items"]) for page in pages] == [5_000, 5_000, 2_000]
+        whole = ranker.query_state("large")
+        assert [item["id"] for page in pages for item in page["items"]] == [item.id for item in whole.items]
+        assert whole == ranker.query_state(query_id=answer.query_id)
+        assert len({str(page["unfairness"]) for page in pages}) == 1
+        assert sum(item.exposure_share for item in whole.items) == pytest.approx(1.0)
+        assert problem(client.get(f"{path}?after=-1"), 400, "after")
+        with Client(str(client.base_url)) as other:
+            assert other.query_state("large") == whole
+            other.delete_query("large")
+        assert ranker.usage().queries == 0
 
 
 def test_unknown_fields_are_refused_with_those_that_there_are(client):

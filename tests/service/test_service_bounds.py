@@ -1,5 +1,9 @@
 """Bounded work: the cost of an operation does not grow with the length of a query's log."""
 
+import queue
+import subprocess
+import sys
+import time
 import tracemalloc
 
 import msgspec
@@ -7,9 +11,12 @@ import pytest
 from observing import explained, observed
 
 from mcfair.errors import RequestError
+from mcfair.service.core.compaction import expired_entries, next_base
 from mcfair.service.core.engine import Engine
+from mcfair.service.core.records import encode
 from mcfair.service.core.rules import change_rules
 from mcfair.service.core.verification import replay, verify
+from mcfair.service.ranker import Ranker
 from mcfair.service.stores import SQLiteStore
 from mcfair.service.wire import Event, PolicyChange, RawRankRequest
 
@@ -159,6 +166,128 @@ def test_a_longer_maturation_is_replayed_after_compaction(clock):
     assert replay(engine.store)[2] == []
 
 
+# --- batches of feedback ----------------------------------------------------------------------------------------------
+
+
+def test_a_batch_of_feedback_is_applied_in_slices_with_other_work_in_between(tmp_path):
+    with Ranker(tmp_path / "store.db", cache=0, warm=False, summary_interval=0.0) as ranker:
+        lists = [ranker.rank(f"q{i}", ["a", "b", "c"], k=2) for i in range(600)]
+        events = [Event(impression=each.impression, item=each.items[0].id) for each in lists]
+        executor, finished = ranker.executor, []
+        batch = executor.submit(Engine.feedback, events)
+        batch.add_done_callback(lambda _: finished.append("batch"))
+        for i in range(3):
+            other = executor.submit(Engine.rank, RawRankRequest(query=f"other {i}", items=ITEMS, k=2))
+            other.add_done_callback(lambda _: finished.append("list"))
+        assert [each.status for each in batch.result(60).results] == ["applied"] * 600
+        assert finished == ["list"] * 3 + ["batch"]
+        again = ranker.feedback(events)
+        assert [each.status for each in again] == ["duplicate"] * 600
+        with executor.store.reader() as store:
+            assert verify(store) + replay(store)[2] == []
+
+
+def test_a_slice_of_a_batch_uses_few_ledgers(clock):
+    engine = open_engine(clock)
+    names = [session(engine, f"q{i}").impression for i in range(100)]
+    events = [Event(impression=name, item=item) for name in names for item in "ab"]
+    done = 0
+    while done < len(events):
+        found = len(engine.feedback(events[done:], sliced=True).results)
+        assert 0 < found <= 64
+        done += found
+    assert verify(engine.store) == []
+
+
+def test_events_of_one_query_are_applied_in_slices_of_limited_time(clock):
+    engine = open_engine(clock)
+    names = [engine.rank(RawRankRequest(query="q", items=ITEMS, k=3)).impression for _ in range(500)]
+    events = [Event(impression=name, type="shown", ranks=[1, 2, 3] * 1_000) for name in names]
+    took, done = [], 0
+    while done < len(events):
+        begun = time.perf_counter()
+        done += len(engine.feedback(events[done:], sliced=True).results)
+        took.append(time.perf_counter() - begun)
+    assert sorted(took)[len(took) // 2] < 0.02
+    assert len(took) > 10
+
+
+# --- large ledgers ----------------------------------------------------------------------------------------------------
+
+
+def rank_large(engine, lists, n=4_000, k=100):
+    return [engine.rank(RawRankRequest(query="q", items=many(i % 4 * n, n), k=k)) for i in range(lists)]
+
+
+def test_a_snapshot_of_a_large_ledger_is_encoded_outside_of_the_operation_that_takes_it(clock):
+    engine = open_engine(clock)
+    engine.apart = queue.Queue(4)
+    rank_large(engine, 512)
+    assert list(engine.store.snapshots(1)) == []
+    rank_large(engine, 3)  # it may have moved on, but forward
+    job = engine.apart.get_nowait()
+    assert engine.apart.empty()
+    body = job.encoded()
+    engine.install_snapshot(job, body)
+    assert [seq for seq, _ in engine.store.snapshots(1)] == [512]
+    assert body == encode(engine.repository.ledger(1, engine.store.entry(1, 513)).snapshot())
+    before = engine.query_state("q")
+    engine.drop_cache()
+    assert engine.store.reads(lambda: engine.query_state("q")) == (3, 1)
+    assert engine.query_state("q") == before
+    assert verify(engine.store) + replay(engine.store)[2] == []
+
+
+def test_a_snapshot_of_a_ledger_that_was_dropped_is_not_written(clock):
+    engine = open_engine(clock)
+    engine.apart = queue.Queue(4)
+    rank_large(engine, 512)
+    job = engine.apart.get_nowait()
+    engine.drop_cache()  # as after entries that it has recorded were not committed
+    rank_large(engine, 1)
+    engine.install_snapshot(job, job.encoded())
+    assert list(engine.store.snapshots(1)) == []
+
+
+def test_a_slice_of_compaction_does_not_load_large_ledgers(clock):
+    engine = open_engine(clock)
+    rank_large(engine, 300)
+    clock.now += 2_000_000
+    begun = time.thread_time()
+    step = next_base(engine.repository, expired_entries(engine.repository, 1, clock.now, 128), clock.now)
+    whole = time.thread_time() - begun
+    engine.apart = queue.Queue(4)
+    begun = time.thread_time()
+    assert engine.compact_expired(0.002) == 0
+    assert time.thread_time() - begun < whole / 4
+    assert engine.apart.get_nowait() == 1
+    assert engine.install_base(step, clock.now)
+    assert engine.store.base(1) == 128
+    assert not engine.install_base(step, clock.now)  # what it was computed from is no longer true
+    assert verify(engine.store) + replay(engine.store)[2] == []
+
+
+@pytest.mark.parametrize("cache", [0, 1 << 28])
+def test_large_ledgers_are_compacted_while_they_are_ranked(tmp_path, cache):
+    now = [START]
+    with Ranker(tmp_path / "store.db", clock=lambda: now[0], cache=cache, retention=100.0, warm=False) as ranker:
+        for i in range(700):
+            now[0] += 1_000
+            items = [f"item {j}" for j in range(i % 3 * 700, i % 3 * 700 + 1_500)]
+            answer = ranker.rank("q1" if i % 10 == 0 else "q0", items, k=60)
+            ranker.click(answer.impression, answer.items[i % 60].id)
+        now[0] += 90_000
+        deadline = time.monotonic() + 60
+        while (left := ranker.usage()).impressions > 20 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert left.impressions <= 20
+        before = [ranker.query_state(f"q{i}") for i in range(2)]
+        with ranker.executor.store.reader() as store:
+            assert verify(store) + replay(store)[2] == []
+    with Ranker(tmp_path / "store.db", clock=lambda: now[0], warm=False) as ranker:
+        assert [ranker.query_state(f"q{i}") for i in range(2)] == before
+
+
 # --- memory of one query ---------------------------------------------------------------------------------------------
 
 
@@ -213,6 +342,58 @@ def test_the_size_of_a_ledger_is_that_of_its_ids_and_groups(clock, letter):
     engine.delete_item("00000" + length * letter)
     loaded = engine.repository.ledger(2)
     assert (ledger.text_bytes, len(ledger.index)) == (loaded.text_bytes, 1_999)
+
+
+LARGE_QUERIES = """
+import gc, sys
+from mcfair.service.ranker import Ranker
+
+def resident():
+    with open("/proc/self/status") as lines:
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+gc.disable()
+k, cache = int(sys.argv[1]), 128 << 20
+with Ranker(sys.argv[2], cache=cache, summary_interval=0.0) as ranker:  # summaries have memory of their own
+    def rank(query, first):
+        items = [{"id": f"item {i}", "group": f"seller {i % 50}"} for i in range(first, first + 4_000)]
+        return ranker.rank(query, items, k=k, key=f"{query}-{first}")
+    ranker.feedback([{"impression": rank("warm", 0).impression, "item": "item 0"}])
+    before = resident()
+    for lists in range(25):
+        found = [rank(f"q{lists}", first) for first in range(0, 16_000, 4_000)]
+        ranker.feedback([{"impression": each.impression, "type": "shown"} for each in found])
+    print((resident() - before) / cache)
+"""
+
+
+@pytest.mark.parametrize("k", [10, 200])
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_large_queries_hold_no_more_memory_than_the_cache_even_without_the_garbage_collector(tmp_path, k):
+    command = [sys.executable, "-c", LARGE_QUERIES, str(k), str(tmp_path / "store.db")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert float(ran.stdout) <= 1.2
+
+
+def test_what_is_cached_besides_ledgers_is_bounded_in_bytes(clock):
+    engine = open_engine(clock)
+    items = msgspec.json.encode([{"id": f"item {i}"} for i in range(1_000)])
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for k in range(1, 1_001):
+        engine.repository.examinations.p(0, k)
+    answers = [engine.rank(RawRankRequest(query=f"q{i}", items=msgspec.Raw(items), k=1)) for i in range(100)]
+    for answer in answers:
+        engine.evict(engine.ids.position(answer.impression).number)
+    for answer in answers:
+        engine.explain(answer.impression)
+    for i in range(2_000):
+        engine.repository.with_policy(engine.version, f"MCFair({i % 900 * ' '}alpha={i})")
+    held = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert held < 1.2 * (engine.repository.nbytes + engine.cached_bytes) + 1_000_000
+    assert engine.repository.nbytes < 8 << 20
 
 
 # --- what the rules keep stored --------------------------------------------------------------------------------------

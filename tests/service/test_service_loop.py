@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 from deliberate_faults import caught_by
 from observing import observed
+from serving import serving
 
 from mcfair.errors import RequestError, UnavailableError
 from mcfair.service.core.deletions import DELETION_STEP
@@ -24,6 +25,48 @@ from mcfair.service.work_items import resolve_all
 
 def ranking(query="q", n=5):
     return with_raw_items(RankRequest(query=query, items=[Item(str(i)) for i in range(n)], k=2))
+
+
+def test_a_listener_that_fails_keeps_nobody_from_being_served(in_loop, caplog):
+    async def work(ranker, store):
+        ranker.executor.batch_listeners.append(lambda operations, seconds: 1 / 0)
+        for _ in range(3):
+            await asyncio.wait_for(ranker.executor.submit_async(Engine.rank, ranking()), 10)
+        return ranker.query_state("q").visits
+
+    assert in_loop(work) == 3
+    assert "a listener failed" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_writer_that_has_died_is_no_longer_ready_and_refuses_everything(tmp_path, caplog):
+    class Fatal(SQLiteStore):
+        fails = False
+
+        def commit(self):
+            if self.fails:
+                raise SystemExit(3)
+            super().commit()
+
+    store = Fatal(tmp_path / "store.db")
+    with Ranker(store, warm=False, summary_interval=0) as ranker, serving(ranker) as client:
+        assert client.get("/readyz").status_code == 200
+        ranker.rank("q", ["a", "b"])
+        store.fails = True
+        with pytest.raises(UnavailableError, match="it is not known whether this was recorded"):
+            ranker.rank("q", ["a", "b"], deadline=10)
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match="stopped writing because of a fault"):
+                ranker.rank("q", ["a", "b"], deadline=10)
+        answer = client.get("/readyz")
+        assert answer.status_code == 503
+        assert "stopped writing because of a fault" in answer.text
+        refused = client.post("/v1/rank", json={"query": "q", "items": [{"id": "a"}]})
+        assert (refused.status_code, "stopped writing" in refused.text) == (503, True)
+        assert not ranker.ready()
+    assert "the writer has stopped" in caplog.text
+    with Ranker(tmp_path / "store.db", warm=False) as again:
+        assert again.query_state("q").visits == 1
 
 
 class FailingStore(SQLiteStore):

@@ -12,7 +12,7 @@ from serving import serving
 from mcfair.errors import ConflictError, RequestError
 from mcfair.service.methods import Methods
 from mcfair.service.ranker import Ranker
-from mcfair.service.wire import RerankRequest
+from mcfair.service.wire import RerankRequest, document_id
 
 QUERY = "symptoms of a rare disease"
 DOCUMENTS = ["red shoes", {"id": "sku2", "prior": 0.9, "group": "shop", "title": "ignored"}, {"text": "socks"}]
@@ -94,6 +94,17 @@ def test_requests_are_counted_by_route(client):
     client.post("/v2/rerank", json={"query": "counted", "documents": ["a"]})
     line = 'mcfair_http_requests_total{method="POST",route="/v2/rerank",status="200"}'
     assert line in client.get("/metrics").text
+
+
+def test_derived_ids_are_unique_whatever_ids_the_documents_bring_along(ranker, client):
+    base = document_id("same")
+    documents = ["same", {"id": f"{base}-2"}, "same", {"id": base, "text": "other"}, "same", {"id": f"{base}-3"}]
+    assert {each.index: each.id for each in ranker.rerank("clash", documents).results} == {
+        0: f"{base}-4", 1: f"{base}-2", 2: f"{base}-5", 3: base, 4: f"{base}-6", 5: f"{base}-3",
+    }  # fmt: skip
+    columns = {"query": "columns", "documents": ["same", "same", "x"], "ids": [None, base, "y"]}
+    answer = client.post("/v1/rerank", json=columns).json()
+    assert {each["index"]: each["id"] for each in answer["results"]} == {0: f"{base}-2", 1: base, 2: "y"}
 
 
 def test_all_documents_are_ranked_unless_top_n_is_given(ranker):

@@ -15,6 +15,7 @@ lock `owned`, and when it unlocks it, or passes it on, it notifies the other.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections import deque
@@ -24,13 +25,17 @@ from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..errors import MCFairError, StoreError, UnavailableError
+from .compiling import Compiler
 from .core.engine import Engine
 from .core.engine_state import WouldBlockError
+from .core.rules import NotCompiledError
 from .store_health import NOT_WRITABLE, StoreHealth
 from .stores import Store, StoreConflictError, StoreCorruptError, StoreUnavailableError, StoreUncertainError
 from .work_items import WorkItem, resolve_all, resolve_each
 
 __all__ = ["QUEUE", "GroupCommit"]
+
+logger = logging.getLogger("mcfair.service")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,6 +44,8 @@ QUEUE = 2_048
 """Default maximum number of queued operations."""
 
 UNCHANGED = f"{NOT_WRITABLE}, and nothing was changed"
+STOPPED = "the service has stopped writing because of a fault, and must be started again"
+PARTLY = f"{NOT_WRITABLE}, and only the first events were recorded: repeat all, which counts none of them twice"
 UNCERTAIN = (
     "the connection to the store was lost: it is not known whether this was recorded; repeat it, a ranking with the "
     "same Idempotency-Key"
@@ -101,6 +108,7 @@ class GroupCommit(StoreHealth):
     ) -> None:
         super().__init__(store)
         self.engine, self.max_queued = engine, max_queued
+        self.compiler = Compiler(self.enqueue_again)
         self.max_batch, self.batch_seconds, self.loop_seconds = max_batch, batch_seconds, loop_seconds
         self.quick_seconds = quick_seconds
         self.compaction_interval, self.compaction_seconds = compaction_interval, compaction_seconds
@@ -145,8 +153,7 @@ class GroupCommit(StoreHealth):
     def enqueue(self, item: WorkItem) -> None:
         """Queue an operation, and notify the thread that is to execute it."""
         with self.lock:
-            if self.closing:
-                raise UnavailableError("the service is stopping")
+            self.check_running()
             if len(self.queued) >= self.max_queued:
                 raise UnavailableError(f"the queue is full: {self.max_queued:,} operations are waiting")
             item.on_loop = item.loop is not None and item.loop is self.attached and item.small
@@ -159,6 +166,19 @@ class GroupCommit(StoreHealth):
     def now(self) -> int:
         """Return the time in ms, from any thread."""
         return max(self.engine.latest, self.engine.clock())
+
+    def enqueue_again(self, item: WorkItem) -> None:
+        """Queue an operation that was refused until something is compiled; the writer executes it."""
+        with self.lock:
+            self.check_running()
+            item.on_loop = False
+            self.queued.append(item)
+        self.notify_writer()
+
+    def check_running(self) -> None:
+        """Raise UnavailableError if nothing is executed any more."""
+        if self.closing or self.stopped_by is not None:
+            raise UnavailableError(self.stopped_by or "the service is stopping")
 
     @property
     def queue_depth(self) -> int:
@@ -193,6 +213,7 @@ class GroupCommit(StoreHealth):
             self.closing = True
         self.notify_writer()
         self.writer.join(timeout)
+        self.compiler.close()
         self.store.close()
 
     # --- the turns of the two threads ---------------------------------------------------------------------------------
@@ -236,11 +257,11 @@ class GroupCommit(StoreHealth):
                 self.notify_writer()
         if committed:
             self.owned.release()
+            self.finish(batch, resolve_each)
             if self.writer_waiting or self.is_writer_needed():
                 self.notify_writer()
             elif self.queued and self.attached is not None:
                 self.schedule_turn(self.attached)
-            self.finish(batch, resolve_each)
 
     def notify_writer(self) -> None:
         """Notify the writer that it has something to do."""
@@ -248,6 +269,20 @@ class GroupCommit(StoreHealth):
             self.notice.release()
 
     def run_writer(self) -> None:
+        """Write until the end. If a fault stops that, refuse what is queued, and everything from then on."""
+        self.in_hand: list[WorkItem] = []
+        try:
+            self.write_batches()
+        except BaseException as error:
+            logger.critical("the writer has stopped: %s", type(error).__name__, exc_info=error)
+            with self.lock:
+                self.stopped_by = STOPPED
+            refused = [*self.in_hand, *self.queued]
+            for each in refused:
+                each.error = UnavailableError(UNCERTAIN if each in self.in_hand else STOPPED)
+            resolve_all(refused)
+
+    def write_batches(self) -> None:
         """Commit what the loop has executed; execute and commit other operations; maintain the store in between."""
         while not self.stopped:
             notified = self.notice.acquire(timeout=max(0.0, self.next_compaction - time.monotonic()))
@@ -257,12 +292,14 @@ class GroupCommit(StoreHealth):
             self.writer_waiting = False
             if self.executed is not None:
                 batch, self.executed = self.executed, None
+                self.in_hand = batch.items
                 if self.is_writer_needed() and batch.error is None:  # one commit for all
                     batch.error = self.execute(self.take(batch.items, self.batch_seconds))
                 self.commit_batch(batch.items, batch.error)
                 self.finish(batch)
             elif self.is_writer_needed():
                 batch = Batch()
+                self.in_hand = batch.items
                 self.run_batch(self.take(batch.items, self.batch_seconds), batch.items)
                 self.finish(batch)
             if time.monotonic() >= self.next_compaction:
@@ -290,11 +327,27 @@ class GroupCommit(StoreHealth):
                 return
 
     def finish(self, batch: Batch, resolve: Callable[[list[WorkItem]], None] = resolve_all) -> None:
-        """Resolve the futures of a batch, after its commit."""
+        """Resolve the futures of a batch, after its commit; queue what needs more behind what others have queued."""
         if batch.items:
-            resolve(batch.items)
-            for listener in self.batch_listeners:
-                listener(len(batch.items), time.perf_counter() - batch.begun)
+            finished = []
+            for each in batch.items:
+                if isinstance(each.error, NotCompiledError):
+                    self.compiler.add(each, each.error)
+                elif each.needs_more():
+                    self.queued.append(each)
+                else:
+                    finished.append(each)
+            resolve(finished)
+            self.notify(self.batch_listeners, len(batch.items), time.perf_counter() - batch.begun)
+        self.in_hand = []
+
+    def notify(self, listeners: list[Callable[..., None]], *what: float) -> None:
+        """Notify listeners; one that fails is logged, and keeps nobody from being served."""
+        for listener in listeners:
+            try:
+                listener(*what)
+            except Exception as error:
+                logger.error("a listener failed", exc_info=error)
 
     # --- batches ------------------------------------------------------------------------------------------------------
 
@@ -340,6 +393,8 @@ class GroupCommit(StoreHealth):
         self.engine.touched, changes = touched, self.store.changes
         item.error = None
         try:
+            if item.work is Engine.feedback:
+                options["sliced"] = True
             item.result = item.work(self.engine, *item.args, **{**item.kwargs, **options})
         except StoreError as error:
             if not isinstance(error, StoreCorruptError) or self.store.changes > changes:
@@ -383,7 +438,8 @@ class GroupCommit(StoreHealth):
     def refuse(self, items: list[WorkItem], error: Exception) -> None:
         """Fail operations because the store cannot be written."""
         for each in items:
-            each.error = UnavailableError(UNCERTAIN if isinstance(error, StoreUncertainError) else UNCHANGED)
+            text = UNCERTAIN if isinstance(error, StoreUncertainError) else PARTLY if each.results else UNCHANGED
+            each.error = UnavailableError(text)
 
     def roll_back(self, error: Exception) -> None:
         """Roll back to the committed state; log the error if the store caused it."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ..errors import RequestError
 from . import wire
@@ -291,7 +293,7 @@ class Methods(ComparisonMethods, HistoryMethods, ImportMethods, RerankingMethods
         if query is not None:
             found = replace(found, convert=lambda state: Call("delete_query", {"query_id": state.query_id}))
         else:
-            found = Call("delete_query", found.arguments)
+            found = Call("delete_query", {"query_id": found.arguments["query_id"]})
         return self._run(found)  # type: ignore[no-any-return]
 
     def delete_item(self, item: str) -> int:
@@ -378,10 +380,20 @@ class Methods(ComparisonMethods, HistoryMethods, ImportMethods, RerankingMethods
         return self._run(Call("revoke_key", {"id": wire.check_id("id", id)}))
 
 
-def query_call(query: str | None, query_id: str | None) -> Call[wire.QueryState]:
-    """Build the call that finds a query by its text or by its id."""
+def query_call(
+    query: str | None, query_id: str | None, after: int = 0, items: Sequence[wire.ItemState] = ()
+) -> Call[wire.QueryState]:
+    """Build the call that finds a query by its text or by its id, and reads the pages of its items one by one."""
     if (query is None) == (query_id is None):
         raise RequestError("expected a query or a query_id, one of the two", "query")
+
+    def add_page(state: wire.QueryState) -> wire.QueryState | Call[wire.QueryState]:
+        found, following = [*items, *state.items], state.next
+        if following is not None:
+            return query_call(None, state.query_id, following, found)
+        return msgspec.structs.replace(state, items=found)
+
     if query is None:
-        return Call("query", {"query_id": wire.check_id("query_id", query_id)})
-    return Call("lookup", {"body": wire.convert(wire.QueryLookup, {"query": query})})
+        arguments = {"query_id": wire.check_id("query_id", query_id), "options": wire.QueryOptions(after=after)}
+        return Call("query", arguments, add_page)
+    return Call("lookup", {"body": wire.convert(wire.QueryLookup, {"query": query})}, add_page)

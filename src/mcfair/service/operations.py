@@ -91,7 +91,8 @@ def feedback(engine: "Engine", body: wire.Feedback) -> wire.FeedbackResults:
     """Report clicks and shown ranks.
 
     A click is one bit per impression and item, so events may be repeated and may arrive in any order. Every ranking
-    that starts after the response takes the events into account.
+    that starts after the response takes the events into account. An event that cannot be applied does not keep others
+    from being applied. A large batch is applied in parts: after an error some may have been, so repeat the whole batch.
     """
     return engine.feedback(body.events)
 
@@ -125,21 +126,21 @@ def lookup(reading: "Reading", body: wire.QueryLookup) -> wire.QueryState:
     The text of a query is never part of a URL, because proxies log URLs.
     """
     wire.check_text("query", body.query, wire.MAX_QUERY)
-    return state_of(reading, query=body.query)
+    return state_of(reading, body.after, query=body.query)
 
 
 @operation("GET", "/v1/queries/{query_id}", "Reading", "read", runs="background")
-def query(reading: "Reading", query_id: QueryPart) -> wire.QueryState:
+def query(reading: "Reading", query_id: QueryPart, options: wire.QueryOptions) -> wire.QueryState:
     """Return the observations of a query, given by its id."""
-    return state_of(reading, query_id=query_id)
+    return state_of(reading, options.after, query_id=query_id)
 
 
-def state_of(reading: "Reading", **given: str) -> wire.QueryState:
-    """Return the observations of a query."""
+def state_of(reading: "Reading", after: int, **given: str) -> wire.QueryState:
+    """Return the observations of a query, with a page of its items."""
     from .core.reports import find_query, query_state
 
     with reading.store.read_transaction():
-        return query_state(*find_query(reading.store, **given), reading.now)
+        return query_state(*find_query(reading.store, **given), reading.now, after, wire.MAX_ITEMS)
 
 
 @operation("GET", "/v1/fairness", "Reading", "read", runs="background")

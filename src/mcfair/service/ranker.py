@@ -18,18 +18,19 @@ from ..policies.base import Policy
 from .background.thread import EngineWriter
 from .background.worker import DEFAULT_INTERVALS, Intervals, Worker
 from .calls import Call
+from .compiling import COMMON, warm_up
 from .core.clock import Clock
 from .core.engine import Engine
 from .core.engine_state import CACHE, MAX_ITEMS
 from .core.keys import KEY_PREFIX, hash_secret
-from .core.reports import find_query, query_state
 from .core.rules import change_rules
 from .group_commit import QUEUE, GroupCommit
+from .large_ledgers import LargeLedgers
 from .methods import Methods
 from .operations import OPERATIONS, submission
 from .shared_commit import SharedGroupCommit
-from .stores import Store, open_store
-from .wire import Event, Feedback, FeedbackResults, Item, RankRequest, Scope, with_raw_items
+from .stores import SQLiteStore, Store, open_store
+from .wire import Feedback, FeedbackResults, Scope
 
 __all__ = ["Ranker"]
 
@@ -70,7 +71,8 @@ class Ranker(Methods):
     warm
         Whether to compile or load all kernels now instead of during the first request.
     clock
-        Returns the time in ms.
+        Returns the time in ms. If left out, a clock that follows that of this machine, or of the database where several
+        instances may share the store: they then agree, whatever the clocks of their machines say.
     executor_class
         Class of the executor. If left out, it depends on whether several instances may share the store.
     **settings
@@ -124,15 +126,17 @@ class Ranker(Methods):
         for name, seconds in (("fit", fit_interval), ("guard", guard_interval), ("summary", summary_interval)):
             if not (isinstance(seconds, int | float) and 0.0 <= seconds < math.inf):
                 raise SettingError(f"{name}_interval = {seconds!r} is not allowed: expected seconds, at least 0")
-        clock = Clock() if clock is None else clock
         opened = open_store(store) if isinstance(store, str | Path) else store
         try:
             opened.begin(exclusive=True)
-            rules = partial(change_rules, policy=policy, settings=settings)
-            engine = Engine(opened, rules, clock=clock, cache=cache, max_items=max_items)
+            clock = Clock(opened.wall_time) if clock is None else clock
+            change = partial(change_rules, policy=policy, settings=settings)
+            engine = Engine(opened, change, clock=clock, cache=cache, max_items=max_items)
             opened.commit()
             if warm:
-                warm_up(engine)
+                rules = engine.version.rules
+                arms = [] if rules.experiment is None else [arm.policy for arm in rules.experiment.arms]
+                engine.require_compiled(warm_up(rules, [*COMMON, rules.policy, *arms]))
         except BaseException:
             opened.rollback()
             opened.close()
@@ -149,6 +153,8 @@ class Ranker(Methods):
         self.worker = Worker(opened.reader, EngineWriter(self.executor), self.executor.log_unreadable)
         if background == "thread":
             self.worker.start(self.intervals)
+        in_memory = isinstance(opened, SQLiteStore) and opened.path is None  # a reader of it would be a copy
+        self.large_ledgers = None if in_memory else LargeLedgers(self.executor)
 
     def __enter__(self) -> Ranker:
         return self
@@ -217,6 +223,8 @@ class Ranker(Methods):
     def close(self) -> None:
         """Execute what is queued, then close the store; refuse later operations."""
         self.worker.stop()
+        if self.large_ledgers is not None:
+            self.large_ledgers.stop()
         self.executor.close()
 
     # --- authentication ----------------------------------------------------------------------------------------------
@@ -256,20 +264,3 @@ class Ranker(Methods):
     def sign(self, content: bytes, purpose: bytes) -> bytes:
         """Return a signature that only a holder of the secret of the store can compute, another for each purpose."""
         return self.executor.engine.ids.keyed_hash(content, 32, purpose)
-
-
-def warm_up(engine: Engine) -> None:
-    """Compile or load every kernel that a request may need, so that no request waits for it."""
-    from .stores import SQLiteStore
-
-    scratch = Engine(SQLiteStore(None), lambda stored: engine.version.rules)
-    rules = engine.version.rules
-    arms = [] if rules.experiment is None else [arm.policy for arm in rules.experiment.arms]
-    for policy in dict.fromkeys(("MCFair", "MMF", "FairCo", "TopK", rules.policy, *arms)):
-        for n in (3, 40):
-            request = RankRequest(query="warm", items=[Item(str(i)) for i in range(n)], k=2, policy=policy)
-            answer = scratch.rank(with_raw_items(request))
-            scratch.feedback([Event(impression=str(answer.impression), item=answer.items[0].id)])
-    with scratch.store.read_transaction():
-        query_state(*find_query(scratch.store, "warm"), scratch.now())
-    scratch.store.close()

@@ -22,7 +22,14 @@ from .work_items import WorkItem
 __all__ = ["SharedGroupCommit"]
 
 OPTIMISTIC = {Engine.rank, Engine.feedback}
-CONCURRENT = {Engine.now, Engine.turn, Engine.install}
+CONCURRENT = {
+    Engine.now,
+    Engine.turn,
+    Engine.install,
+    Engine.install_base,
+    Engine.install_snapshot,
+    Engine.finish_apart,
+}
 """Operations that are executed in batches, and those that keep no other instance waiting, besides those that are
 declared to read."""
 
@@ -83,8 +90,7 @@ class SharedGroupCommit(GroupCommit):
                 self.execute_alone(each, exclusive=True)
             if not lost:
                 return
-            for listener in self.conflict_listeners:
-                listener(len(lost))
+            self.notify(self.conflict_listeners, len(lost))
         for each in items:
             each.error = UnavailableError("other instances kept changing this query, and nothing was changed")
 

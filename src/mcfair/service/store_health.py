@@ -37,10 +37,13 @@ class StoreHealth(UnreadableLog):
         super().__init__()
         self.store = store
         self.write_error: str | None = None  # why the last write failed; None if it succeeded
+        self.stopped_by: str | None = None  # a text for clients if the writer has stopped because of a fault
 
     @property
     def store_error(self) -> str | None:
         """A text for clients if the store cannot be written now, else None. The log has the cause."""
+        if self.stopped_by is not None:
+            return self.stopped_by
         if self.write_error is None:
             try:
                 self.store.check_attached()

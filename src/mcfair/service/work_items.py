@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from .core.engine import Engine
+from .wire import EventResult, FeedbackResults
 
 __all__ = ["Future", "WorkItem", "resolve_all", "resolve_each"]
 
@@ -32,9 +33,12 @@ class WorkItem:
     """A queued operation of the engine, the future of its result, and the event loop of that future, if any.
 
     An operation `on_loop` may be executed by the attached event loop; every other one is left to the writer.
+
+    A batch of feedback is executed in slices, with other work in between. `results` are those of the slices that are
+    committed, and `args` has the events that are left.
     """
 
-    __slots__ = ("args", "error", "future", "kwargs", "loop", "on_loop", "result", "work")
+    __slots__ = ("args", "error", "future", "kwargs", "loop", "on_loop", "result", "results", "work")
 
     def __init__(
         self,
@@ -45,6 +49,7 @@ class WorkItem:
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
         self.work, self.args, self.kwargs, self.future, self.loop = work, args, kwargs, future, loop
+        self.results: list[EventResult] = []
         self.on_loop = False
         self.result: Any = None
         self.error: Exception | None = None
@@ -55,6 +60,16 @@ class WorkItem:
         if self.work is Engine.rank:
             return len(self.args[0].items) <= SMALL_ITEMS
         return self.work is Engine.feedback and len(self.args[0]) <= SMALL_EVENTS
+
+    def needs_more(self) -> bool:
+        """Return whether events of a batch are left to apply, after the commit of a slice of it."""
+        if self.work is not Engine.feedback or self.error is not None:
+            return False
+        events, *others = self.args
+        self.results += self.result.results
+        self.args = (events[len(self.result.results) :], *others)
+        self.result = None if self.args[0] else FeedbackResults(self.results)
+        return bool(self.args[0])
 
     def resolve(self) -> None:
         """Set the result or the exception of the future; do nothing if the future was cancelled."""

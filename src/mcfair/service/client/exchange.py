@@ -121,8 +121,8 @@ class Exchange:
             options["end"] = call.begun + (call.deadline or self.rank_deadline)
             options["advice"] = f"; a retry with key={key!r} counts once"
         path = operation.path.format(**names)
-        if operation.options is not None:
-            path += f"?{urlencode(msgspec.structs.asdict(arguments['options']))}"
+        if chosen := msgspec.to_builtins(arguments.get("options")):
+            path += f"?{urlencode(chosen)}"
         request = ClientRequest(operation.method, path, content, headers)
         result = await self.call(operation, request, key_route, **options)
         if isinstance(result, wire.Ranking):

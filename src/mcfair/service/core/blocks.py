@@ -8,6 +8,7 @@ from ..._jit import kernel
 from ...arrays import CountArray, FloatArray, IntArray
 from ...estimators.ips import ips
 from ...state import exposure
+from .caching import BoundedCache
 from .records import RecordedImpression, counted_click, is_exposed
 from .rules import examination_probabilities
 
@@ -19,7 +20,7 @@ class Examinations:
 
     def __init__(self) -> None:
         self.specs: list[float | list[float]] = []
-        self.tables: dict[tuple[int, int], FloatArray] = {}
+        self.tables: BoundedCache[tuple[int, int], FloatArray] = BoundedCache(1_024, 1 << 20)
 
     def number(self, spec: float | list[float]) -> int:
         """Return the number of an examination; assign the next one to a new examination."""
@@ -31,7 +32,8 @@ class Examinations:
         """Return the examination probabilities of k ranks."""
         table = self.tables.get((number, k))
         if table is None:
-            table = self.tables[number, k] = examination_probabilities(self.specs[number], k)
+            table = examination_probabilities(self.specs[number], k)
+            self.tables.add((number, k), table, 120 + table.nbytes)
         return table
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import queue
 import time
 from functools import partial
+from typing import NamedTuple
 
 from ..stores import KIND_IMPRESSION, LogEntry
 from .deletions import DeletionOperations
@@ -12,8 +14,18 @@ from .history import HistoryOperations
 from .ledger import Ledger
 from .ranking import CANDIDATES_REUSED
 from .records import encode
+from .repository import LedgerRepository
 
-__all__ = ["CompactionOperations"]
+__all__ = ["CompactionOperations", "ExpiredEntries", "NewBase", "expired_entries", "next_base"]
+
+LARGE_LEDGER, LARGE_SNAPSHOT = 1 << 18, 1 << 15
+"""Size above which a ledger is compacted apart, in memory and as a compressed snapshot, in bytes."""
+
+APART_RETRY = 1_000
+"""Time in ms after which a query is looked at again that could not be compacted apart."""
+
+NEVER = 2**62
+"""A time in ms that does not come."""
 
 IDLE_STEP = 512
 """Maximum number of idle items that are deleted in one step."""
@@ -59,7 +71,9 @@ class CompactionOperations(DeletionOperations, HistoryOperations):
             self.oldest_version = self.version.number if crowded else 0
         compacted = 0
         while numbers := self.store.numbers(self.compaction_cursor, 1):
-            step = self.work_on(f"query {numbers[0]}", partial(self.compact_query, numbers[0], now))
+            step = 0
+            if numbers[0] not in self.compacting:
+                step = self.work_on(f"query {numbers[0]}", partial(self.compact_query, numbers[0], now))
             compacted += step
             if step < self.compaction_step:
                 self.compaction_cursor = numbers[0]
@@ -77,7 +91,7 @@ class CompactionOperations(DeletionOperations, HistoryOperations):
     @property
     def is_behind(self) -> bool:
         """Whether the last run of compaction left work behind."""
-        return self.compaction_began is not None or self.purging or bool(self.deletions)
+        return self.compaction_began is not None or self.purging or bool(self.deletions or self.compacting)
 
     def compaction_seconds(self) -> float:
         """Return for how long the present pass of compaction over all queries has run; 0 if there is none."""
@@ -87,70 +101,166 @@ class CompactionOperations(DeletionOperations, HistoryOperations):
     def compact_query(self, number: int, now: int) -> int:
         """Compact the first expired entries of a query's log into its base snapshot; return their number.
 
-        Reads the base snapshot and at most one step of the log, however long the log is. Entries that were pending at
-        the base are compacted, but stay in the log for as long as a decision after the base may depend on when they
-        matured.
+        Reads the base snapshot and at most one step of the log, however long the log is. A large ledger is left to
+        those who work apart, if anybody does: to load it and to write it takes much longer than a run of compaction.
         """
-        base = self.store.base(number)
-        expired: list[LogEntry] = []
-        live: LogEntry | None = None
-        for entry in self.store.log(number, base, base + self.compaction_step + 1):
-            if len(expired) == self.compaction_step or self.expiry(entry) > now:
-                live = entry
-                self.next_expiry = min(self.next_expiry, self.expiry(live))
-                break
-            expired.append(entry)
-        longest = self.repository.longest_maturation(self.version if live is None else self.repository.version(live))
-        if not expired and not (live is None and self.outlived_maturation(number, base, longest, now)):
+        found = expired_entries(self.repository, number, now, self.compaction_step)
+        self.next_expiry = min(self.next_expiry, found.due)
+        if not found.needed:
+            return 0
+        if self.apart is not None and self.is_large(number):
+            self.leave_apart(number, now)
             return 0
         if not self.store.lock(number):
             return 0
         loaded = self.cached(number)
-        ledger = self.repository.ledger(number, from_base=True)
-        for entry in expired:
-            self.repository.apply(ledger, entry)
-        until = now if live is None else live.time
-        # Mature by the rules of the next entry: what it needs of the log stays stored, and nothing needs more.
-        age = (self.version if live is None else self.repository.version(live)).maturation
-        ledger.mature(age, until)
-        if live is None and ledger.time + longest > now:
-            self.next_expiry = min(self.next_expiry, ledger.time + longest)
-        if loaded is not None and live is None:
-            loaded.mature(age, until)
-        self.book_expired(number, base, expired)
-        self.store.add_snapshot(number, ledger.seq, ledger.time, encode(ledger.snapshot()))
-        last = self.store.compact(number, ledger.seq, until - longest, 4 * self.compaction_step)
-        unused = last if live is None and last == ledger.seq else last - CANDIDATES_REUSED
+        step = next_base(self.repository, found, now, loaded)
+        self.write_base(step, loaded, now)
+        return len(found.expired)
+
+    def is_large(self, number: int) -> bool:
+        """Return whether the ledger of a query is large, by its size in the cache or that of its last snapshot."""
+        if (ledger := self.ledgers.get(number)) is not None:
+            return ledger.nbytes > LARGE_LEDGER
+        stored = self.store.snapshot(number)
+        return stored is not None and len(stored[1]) > LARGE_SNAPSHOT
+
+    def install_base(self, step: NewBase, now: int) -> bool:
+        """Write a base snapshot that was computed apart; return False if what it was computed from is not true now."""
+        number, found = step.number, step.found
+        if not (self.store.leads() and self.store.lock(number)):
+            return False
+        head = self.store.head(number)
+        if head is None or self.store.base(number) != found.base or (found.live is None and head[2] != step.seq):
+            return False
+        self.write_base(step, self.cached(number), now)
+        return True
+
+    def leave_apart(self, number: int, now: int) -> None:
+        """Leave the compaction of a query to another thread; if that has too much to do, try again later."""
+        try:
+            self.apart.put_nowait(number)  # type: ignore[union-attr]
+            self.compacting.add(number)
+        except queue.Full:
+            self.next_expiry = min(self.next_expiry, now + APART_RETRY)
+
+    def finish_apart(self, number: int, due: int | None, damage: str | None) -> None:
+        """Record that a query was compacted apart, and when more of it expires, or what was damaged.
+
+        A damaged query is left out from then on, as by `work_on`; one that changed meanwhile is tried again.
+        """
+        if damage is not None:
+            self.damaged[f"query {number}"] = f"background work leaves query {number} out: {damage}"
+        else:
+            retry = self.now() + APART_RETRY
+            due = max(retry, due or 0)
+            self.next_expiry, self.queries_due = min(self.next_expiry, due), min(self.queries_due, due)
+
+    def write_base(self, step: NewBase, loaded: Ledger | None, now: int) -> None:
+        """Write a base snapshot, and delete what it replaces; `loaded` is the cached ledger."""
+        number, found = step.number, step.found
+        if found.live is None and step.time + step.longest > now:
+            self.next_expiry = min(self.next_expiry, step.time + step.longest)
+        if loaded is not None and found.live is None:
+            loaded.mature(step.age, step.until)
+        self.book_expired(number, found.base, found.expired)
+        self.store.add_snapshot(number, step.seq, step.time, step.body)
+        last = self.store.compact(number, step.seq, step.until - step.longest, 4 * self.compaction_step)
+        unused = last if found.live is None and last == step.seq else last - CANDIDATES_REUSED
         dropped, freed = self.store.delete_candidates(number, unused), self.store.free_rows(number, last)
+        base, revision, head = self.store.head(number) or (0, 0, 0)
         if loaded is not None:
             loaded.evict_candidates(dropped)
             loaded.free_rows(freed)
-            loaded.base, loaded.revision, _ = self.store.head(number) or (0, 0, 0)
-        if live is None or self.expiry(live) > now:  # otherwise the next step continues, and would find them again
-            self.delete_idle_items(ledger, loaded, now)
-        return len(expired)
+            loaded.base, loaded.revision = base, revision
+        if step.idle and head == step.head:
+            if loaded is not None:
+                self.delete_rows(loaded, step.idle)
+            else:
+                self.append_deletion(number, head, revision, max(now, step.head_time), step.idle)
 
-    def delete_idle_items(self, base: Ledger, loaded: Ledger | None, now: int) -> None:
-        """Delete items that need no row: never shown or clicked, and no candidates of any impression after the base.
 
-        If such an item comes again, it is a newcomer. The current ledger is loaded only if the base has such items.
-        """
-        base.refresh(self.version, max(now, base.time))
+class ExpiredEntries(NamedTuple):
+    """The first expired log entries of a query after its base, and the first live one, if there is any.
+
+    They are `needed` for a new base, or a base without them is. `due` is when the next entries expire at the earliest.
+    """
+
+    number: int
+    base: int
+    expired: list[LogEntry]
+    live: LogEntry | None
+    longest: int
+    needed: bool
+    due: int
+
+
+class NewBase(NamedTuple):
+    """A base snapshot, what it was computed from, and what follows from it.
+
+    `idle` are rows of items that need none: never shown or clicked, and no candidates of any impression after the base.
+    If such an item comes again, it is a newcomer. They were found at the log entry `head`.
+    """
+
+    number: int
+    found: ExpiredEntries
+    seq: int
+    time: int
+    body: bytes
+    age: int
+    until: int
+    longest: int
+    idle: list[int]
+    head: int
+    head_time: int
+
+
+def expiry(repository: LedgerRepository, entry: LogEntry) -> int:
+    """Return when an entry can be compacted, in ms: an impression after its retention, others at once."""
+    return entry.time + (repository.version(entry).retention if entry.kind == KIND_IMPRESSION else 0)
+
+
+def expired_entries(repository: LedgerRepository, number: int, now: int, step: int) -> ExpiredEntries:
+    """Read the next entries of a query that can be compacted.
+
+    Entries that were pending at the base are compacted, but stay in the log for as long as a decision after the base
+    may depend on when they matured.
+    """
+    store, due = repository.store, NEVER
+    base = store.base(number)
+    expired: list[LogEntry] = []
+    live: LogEntry | None = None
+    for entry in store.log(number, base, base + step + 1):
+        if len(expired) == step or expiry(repository, entry) > now:
+            live, due = entry, expiry(repository, entry)
+            break
+        expired.append(entry)
+    longest = repository.longest_maturation(repository.in_force if live is None else repository.version(live))
+    needed = bool(expired)
+    if not needed and live is None and (last := store.entry(number, base)) is not None:
+        needed = last.time + longest <= now  # no decision can depend on it any more
+        due = max(last.time + longest, now + 1)
+    return ExpiredEntries(number, base, expired, live, longest, needed, due)
+
+
+def next_base(repository: LedgerRepository, found: ExpiredEntries, now: int, loaded: Ledger | None = None) -> NewBase:
+    """Compute a base snapshot that includes expired entries; `loaded` is the present ledger, if it is in memory."""
+    number, live = found.number, found.live
+    base = repository.ledger(number, from_base=True)
+    repository.apply_all(base, found.expired)
+    # Mature by the rules of the next entry: what it needs of the log stays stored, and nothing needs more.
+    version = repository.in_force if live is None else repository.version(live)
+    until = now if live is None else live.time
+    base.mature(version.maturation, until)
+    body = encode(base.snapshot())
+    idle: list[int] = []
+    head = head_time = 0
+    if live is None or expiry(repository, live) > now:  # otherwise the next step continues, and would find them again
+        base.refresh(repository.in_force, max(now, base.time))
         if base.idle_rows(base.seq):
-            ledger = loaded or self.repository.ledger(base.number)
-            ledger.refresh(self.version, max(now, ledger.time))
-            if rows := ledger.idle_rows(base.seq)[:IDLE_STEP]:
-                self.delete_rows(ledger, rows)
-
-    def expiry(self, entry: LogEntry) -> int:
-        """Return when an entry can be compacted, in ms: an impression after its retention, others at once."""
-        return entry.time + (self.repository.version(entry).retention if entry.kind == KIND_IMPRESSION else 0)
-
-    def outlived_maturation(self, number: int, base: int, longest: int, now: int) -> bool:
-        """Return whether entries up to the base are stored that no decision can depend on any more."""
-        entry = self.store.entry(number, base)
-        if entry is None:
-            return False
-        due = entry.time + longest
-        self.next_expiry = min(self.next_expiry, max(due, now + 1))
-        return due <= now
+            ledger = loaded or repository.ledger(number)
+            ledger.refresh(repository.in_force, max(now, ledger.time))
+            idle, head, head_time = ledger.idle_rows(base.seq)[:IDLE_STEP], ledger.seq, ledger.time
+    return NewBase(
+        number, found, base.seq, base.time, body, version.maturation, until, found.longest, idle, head, head_time
+    )

@@ -149,7 +149,9 @@ class ObservedCounts:
 
     def count_list(self, block: CountBlock, rows: IntArray) -> None:
         """Count a list that was shown in full."""
-        if block is self.newest:
+        if self.weighting is None:
+            block.F[rows, np.arange(rows.size)] += 1
+        elif block is self.newest:
             count_list(block.F, block.p, block.weight, rows, self.settled_E, self.E)
         else:
             block.F[rows, np.arange(rows.size)] += 1

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import queue
 import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,10 +17,10 @@ from ..wire import ActivePolicy, PolicyChange
 from .experiments import counted
 from .ids import IdSigner
 from .ledger import Ledger
-from .records import Assignment, encode
+from .records import Assignment, Snapshot, encode, raw_bytes
 from .reports import find_number, to_datetime
 from .repository import LedgerRepository
-from .rules import DAY, Rules, Version
+from .rules import DAY, Kernels, Rules, Version
 
 __all__ = ["CACHE", "MAX_ITEMS", "EngineState", "WouldBlockError"]
 
@@ -29,14 +31,21 @@ at which old snapshots are kept, which bounds the cost of explaining an old list
 MAX_SNAPSHOT_INTERVAL = 512
 """Maximum number of log entries between snapshots of a large ledger."""
 
+SMALL_SNAPSHOT, MOST_INTERVALS = 1 << 17, 4
+"""Maximum size of a ledger whose snapshot is encoded at once, in bytes; and the intervals after which any is, because
+those that were encoded apart were dropped."""
+
 COMPACTION_STEP = 128
 """Maximum number of log entries that are compacted in one step."""
 
 MAX_VERSIONS, MAX_ITEMS = 10_000, 100_000
 """Defaults of the maximum numbers of versions of the rules, and of items of one query."""
 
-CACHE, LEDGER = 256 << 20, 64 << 20
-"""Defaults of the memory for all cached ledgers, and for the counts of one query, in bytes."""
+CACHE, LEDGER = 256 << 20, 16 << 20
+"""Defaults of the memory for everything that is cached, and for the counts of one query, in bytes."""
+
+LEDGERS_PER_CACHE = 16
+"""How many of the largest ledgers fit into a large cache."""
 
 SMALL_LEDGER = 512 << 10
 """Maximum size of a ledger that an operation may use while it must not block, in bytes. The time for a snapshot of a
@@ -45,6 +54,18 @@ ledger, and for weighing its counts anew, grows with its size."""
 
 class WouldBlockError(Exception):
     """An operation must not block, and would: it has written nothing, and another thread must execute it."""
+
+
+class PendingSnapshot(NamedTuple):
+    """The state of a ledger that is to be encoded apart, and the last entry that an earlier snapshot includes."""
+
+    ledger: Ledger
+    state: Snapshot
+    last: int
+
+    def encoded(self) -> bytes:
+        """Return the snapshot; any thread may call it."""
+        return encode(self.state.packed())
 
 
 class EngineState:
@@ -62,7 +83,8 @@ class EngineState:
     clock
         Returns the time in ms.
     cache
-        Memory for cached ledgers, in bytes; ledgers that do not fit are evicted and loaded again when needed.
+        Memory for everything that is cached, in bytes; ledgers that do not fit are evicted and loaded again when
+        needed.
     snapshot_interval, snapshot_spacing
         Log entries between snapshots of a ledger, and between those that are kept when they are old.
     compaction_step
@@ -72,7 +94,8 @@ class EngineState:
     max_versions
         Maximum number of versions of the rules. Once there are half as many, those that nothing refers to are dropped.
     max_ledger
-        Maximum size of the counts of one query, in bytes; by default 64 MB, or a quarter of the cache if that is more.
+        Maximum size of the counts of one query, in bytes; by default 16 MB, or a sixteenth of the cache if that is
+        more.
     """
 
     def __init__(
@@ -92,7 +115,7 @@ class EngineState:
         self.store, self.clock, self.cache_limit = store, clock, cache
         self.snapshot_interval, self.snapshot_spacing = snapshot_interval, snapshot_spacing
         self.compaction_step, self.max_items, self.max_versions = compaction_step, max_items, max_versions
-        self.max_ledger = max(LEDGER, cache // 4) if max_ledger is None else max_ledger
+        self.max_ledger = max(LEDGER, cache // LEDGERS_PER_CACHE) if max_ledger is None else max_ledger
         self.ids = IdSigner(store.secret)
         self.latest = 0
         self.compaction_cursor = 0
@@ -101,6 +124,10 @@ class EngineState:
         self.optimistic = False
         self.nonblocking = False  # whether operations are executed by an event loop, see `check_nonblocking`
         self.touched: set[int] = set()
+        self.compiled: set[Kernels] | None = None  # what is compiled; None if an operation may compile
+        # Queries to compact and snapshots to encode in another thread; None if the engine is to do it by itself.
+        self.apart: queue.Queue[int | PendingSnapshot] | None = None
+        self.compacting: set[int] = set()  # queries that are compacted in another thread
         self.damaged: dict[str, str] = {}  # what background work leaves out, such as a query, and why
         self.drop_cache()
         stored = self.version.rules if self.repository.versions else Rules()
@@ -119,7 +146,7 @@ class EngineState:
         self.sizes: dict[int, int] = {}
         self.cached_bytes = 0
         self.by_key: dict[bytes, int] = {}
-        self.repository = LedgerRepository(self.store)
+        self.repository = LedgerRepository(self.store, self.compiled)
         self.read_settings()
 
     def refresh(self) -> None:
@@ -201,7 +228,7 @@ class EngineState:
         self.by_key[ledger.key] = ledger.number
         self.cached_bytes += size - before
         self.sizes[ledger.number] = size
-        while self.cached_bytes > self.cache_limit and len(self.ledgers) > 1:
+        while self.cached_bytes + self.repository.nbytes > self.cache_limit and len(self.ledgers) > 1:
             self.evict(next(iter(self.ledgers)))
 
     def evict(self, number: int) -> None:
@@ -209,7 +236,8 @@ class EngineState:
         ledger = self.ledgers.pop(number, None)
         if ledger is not None:
             self.cached_bytes -= self.sizes.pop(number)
-            del self.by_key[ledger.key]
+            if self.by_key.get(ledger.key) == number:  # otherwise the query was deleted elsewhere, and created again
+                del self.by_key[ledger.key]
 
     def evict_all(self, numbers: Collection[int]) -> None:
         """Evict ledgers that are out of date, with the candidate sets of their queries."""
@@ -218,16 +246,38 @@ class EngineState:
         self.repository.evict_candidates(numbers)
 
     def take_snapshot(self, ledger: Ledger) -> None:
-        """Write a snapshot of a ledger if enough entries were logged since the last one."""
+        """Write a snapshot of a ledger if enough entries were logged since the last one.
+
+        The state of a large ledger is only copied: to compress it takes a hundred times as long as to rank.
+        """
         since = ledger.since_snapshot
         worthwhile = since * 256 >= ledger.nbytes // 8 or since >= MAX_SNAPSHOT_INTERVAL
-        if since >= self.snapshot_interval and worthwhile:
-            snapshot, last = ledger.snapshot(), ledger.seq - since
-            self.store.add_snapshot(ledger.number, snapshot.seq, snapshot.time, encode(snapshot))
-            same = last // self.snapshot_spacing == snapshot.seq // self.snapshot_spacing
-            if same and last != ledger.base:
+        if since < self.snapshot_interval or not worthwhile:
+            return
+        last = ledger.seq - since
+        if self.apart is None or ledger.nbytes <= SMALL_SNAPSHOT or since >= MOST_INTERVALS * MAX_SNAPSHOT_INTERVAL:
+            snapshot = ledger.snapshot()
+            self.write_snapshot(ledger, snapshot.seq, snapshot.time, encode(snapshot), last)
+        elif not (ledger.encoding or self.apart.full()):
+            ledger.encoding = True
+            self.apart.put_nowait(PendingSnapshot(ledger, ledger.snapshot(raw_bytes), last))
+
+    def install_snapshot(self, pending: PendingSnapshot, body: bytes) -> None:
+        """Write a snapshot that was encoded apart, unless the ledger it was taken of was dropped since.
+
+        A ledger is dropped if entries that it has recorded were not committed.
+        """
+        ledger, state = pending.ledger, pending.state
+        if self.cached(ledger.number) is ledger and ledger.base <= state.seq and self.store.lock(ledger.number):
+            self.write_snapshot(ledger, state.seq, state.time, body, pending.last)
+
+    def write_snapshot(self, ledger: Ledger, seq: int, time: int, body: bytes, last: int) -> None:
+        """Write the snapshot of a ledger after an entry; delete the one before, unless old entries need it."""
+        if seq > ledger.base:
+            self.store.add_snapshot(ledger.number, seq, time, body)
+            if last // self.snapshot_spacing == seq // self.snapshot_spacing and last > ledger.base:
                 self.store.delete_snapshot(ledger.number, last)
-            ledger.since_snapshot = 0
+        ledger.since_snapshot = ledger.seq - seq
 
     # --- queries ------------------------------------------------------------------------------------------------------
 
@@ -252,12 +302,16 @@ class EngineState:
 
     def delete_rows(self, ledger: Ledger, rows: list[int]) -> None:
         """Delete the items of some rows: append the deletion to the log and erase the ids."""
-        seq, when, version = ledger.seq + 1, max(self.now(), ledger.time), self.version
-        entry = LogEntry(seq, when, KIND_DELETION, version.number, None, encode(rows), None)
-        self.store.append(ledger.number, entry, ledger.revision)
+        when = max(self.now(), ledger.time)
+        self.append_deletion(ledger.number, ledger.seq, ledger.revision, when, rows)
+        ledger.record_deletion(ledger.seq + 1, when, rows, self.version)
+
+    def append_deletion(self, number: int, head: int, revision: int, when: int, rows: list[int]) -> None:
+        """Append the deletion of some rows to a log, after its last entry, and erase the ids."""
+        entry = LogEntry(head + 1, when, KIND_DELETION, self.version.number, None, encode(rows), None)
+        self.store.append(number, entry, revision)
         for row in rows:
-            self.store.erase_item(ledger.number, row, seq)
-        ledger.record_deletion(seq, when, rows, version)
+            self.store.erase_item(number, row, head + 1)
 
     def count_list(self, ledger: Ledger, version: Version, assignment: Assignment, before: bytes, after: bytes) -> None:
         """Add to the totals of an arm what a change of the feedback state of a list counts, in the same transaction.
@@ -285,8 +339,17 @@ class EngineState:
         """Change the rules in force; a change without effect creates no version."""
         rules = self.version.rules.changed(change)
         if rules != self.version.rules:
+            arms = [] if rules.experiment is None else [arm.policy for arm in rules.experiment.arms]
+            version = self.repository.new_version(rules, self.now())
+            for policy in (rules.policy, *arms):
+                named = msgspec.structs.replace(rules, policy=policy)
+                self.repository.check_compiled(msgspec.structs.replace(version, rules=named))
             self.activate(rules)
         return self.active_policy()
+
+    def require_compiled(self, compiled: set[Kernels]) -> None:
+        """From now on raise NotCompiledError instead of compiling; `compiled` is what is compiled already."""
+        self.compiled = self.repository.compiled = compiled
 
     def activate(self, rules: Rules, fitted: str | None = None, visits: int = 0) -> None:
         """Write rules as a new version and put it in force; it keeps the fitted prior unless there is a new one."""

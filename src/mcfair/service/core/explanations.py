@@ -83,10 +83,11 @@ def explained_items(
     ledger: Ledger, candidates: Candidates, decision: Decision, reasons: Reasons, impressed: Impression, entry: LogEntry
 ) -> list[ExplainedItem]:
     """Build the explanation of each item of a list, in order."""
-    q, terms = decision.view, decision.terms(reasons.policy)
+    q, terms = decision.view, {name: values.tolist() for name, values in decision.terms(reasons.policy).items()}
     bits = dict(zip(decode_positions(impressed.shown).tolist(), impressed.bits(entry.bits), strict=True))
     items = []
-    low, high = relevance_intervals(q.R, q.uncertainty)
+    low, high = (ends.tolist() for ends in relevance_intervals(q.R, q.uncertainty))
+    relevance, exposure = q.R.tolist(), q.E.tolist()
     for j, i in enumerate(decision.pi.tolist()):
         row, prior = int(candidates.rows[i]), float(candidates.priors[i])
         items.append(
@@ -94,11 +95,11 @@ def explained_items(
                 id=ledger.ids[row],
                 rank=j + 1,
                 score=None if decision.scores is None else float(decision.scores[i]),
-                terms={name: float(values[i]) for name, values in terms.items()},
+                terms={name: values[i] for name, values in terms.items()},
                 inputs=Inputs(
-                    relevance=float(q.R[i]),
-                    interval=[float(low[i]), float(high[i])],
-                    exposure=float(q.E[i]),
+                    relevance=relevance[i],
+                    interval=[low[i], high[i]],
+                    exposure=exposure[i],
                     clicks=ledger.clicks(row),
                     prior=None if np.isnan(prior) else prior,
                 ),

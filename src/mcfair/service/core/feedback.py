@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import itertools
+import time
+from collections.abc import Collection, Iterable, Sequence
 
 from ..stores import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry
 from ..wire import Event, EventResult, FeedbackResults
@@ -26,83 +28,103 @@ from .rules import Version
 __all__ = ["FeedbackOperations", "OpenImpression"]
 
 
+SLICE_SECONDS, SLICE_LEDGERS, SLICE_BYTES = 0.002, 32, 64 << 20
+"""Bounds of one slice of a batch: the time of deciding its events, and the number and the size of their ledgers."""
+
+Events = Sequence[Event | EventResult]
+"""Events; one that does not fit its type is its result already."""
+
+
 class FeedbackOperations(EngineState):
     """The operation of feedback, and the impressions that it applies to."""
 
     def feedback(
-        self, events: list[Event], retract: bool = False, kept: Mapping[int, EventResult] | None = None
+        self,
+        events: Events,
+        retract: bool = False,
+        kept: Sequence[EventResult | None] | None = None,
+        sliced: bool = False,
     ) -> FeedbackResults:
         """Apply events, or retract them; return one result per event.
 
-        `kept` has the results of events, by their places, that were applied already and must not be applied again.
+        If `sliced`, apply a slice of them that takes limited time and memory, and return the results of that: at least
+        one, those of the first events. `kept` has the results of a slice; None stands for events to apply again.
         """
-        now, kept = self.now(), kept or {}
+        now, bounded = self.now(), sliced and kept is None
         opened: dict[Position | None, OpenImpression | EventResult] = {}
-        positions = [None if i in kept else self.ids.position(event.impression) for i, event in enumerate(events)]
-        pinned = self.pin_ledgers(positions)
-        results = []
-        for i, (event, position) in enumerate(zip(events, positions, strict=True)):
-            if i in kept:
-                results.append(kept[i])
+        pinned = PinnedLedgers()
+        results: list[EventResult] = []
+        end = time.perf_counter() + SLICE_SECONDS
+        for event, known in zip(events, kept or itertools.repeat(None)):  # noqa: B905 (the slice may be shorter)
+            if isinstance(event, EventResult):
+                results.append(event)
                 continue
+            if known is not None:
+                results.append(known)
+                continue
+            if bounded and results and time.perf_counter() > end:
+                break
+            position = self.ids.position(event.impression)
             each = opened.get(position)
             if each is None:
+                if position is not None and not self.pin(position, pinned, bounded and bool(results)):
+                    break
                 each = opened[position] = self.open_impression(position, now, pinned)
-            results.append(each if isinstance(each, EventResult) else each.apply(event, retract))
+            results.append(each.apply(event, retract) if isinstance(each, OpenImpression) else each)
         for each in opened.values():
             if isinstance(each, OpenImpression) and each.bits != each.before:
                 self.write_feedback(each, now)
         return FeedbackResults(results)
 
-    def pin_ledgers(self, positions: list[Position | None]) -> dict[int, Ledger]:
-        """Return the ledgers of a batch by query number, to be used until all of its events are written.
+    def pin(self, position: Position, pinned: PinnedLedgers, bounded: bool) -> bool:
+        """Pin the ledger of an impression, to be used until the events are written.
 
-        The cache may evict some of them before that, and a ledger loaded a second time would miss the unwritten events
-        of the first. A cached ledger that ends before an impression is loaded again: another instance has ranked since.
+        The cache may evict it before that, and a ledger loaded a second time would miss the unwritten events of the
+        first. A cached ledger that ends before the impression is loaded again, once: another instance has ranked since.
+        Return False if the slice must end before that, or because there is no room for the ledger.
         """
-        pinned: dict[int, Ledger] = {}
-        newest: dict[int, int] = {}
-        for position in positions:
-            if position is not None:
-                newest[position.number] = max(position.seq, newest.get(position.number, 0))
-        for number, seq in newest.items():
-            ledger = self.ledger(number)
-            if ledger is not None and ledger.seq < seq and self.store.shared:
-                self.evict(number)
-                ledger = self.ledger(number)
-            if ledger is not None:
-                pinned[number] = ledger
-        return pinned
+        number, seq = position.number, position.seq
+        if number in pinned.ledgers:
+            return not (bounded and self.store.shared and pinned.is_behind(number, seq))
+        if bounded and (len(pinned.ledgers) >= SLICE_LEDGERS or pinned.nbytes > SLICE_BYTES):
+            return False
+        pinned.add(number, self.ledger(number))
+        if self.store.shared and pinned.is_behind(number, seq):
+            self.evict(number)
+            pinned.add(number, self.ledger(number))
+            pinned.reloaded.add(number)
+        return True
 
-    def prefetch(self, batches: Iterable[list[Event]]) -> None:
-        """Read the impressions of batches of events at once, those of queries whose ledgers are cached."""
-        found = (self.ids.position(event.impression) for events in batches for event in events)
+    def prefetch(self, batches: Iterable[Events]) -> None:
+        """Read the first impressions of batches of events at once, those of queries whose ledgers are cached."""
+        found = (self.place(event) for events in batches for event in itertools.islice(events, 2 * SLICE_LEDGERS))
         places = {(each.number, each.seq) for each in found if each is not None and each.number in self.ledgers}
         if places:
             self.store.prefetch(list(places))
 
-    def kept_results(
-        self, events: list[Event], results: FeedbackResults, lost: Collection[int]
-    ) -> dict[int, EventResult]:
-        """Return the results of the events, by their places, that do not belong to queries that have lost."""
-        positions = [self.ids.position(event.impression) for event in events]
-        return {
-            i: result
-            for i, (position, result) in enumerate(zip(positions, results.results, strict=True))
-            if position is None or position.number not in lost
-        }
+    def place(self, event: Event | EventResult) -> Position | None:
+        """Return the position of the impression of an event; None if it has none."""
+        return None if isinstance(event, EventResult) else self.ids.position(event.impression)
+
+    def kept_results(self, events: Events, results: FeedbackResults, lost: Collection[int]) -> list[EventResult | None]:
+        """Return the results of a slice, with None for the events on queries that have lost."""
+        places = map(self.place, events[: len(results.results)])
+        return [
+            None if place is not None and place.number in lost else result
+            for place, result in zip(places, results.results, strict=True)
+        ]
 
     def open_impression(
-        self, position: Position | None, now: int, pinned: dict[int, Ledger]
+        self, position: Position | None, now: int, pinned: PinnedLedgers
     ) -> OpenImpression | EventResult:
         """Open an impression for feedback; return the result of its events if it cannot be opened.
 
-        `pinned` has the ledgers of the batch, see `pin_ledgers`.
+        `pinned` has the ledgers of the batch, see `pin`.
         """
         if position is None:
             return EventResult("unknown_impression")
         # The entry is read after the ledger was loaded: appending to it proves that nobody changed the entry since.
-        ledger = pinned.get(position.number)
+        ledger = pinned.ledgers[position.number]
         if ledger is None:
             return EventResult("unknown_impression")
         entry = self.find_impression(position)
@@ -155,6 +177,25 @@ class FeedbackOperations(EngineState):
         self.store.set_bits(ledger.number, entry.seq, encode(history + changes.history(seq)))
         ledger.record_feedback(seq, when, changes, self.version)
         self.take_snapshot(ledger)
+
+
+class PinnedLedgers:
+    """The ledgers of a slice by query number, None for a query that does not exist, and their size."""
+
+    def __init__(self) -> None:
+        self.ledgers: dict[int, Ledger | None] = {}
+        self.reloaded: set[int] = set()
+        self.nbytes = 0
+
+    def add(self, number: int, ledger: Ledger | None) -> None:
+        """Add a ledger."""
+        self.ledgers[number] = ledger
+        self.nbytes += 0 if ledger is None else ledger.nbytes
+
+    def is_behind(self, number: int, seq: int) -> bool:
+        """Return whether a ledger ends before an entry, and may be out of date."""
+        ledger = self.ledgers[number]
+        return ledger is not None and ledger.seq < seq and number not in self.reloaded
 
 
 class OpenImpression:

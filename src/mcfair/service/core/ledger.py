@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from ...arrays import IntArray
 from ...errors import RequestError
@@ -77,6 +78,8 @@ class Ledger(ItemRows):
         self.deleted: set[int] = set()
         self.imports: list[bytes] = []  # sources whose counts are included
         self.since_snapshot = 0
+        self.encoding = False  # whether a snapshot of it is being encoded
+        self.replaying = False  # whether sums are left to the end: many log entries are recorded in a row
         self.candidate_numbers: dict[bytes, int] = {}
         self.candidates: dict[int, Candidates] = {}
         self.candidate_bytes = 0
@@ -90,7 +93,7 @@ class Ledger(ItemRows):
     @property
     def nbytes(self) -> int:
         """Approximate size in memory."""
-        named = self.text_bytes + ROW_BYTES * len(self.ids)
+        named = self.text_bytes + ROW_BYTES * len(self.ids) + sum(map(len, self.imports))
         return 3_000 + self.counts.nbytes + 56 * self.capacity + self.candidate_bytes + named
 
     # --- items -------------------------------------------------------------------------------------------------------
@@ -127,14 +130,14 @@ class Ledger(ItemRows):
         self.candidate_numbers[digest] = number
         while len(self.candidate_numbers) > CACHED_CANDIDATES:
             self.candidates.pop(self.candidate_numbers.pop(next(iter(self.candidate_numbers))), None)
-        self.candidate_bytes = sum(24 * each.rows.size + 120 for each in self.candidates.values())
+        self.candidate_bytes = sum(each.nbytes for each in self.candidates.values())
 
     def evict_candidates(self, numbers: Iterable[int] | None = None) -> None:
         """Evict candidate sets from the cache, all or some."""
         gone = set(self.candidates if numbers is None else numbers)
         self.candidate_numbers = {digest: each for digest, each in self.candidate_numbers.items() if each not in gone}
         self.candidates = {each: candidates for each, candidates in self.candidates.items() if each not in gone}
-        self.candidate_bytes = sum(24 * each.rows.size + 120 for each in self.candidates.values())
+        self.candidate_bytes = sum(each.nbytes for each in self.candidates.values())
         self.last_recorded = None
 
     def grow(self, rows: int) -> None:
@@ -262,12 +265,16 @@ class Ledger(ItemRows):
         self.used[candidates.rows] = seq
         self.counts.drop_negligible_blocks(version, time)
         block = self.counts.open_block(version, seq, time, rows.size, self.rows)
-        self.refresh(version, time)
+        if self.replaying:
+            self.counts.weighting = None
+            self.mature(version.maturation, time)
+        else:
+            self.refresh(version, time)
         if is_exposed(bits[0]):
             if self.maturation.age:
                 block.pending_F[rows, np.arange(rows.size)] += 1
             self.counts.count_list(block, rows)
-            if block is not self.counts.newest:
+            if block is not self.counts.newest and not self.replaying:
                 self.maturation.recount(rows)
         self.maturation.record(seq, time)
         self.visits += 1
@@ -344,7 +351,7 @@ class Ledger(ItemRows):
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, pack: Callable[[npt.NDArray[np.generic]], bytes] = compress) -> Snapshot:
         """Return the state after the last log entry."""
         n, pending = self.rows, self.maturation
         return Snapshot(
@@ -353,10 +360,10 @@ class Ledger(ItemRows):
             visits=self.visits,
             rows=n,
             deleted=sorted(self.deleted),
-            priors=compress(self.priors[:n]),
-            used=compress(self.used[:n]),
-            newcomer_exposure=compress(self.newcomers.exposure[:n]),
-            newcomer_times=compress(self.newcomers.times[:n]),
+            priors=pack(self.priors[:n]),
+            used=pack(self.used[:n]),
+            newcomer_exposure=pack(self.newcomers.exposure[:n]),
+            newcomer_times=pack(self.newcomers.times[:n]),
             maturation=pending.age,
             first_pending=pending.first_pending,
             pending_since=pending.pending_since,
@@ -366,10 +373,10 @@ class Ledger(ItemRows):
                     bucket,
                     block.since,
                     block.ranks,
-                    compress(block.F[:n]),
-                    compress(block.C[:n]),
-                    compress(block.pending_F[:n]),
-                    compress(block.pending_C[:n]),
+                    pack(block.F[:n]),
+                    pack(block.C[:n]),
+                    pack(block.pending_F[:n]),
+                    pack(block.pending_C[:n]),
                 )
                 for (examination, bucket), block in self.counts.blocks.items()
             ],

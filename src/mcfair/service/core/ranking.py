@@ -66,8 +66,10 @@ class RankOperations(EngineState):
         assigned = None if request.shadow or request.policy else assign(self.ids, self.version.rules, request.session)
         policy = request.policy if assigned is None else arm_policy(self.version.rules, assigned[0])
         version = self.repository.with_policy(self.version, policy)
-        if self.nonblocking and not version.served:
-            raise WouldBlockError
+        if not version.served:
+            self.repository.check_compiled(version)
+            if self.nonblocking:
+                raise WouldBlockError
         chosen = self.choose(ledger, request, items, version)
         version.served = version.policy.kernel is not None
         decision, positions = chosen.decision, chosen.positions

@@ -6,10 +6,12 @@ term is. A part that is equal for all candidates is no reason.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from ..._jit import kernel
 from ...arrays import FloatArray, IntArray
 from ...estimators import IPS
 from ...policies.base import Policy
@@ -72,6 +74,22 @@ class Reasons:
         self.policy, self.decision, self.q = policy, decision, decision.view
         self.standings: Standings = standings(policy, decision, rng)
         self.n, self.k = self.q.R.size, decision.pi.size
+        # Everything that is asked of each candidate is computed for all at once: a list may have 1,000 ranks.
+        parts = [part for part in self.standings.without if part != RELEVANCE]
+        self.present = self.places(self.standings.ranks)
+        others = [self.places(self.standings.without[part]) for part in parts]
+        self.others = np.array(others, np.int64).reshape(len(parts), self.n)
+        changes = np.abs(self.others - self.present)
+        changes[[part in self.standings.even for part in parts]] = 0
+        self.ranks: list[int] = self.standings.ranks.tolist()
+        self.ranks_without: dict[str, list[int]] = {part: self.standings.without[part].tolist() for part in parts}
+        self.parts, self.chosen = parts, np.full(self.n, -1)
+        if parts:
+            best = changes.argmax(axis=0)
+            self.chosen = np.where(changes[best, np.arange(self.n)] > 0, best, -1)
+        self.shares = TotalShares(self.q.E, self.q.R)
+        self.relevances = Ties(self.q.R)
+        self.scores = None if decision.scores is None else Ties(decision.scores)
         self.basis = "clicks" if by_clicks else "estimated relevance"
         self.had = "has been credited with" if credited else "has had"
 
@@ -79,16 +97,15 @@ class Reasons:
 
     def rank(self, i: int) -> int:
         """Return the rank of a candidate; 0 if it is not in the list of a policy that ranks no others."""
-        return int(self.standings.ranks[i])
+        return self.ranks[i]
 
     def without(self, i: int) -> dict[str, int | None]:
         """Return the rank of a candidate without each part; None if it would not be in the list."""
-        parts = self.standings.without.items()
-        return {part: int(ranks[i]) or None for part, ranks in parts if part != RELEVANCE}
+        return {part: ranks[i] or None for part, ranks in self.ranks_without.items()}
 
     def order(self) -> list[int]:
         """Return the candidates by rank, those without one last."""
-        return [int(i) for i in np.argsort(self.places(self.standings.ranks), kind="stable")]
+        return [int(i) for i in np.argsort(self.present, kind="stable")]
 
     def places(self, ranks: IntArray) -> IntArray:
         """Return ranks with the first place after the list for candidates that are not in it."""
@@ -96,13 +113,7 @@ class Reasons:
 
     def main_part(self, i: int) -> str | None:
         """Return the part without which the rank of a candidate changes most; None if it changes without none."""
-        place = self.places(self.standings.ranks)[i]
-        best, most = None, 0
-        for part, ranks in self.standings.without.items():
-            change = abs(int(self.places(ranks)[i] - place))
-            if part != RELEVANCE and part not in self.standings.even and change > most:
-                best, most = part, change
-        return best
+        return None if self.chosen[i] < 0 else self.parts[self.chosen[i]]
 
     # --- sentences ---------------------------------------------------------------------------------------------------
 
@@ -138,22 +149,19 @@ class Reasons:
 
     def move(self, i: int, part: str) -> Move:
         """Return how a part has moved a candidate, and past which others."""
-        without = self.standings.without[part]
-        now, then = self.places(self.standings.ranks), self.places(without)
-        up = bool(now[i] < then[i])
-        passed = (now > now[i]) & (then < then[i]) if up else (now < now[i]) & (then > then[i])
-        if without[i] == 0:
+        without, then = self.ranks_without[part][i], self.others[self.chosen[i]]
+        facts = [int(each) for each in compare_with_passed(i, self.present, then, self.q.E, self.q.R)]
+        if without == 0:
             otherwise = f"Without {NAMES.get(part, part)} it would not be in the list"
-        elif part != GUARD and without[i] == self.standings.by_relevance[i]:
-            otherwise = f"By {self.basis} alone it would be {ordinal(int(without[i]))}"
+        elif part != GUARD and without == self.standings.by_relevance[i]:
+            otherwise = f"By {self.basis} alone it would be {ordinal(without)}"
         else:
-            otherwise = f"Without {NAMES.get(part, part)} it would be {ordinal(int(without[i]))}"
-        return Move(up, np.flatnonzero(passed), otherwise)
+            otherwise = f"Without {NAMES.get(part, part)} it would be {ordinal(without)}"
+        return Move(bool(self.present[i] < then[i]), Passed(*facts), otherwise)
 
     def by_fairness(self, i: int, move: Move) -> str:
         """Return why fairness has moved a candidate: by its shares of exposure and relevance."""
-        E, R = self.q.E, self.q.R
-        due = compare_shares(E, R, i)
+        due = self.shares.of(i)
         if due is None:
             return f"fairness moved it {move.direction}"
         shares = f"it {self.had} {due.had} of the views where its relevance earns {due.earned}"
@@ -161,18 +169,15 @@ class Reasons:
             return f"fairness moved it {move.direction}, and {shares}"
         if (due.sign < 0) == move.up:
             return f"it was moved {move.direction} because {shares}"
-        per_relevance = E[move.passed] * R[i] - E[i] * R[move.passed]
-        if not ((per_relevance > 0.0) if move.up else (per_relevance < 0.0)).all():
+        if (move.passed.had_more if move.up else move.passed.had_less) < move.passed.number:
             return f"fairness moved it {move.direction} although {shares}"
-        have = "has" if move.passed.size == 1 else "have"
+        have = "has" if move.passed.number == 1 else "have"
         even = f"{move.others} {have} had even {'more' if move.up else 'less'} for {move.their} relevance"
         return f"it was moved {move.direction} although {shares}: {even}"
 
     def by_group(self, i: int, move: Move) -> str:
         """Return why fairness between groups has moved a candidate: by the shares of its group."""
-        q = self.q
-        E, R = (np.bincount(q.providers, each).astype(np.float64) for each in (q.E, q.R))
-        due = compare_shares(E, R, int(q.providers[i]))
+        due = self.group_shares.of(int(self.q.providers[i]))
         if due is None:
             return f"fairness between groups moved it {move.direction}"
         shares = f"its group {self.had} {due.had} of the views where its relevance earns {due.earned}"
@@ -181,24 +186,28 @@ class Reasons:
         joint = "and" if due.sign == 0 else "although"
         return f"fairness between groups moved it {move.direction}, {joint} {shares}"
 
+    @cached_property
+    def group_shares(self) -> TotalShares:
+        """The shares of the groups."""
+        return TotalShares(*(np.bincount(self.q.providers, each).astype(np.float64) for each in (self.q.E, self.q.R)))
+
     def by_exploration(self, i: int, move: Move) -> str:
         """Return why exploration has moved a candidate: by the views of it and of those that it has passed."""
-        E = self.q.E
-        if move.up and (E[move.passed] > E[i]).all():
+        passed = move.passed
+        if move.up and passed.seen_more == passed.number:
             return f"it was moved up to learn more about it: it {self.had} fewer views than {move.others}"
-        if not move.up and (E[move.passed] < E[i]).all():
-            one = move.passed.size == 1
+        if not move.up and passed.seen_less == passed.number:
+            one = passed.number == 1
             had = self.had if one else self.had.replace("has", "have")
-            who = f"{counted(move.passed.size, 'candidate')} that {had} fewer views"
+            who = f"{counted(passed.number, 'candidate')} that {had} fewer views"
             return f"it was moved down because {who} {'is' if one else 'are'} being tried ahead of it"
         return f"exploration moved it {move.direction}"
 
     def by_guard(self, i: int, move: Move) -> str:
         """Return why the guard has moved a candidate: by its relevance and that of those that it has passed."""
-        R, share = self.q.R, f"{100.0 * self.policy.guard:g} %"
+        passed, share = move.passed, f"{100.0 * self.policy.guard:g} %"
         reason = f"the guard, which keeps at least {share} of the relevance that a list can show, moved it"
-        above = R[i] > R[move.passed] if move.up else R[i] < R[move.passed]
-        if not above.all():
+        if (passed.less_relevant if move.up else passed.more_relevant) < passed.number:
             return f"{reason} {move.direction}"
         than = f"its estimated relevance is {'higher' if move.up else 'lower'} than that of {move.others}"
         return f"{reason} {move.direction} because {than}"
@@ -224,8 +233,7 @@ class Reasons:
 
     def relevance_facts(self, i: int) -> str:
         """Return how the estimated relevance of a candidate compares with that of the others."""
-        R = self.q.R
-        higher, same = int((R[i] < R).sum()), int((R[i] == R).sum()) - 1
+        higher, same = self.relevances.higher(i), self.relevances.same(i)
         joint = ":" if 0 < self.rank(i) <= self.k else "."
         its = " its" if joint == ":" else " Its"
         if not same:
@@ -240,8 +248,7 @@ class Reasons:
 
     def tied(self, i: int) -> int:
         """Return the number of other candidates with the same score, 0 for a policy without scores."""
-        scores = self.decision.scores
-        return 0 if scores is None else int((scores == scores[i]).sum()) - 1
+        return 0 if self.scores is None else self.scores.same(i)
 
     @property
     def tie_rule(self) -> str:
@@ -249,11 +256,62 @@ class Reasons:
         return TIES[getattr(self.policy, "ties", "index")]
 
 
+@kernel
+def compare_with_passed(
+    i: int, now: IntArray, then: IntArray, E: FloatArray, R: FloatArray
+) -> tuple[int, int, int, int, int, int, int]:
+    """Count the candidates that one has passed, or that have passed it, and compare them with it; see `Passed`."""
+    count = seen_more = seen_less = more_relevant = less_relevant = had_more = had_less = 0
+    for j in range(now.shape[0]):
+        overtaken = now[i] < then[i] and now[j] > now[i] and then[j] < then[i]
+        if overtaken or (now[i] >= then[i] and now[j] < now[i] and then[j] > then[i]):
+            due = E[j] * R[i] - E[i] * R[j]
+            count += 1
+            seen_more += E[j] > E[i]
+            seen_less += E[j] < E[i]
+            more_relevant += R[j] > R[i]
+            less_relevant += R[j] < R[i]
+            had_more += due > 0.0
+            had_less += due < 0.0
+    return count, seen_more, seen_less, more_relevant, less_relevant, had_more, had_less
+
+
+class Passed(NamedTuple):
+    """The candidates that one has passed, or that have passed it: how many, and how many of them are more than it.
+
+    They have had more or fewer views, are more or less relevant, or have had more or fewer views for their relevance.
+    """
+
+    number: int
+    seen_more: int
+    seen_less: int
+    more_relevant: int
+    less_relevant: int
+    had_more: int
+    had_less: int
+
+
+class Ties:
+    """The order of some values, and which of them are equal."""
+
+    def __init__(self, values: FloatArray) -> None:
+        _, self.places, counts = np.unique(values, return_inverse=True, return_counts=True, equal_nan=False)
+        self.counts, self.until = counts, counts.cumsum()
+
+    def higher(self, i: int) -> int:
+        """Return how many values are higher than one."""
+        return int(self.until[-1] - self.until[self.places[i]])
+
+    def same(self, i: int) -> int:
+        """Return how many other values are equal to one."""
+        return int(self.counts[self.places[i]]) - 1
+
+
 class Move(NamedTuple):
     """How a part has moved a candidate: up or down, past which others, and where it would be otherwise."""
 
     up: bool
-    passed: IntArray
+    passed: Passed
     otherwise: str
 
     @property
@@ -264,14 +322,14 @@ class Move(NamedTuple):
     @property
     def others(self) -> str:
         """The candidates that it has passed, or that have passed it."""
-        count = self.passed.size
+        count = self.passed.number
         who = "the candidate" if count == 1 else f"the {count} candidates"
         return f"{who} that {'it overtook' if self.up else 'overtook it'}"
 
     @property
     def their(self) -> str:
         """The possessive of those candidates."""
-        return "its" if self.passed.size == 1 else "their"
+        return "its" if self.passed.number == 1 else "their"
 
 
 class Shares(NamedTuple):
@@ -282,16 +340,22 @@ class Shares(NamedTuple):
     sign: int
 
 
-def compare_shares(E: FloatArray, R: FloatArray, i: int) -> Shares | None:
-    """Return the shares of one entry, with as many digits as show which is larger; None without views or relevance."""
-    if not (E.sum() > 0.0 and R.sum() > 0.0):
-        return None
-    had, earned = float(E[i] / E.sum()), float(R[i] / R.sum())
-    for digits in range(DIGITS + 1):
-        texts = percent(had, digits), percent(earned, digits)
-        if texts[0] != texts[1] and is_plain(had, texts[0]) and is_plain(earned, texts[1]):
-            break
-    return Shares(*texts, 0 if texts[0] == texts[1] else 1 if had > earned else -1)
+class TotalShares:
+    """The shares of all entries."""
+
+    def __init__(self, E: FloatArray, R: FloatArray) -> None:
+        self.E, self.R, self.views, self.relevance = E, R, E.sum(), R.sum()
+
+    def of(self, i: int) -> Shares | None:
+        """Return the shares of one entry, with as many digits as show which is larger; None without any to divide."""
+        if not (self.views > 0.0 and self.relevance > 0.0):
+            return None
+        had, earned = float(self.E[i] / self.views), float(self.R[i] / self.relevance)
+        for digits in range(DIGITS + 1):
+            texts = percent(had, digits), percent(earned, digits)
+            if texts[0] != texts[1] and is_plain(had, texts[0]) and is_plain(earned, texts[1]):
+                break
+        return Shares(*texts, 0 if texts[0] == texts[1] else 1 if had > earned else -1)
 
 
 def percent(share: float, digits: int) -> str:

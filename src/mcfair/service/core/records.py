@@ -181,6 +181,11 @@ class Candidates(NamedTuple):
         alone = np.arange(rows.size) if groups is None else groups
         return cls(rows, priors, not np.isnan(priors).all(), int(rows.max()) + 1, alone)
 
+    @property
+    def nbytes(self) -> int:
+        """Size in memory."""
+        return 600 + self.rows.nbytes + self.priors.nbytes + self.groups.nbytes
+
     def packed(self) -> bytes:
         """Encode the candidates."""
         priors = self.priors.tobytes() if self.have_priors else b""
@@ -230,6 +235,12 @@ class Snapshot(msgspec.Struct, array_like=True):
     blocks: list[tuple[int, int, int, int, bytes, bytes, bytes, bytes]]
     imports: list[bytes] = []
 
+    def packed(self) -> Snapshot:
+        """Return this snapshot, whose arrays are raw bytes, with compressed ones."""
+        arrays = {name: zlib.compress(getattr(self, name), 1) for name in ARRAYS}
+        blocks = [(*each[:4], *(zlib.compress(part, 1) for part in each[4:])) for each in self.blocks]
+        return msgspec.structs.replace(self, blocks=blocks, **arrays)
+
 
 def decoder(kind: Any, name: str) -> Callable[[bytes], Any]:
     """Return the decoder of a kind of record, which raises StoreCorruptError for anything else."""
@@ -264,9 +275,18 @@ def decode_positions(packed: bytes) -> IntArray:
     return np.frombuffer(packed, np.uint16).astype(np.int64)
 
 
+ARRAYS = ("priors", "used", "newcomer_exposure", "newcomer_times")
+"""Fields of a snapshot that are arrays, besides the blocks."""
+
+
+def raw_bytes(values: npt.NDArray[np.generic]) -> bytes:
+    """Copy an array."""
+    return np.ascontiguousarray(values).tobytes()
+
+
 def compress(values: npt.NDArray[np.generic]) -> bytes:
     """Compress an array: most counts are small, and many priors are equal."""
-    return zlib.compress(np.ascontiguousarray(values).tobytes(), 1)
+    return zlib.compress(raw_bytes(values), 1)
 
 
 def decompress(body: bytes, kind: type[np.generic]) -> npt.NDArray[np.generic]:

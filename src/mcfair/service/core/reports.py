@@ -51,7 +51,9 @@ def observed_state(ledger: Ledger, version: Version, now: int) -> tuple[IntArray
 
     The exposure excludes the starting exposure of newcomers: only policies use that, and no user has seen it.
     """
-    rows = np.array([row for row in range(ledger.rows) if row not in ledger.deleted], np.int64)
+    live = np.ones(ledger.rows, bool)
+    live[list(ledger.deleted)] = False
+    rows = np.flatnonzero(live)
     if not rows.size:
         return rows, np.zeros(0), np.zeros(0), np.zeros(0)
     q = ledger.view(Candidates.of(rows, ledger.priors[rows]), version, now, 1)
@@ -113,12 +115,17 @@ def find_query(store: Store, query: str | None = None, query_id: str | None = No
     return ledger, repository.in_force
 
 
-def query_state(ledger: Ledger, version: Version, now: int) -> QueryState:
-    """Summarise the observations of a query over all its items."""
+def query_state(ledger: Ledger, version: Version, now: int, after: int = 0, most: int | None = None) -> QueryState:
+    """Summarise the observations of a query over all its items, and return a page of these from a row on."""
     rows, E, R, uncertainty = observed_state(ledger, version, now)
-    low, high = relevance_intervals(R, uncertainty)
-    due = float(R.sum())
-    had = float(E.sum())
+    due, had = float(R.sum()), float(E.sum())
+    first = int(np.searchsorted(rows, after))
+    end = rows.size if most is None else min(rows.size, first + most)
+    page = slice(first, end)
+    interval = np.stack(relevance_intervals(R[page], uncertainty[page]), axis=1)
+    clicks = ledger.counts.C[rows[page]] * ledger.counts.scale
+    shares = E[page] / had if had else np.zeros(end - first), R[page] / due if due else np.zeros(end - first)
+    columns = (E[page], clicks, R[page], interval, *shares)
     return QueryState(
         query_id=ledger.key.hex(),
         visits=ledger.visits,
@@ -128,15 +135,18 @@ def query_state(ledger: Ledger, version: Version, now: int) -> QueryState:
             ItemState(
                 id=str(ledger.ids[row]),
                 group=ledger.groups[row],
-                exposure=float(E[i]),
-                clicks=ledger.clicks(row),
-                relevance=float(R[i]),
-                interval=[float(low[i]), float(high[i])],
-                exposure_share=float(E[i]) / had if had else 0.0,
-                merit_share=float(R[i]) / due if due else 0.0,
+                exposure=exposure,
+                clicks=clicked,
+                relevance=relevance,
+                interval=ends,
+                exposure_share=exposure_share,
+                merit_share=merit_share,
             )
-            for i, row in enumerate(rows.tolist())
+            for row, exposure, clicked, relevance, ends, exposure_share, merit_share in zip(
+                rows[page].tolist(), *(each.tolist() for each in columns), strict=True
+            )
         ],
+        next=int(rows[end]) if end < rows.size else None,
     )
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import msgspec
 
@@ -13,7 +12,9 @@ from ...policies.selection import top_k_scratch
 from ..stores import KIND_FEEDBACK, KIND_IMPORT, KIND_IMPRESSION, LogEntry, Store, StoreCorruptError, StoredDeletion
 from ..wire import PolicyChange
 from .blocks import Examinations
+from .caching import BoundedCache
 from .decision import Decision, decide
+from .items import text_size
 from .ledger import Ledger
 from .records import (
     Candidates,
@@ -27,7 +28,7 @@ from .records import (
     decode_snapshot,
     decoder,
 )
-from .rules import Rules, Version
+from .rules import Kernels, NotCompiledError, Rules, Version
 
 __all__ = ["PAGE_SIZE", "UNREADABLE", "LedgerRepository"]
 
@@ -51,25 +52,40 @@ UNREADABLE = (
 )
 """Errors that decoding and applying damaged rows may end in."""
 
-CACHED_POLICIES = 64
+CACHED_POLICIES, POLICY_BYTES = 256, 3_000
+"""Maximum number of texts of policies of single requests that are kept with what they mean, and the size of that."""
+
 CACHED_SETS = 64
-"""Maximum numbers of policies of single requests and of candidate sets that are kept decoded."""
+"""Maximum number of candidate sets that are kept decoded."""
 
 decode_version: Callable[[bytes], Version] = decoder(Version, "a version of the rules")
 
 
 class LedgerRepository:
-    """Loads ledgers from snapshots and logs, and holds every version of the rules."""
+    """Loads ledgers from snapshots and logs, and holds every version of the rules.
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    Parameters
+    ----------
+    store
+        The store.
+    compiled
+        What is compiled, see `check_compiled`; None if a decision may wait until its policy has been compiled.
+    """
+
+    def __init__(self, store: Store, compiled: set[Kernels] | None = None) -> None:
+        self.store, self.compiled = store, compiled
         self.versions: dict[int, Version] = {}
         self.longest: dict[int, int] = {}  # the longest maturation from each version on; empty if to be computed
         self.examinations = Examinations()
         self.scratch = top_k_scratch(0)
-        self.named_policies: OrderedDict[tuple[int, str], Version] = OrderedDict()
-        self.decoded_sets: OrderedDict[tuple[int, int], Candidates] = OrderedDict()
+        self.named_policies: BoundedCache[tuple[int, str], Version] = BoundedCache(CACHED_POLICIES, 2 << 20)
+        self.decoded_sets: BoundedCache[tuple[int, int], Candidates] = BoundedCache(CACHED_SETS, 4 << 20)
         self.read_versions()
+
+    @property
+    def nbytes(self) -> int:
+        """Size of what is cached."""
+        return self.named_policies.nbytes + self.decoded_sets.nbytes + self.examinations.tables.nbytes
 
     # --- versions ----------------------------------------------------------------------------------------------------
 
@@ -152,8 +168,8 @@ class LedgerRepository:
     def with_policy(self, version: Version, text: str | None) -> Version:
         """Return a version of the rules with the policy of a single request; raise RequestError if it is not allowed.
 
-        It is not stored: impressions name their policy themselves. The cache is keyed by the canonical text, because
-        one policy has many spellings.
+        It is not stored: impressions name their policy themselves. Every spelling of a policy is cached, because
+        parsing one costs as much as ranking, and all of them share one version.
         """
         if text is None:
             return version
@@ -163,11 +179,14 @@ class LedgerRepository:
             found = self.named_policies.get((version.number, rules.policy))
             if found is None:
                 found = msgspec.structs.replace(version, rules=rules)
-                self.named_policies[version.number, rules.policy] = found
-                if len(self.named_policies) > CACHED_POLICIES:
-                    self.named_policies.popitem(last=False)
-        self.named_policies.move_to_end((version.number, found.rules.policy))
+            for each in {text, rules.policy}:
+                self.named_policies.add((version.number, each), found, POLICY_BYTES + text_size(each))
         return found
+
+    def check_compiled(self, version: Version) -> None:
+        """Raise NotCompiledError if deciding by a version would compile something first."""
+        if self.compiled is not None and version.policy.kernel is not None and version.kernels not in self.compiled:
+            raise NotCompiledError(version, self.compiled)
 
     # --- ledgers -----------------------------------------------------------------------------------------------------
 
@@ -198,11 +217,17 @@ class LedgerRepository:
         elif ledger.base > 0:
             raise StoreCorruptError(f"there is no snapshot at its base, entry {ledger.base}")
         if not from_base:
-            for entry in stored.entries:
-                self.apply(ledger, entry)
+            self.apply_all(ledger, stored.entries)
         if before is None and not from_base:
             ledger.check_items()
         return ledger
+
+    def apply_all(self, ledger: Ledger, entries: Iterable[LogEntry]) -> None:
+        """Apply log entries to a ledger; its sums are computed after the last one."""
+        ledger.replaying = True
+        for entry in entries:
+            self.apply(ledger, entry)
+        ledger.replaying = False
 
     def apply(self, ledger: Ledger, entry: LogEntry) -> None:
         """Apply a log entry to a ledger."""
@@ -247,9 +272,7 @@ class LedgerRepository:
             n, body = self.store.candidates(*key)
             found = Candidates.unpacked(body, n)
             self.check_rows(ledger, found)
-            self.decoded_sets[key] = found
-            if len(self.decoded_sets) > CACHED_SETS:
-                self.decoded_sets.popitem(last=False)
+            self.decoded_sets.add(key, found, found.nbytes)
         return found
 
     def check_rows(self, ledger: Ledger, candidates: Candidates) -> None:
@@ -261,8 +284,7 @@ class LedgerRepository:
 
     def evict_candidates(self, numbers: Collection[int]) -> None:
         """Evict the decoded candidate sets of some queries."""
-        for each in [each for each in self.decoded_sets if each[0] in numbers]:
-            del self.decoded_sets[each]
+        self.decoded_sets.remove(lambda each: each[0] in numbers)
 
     def recorded(self, ledger: Ledger, after: int | None) -> Iterator[RecordedImpression]:
         """Read the impressions of a query; see `mcfair.service.core.ledger.Recorded`."""
@@ -294,6 +316,7 @@ class LedgerRepository:
             raise ConflictError(
                 f"this list cannot be repeated, because its policy {text} is not known: {error}"
             ) from error
+        self.check_compiled(version)
         ledger.admit(candidates, impression.reused, impression.newcomer_exposure, version, entry.time)
         return self.decide(ledger, candidates, version, entry.time, impression.ranks), candidates, version
 

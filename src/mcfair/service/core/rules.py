@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from ...arrays import FloatArray
-from ...errors import PartError, PolicyError, RequestError
+from ...errors import MCFairError, PartError, PolicyError, RequestError
 from ...estimators import IPS, Estimator, parse_estimator
 from ...policies import MCFair
 from ...policies.base import Policy, parse_policy
@@ -17,7 +17,7 @@ from ...users.examination import examination
 from ..wire import CONTROL, OnlineExperiment, PolicyChange, check_label, convert
 from .estimation import CompiledEstimator
 
-__all__ = ["DAY", "Rules", "Version", "check_servable"]
+__all__ = ["DAY", "Kernels", "NotCompiledError", "Rules", "Version", "check_servable"]
 
 DAY = 86_400.0
 
@@ -30,6 +30,10 @@ nothing, so that no weight is too small to be exact either."""
 
 MAX_HALF_LIVES = 10
 """Age, in half-lives, at which counts are dropped: they would weigh less than a thousandth."""
+
+
+Kernels = tuple[type[Policy], type[Estimator], bool, bool]
+"""What decides on the code that ranks: policy, estimator, and whether there is decay and maturation."""
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,6 +242,11 @@ class Version(msgspec.Struct, kw_only=True, dict=True):
         return None if isinstance(self.estimator, IPS) else CompiledEstimator(self.estimator)
 
     @cached_property
+    def kernels(self) -> Kernels:
+        """What decides on the code that must be compiled before a list can be ranked by this version."""
+        return type(self.policy), type(self.estimator), self.half_life > 0, self.maturation > 0
+
+    @cached_property
     def maturation(self) -> int:
         """Age at which impressions enter R, in ms."""
         return round(self.rules.maturation * 1000)
@@ -286,6 +295,17 @@ class Version(msgspec.Struct, kw_only=True, dict=True):
         since = min(current, self.bucket(self.decaying_since))  # it is in the future if the clock was set back
         state = Weighting(self.half_life, since, anchor, min(current, max(newest, since)))
         return state, float(2.0 ** (-(current - anchor) / self.half_life))
+
+
+class NotCompiledError(MCFairError):
+    """An operation has written nothing, because code that it needs must be compiled before.
+
+    `version` has the policy, and `compiled` is where those that are compiled are recorded.
+    """
+
+    def __init__(self, version: Version, compiled: set[Kernels]) -> None:
+        super().__init__(f"{version.policy.name()} is not compiled yet")
+        self.version, self.compiled = version, compiled
 
 
 class Weighting(NamedTuple):

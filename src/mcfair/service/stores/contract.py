@@ -72,6 +72,7 @@ def check_transactions(store: Store) -> None:
     kept = [store.find_query(b"two"), store.entry(first, 2), store.items(first), store.entry(first, 1)]
     assert kept == [None, None, [], entry(1)], "rollback keeps some rows"
     store.rollback()  # without a transaction it does nothing
+    assert 0 < store.wall_time() <= store.wall_time(), "the wall clock does not run"
     store.begin(durable=False)
     store.probe()
     store.commit()

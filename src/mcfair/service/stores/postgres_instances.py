@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 
 from .errors import StoreUnavailableError
 from .postgres_rows import PostgresRows
@@ -16,12 +17,14 @@ PROBE_BYTES = 1 << 18
 class PostgresInstances(PostgresRows):
     """The methods of a `Store` that concern other instances.
 
-    `generation` is the number of the last change that this instance knows of, and `leader` whether it leads.
+    `generation` is the number of the last change that this instance knows of, and `leader` whether it leads. The clock
+    of the database is `ahead` of the monotonic clock here, in ns.
     """
 
     name: str
     secret: bytes
     generation: int
+    ahead: int
     leader: bool
 
     def leads(self) -> bool:
@@ -40,10 +43,16 @@ class PostgresInstances(PostgresRows):
 
     def read_generation(self) -> int:
         """Return the number that changes with rules, API keys and deletions, and differs between stores."""
-        found = self.one("SELECT number FROM generation")
-        if found is None:
+        rows = self.rows("SELECT number, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint FROM generation")
+        if not rows:
             raise StoreUnavailableError(f"{self.name} has no store any more")
-        return int(found)
+        number, microseconds = rows[0]
+        self.ahead = 1_000 * microseconds - time.monotonic_ns()
+        return int(number)
+
+    def wall_time(self) -> int:
+        """See `Store`. The database was asked for its time when the present transaction began."""
+        return time.monotonic_ns() + self.ahead
 
     def announce(self) -> None:
         """Announce to the other instances that rules, API keys or deletions have changed."""

@@ -202,6 +202,10 @@ class SQLiteStore(SQLiteArms, SQLiteRows):
             for suffix in ("-wal", "-shm"):
                 self.files[f"{self.path}{suffix}"] = inode_of(f"{self.path}{suffix}")
 
+    def wall_time(self) -> int:
+        """See `Store`."""
+        return time.time_ns()
+
     def check_attached(self) -> None:
         """See `Store`. SQLite itself would go on writing to files that have no name any more."""
         for path, inode in self.files.items():

@@ -143,6 +143,9 @@ class Store(ArmTotals, HistoryStore, Protocol):
     def leads(self) -> bool:
         """Return whether this instance compacts and continues deletions: one of those that share the store."""
 
+    def wall_time(self) -> int:
+        """Return the time in ns, by the clock of this machine, or by that of the database if instances share one."""
+
     def changed_elsewhere(self) -> bool:
         """Return whether another instance has changed rules, API keys or deletions since the last call."""
 

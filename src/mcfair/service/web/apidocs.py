@@ -35,7 +35,7 @@ ERRORS = {
     413: "The request body is too large.",
     415: "The request body is not application/json.",
     500: "An unexpected error occurred and was logged.",
-    503: "The service is unavailable and nothing was changed: retry the same request after Retry-After seconds.",
+    503: "The service is unavailable: retry the same request after Retry-After seconds.",
 }
 
 

@@ -24,7 +24,6 @@ __all__ = ["Problems", "log_failure"]
 
 logger = logging.getLogger("mcfair.service")
 
-NOT_WRITABLE = "the store cannot be written, and nothing was changed; the log of the service has the cause"
 NOT_READABLE = "the store cannot be read; the log of the service has the cause"
 
 
@@ -62,7 +61,7 @@ class Problems:
             case UnavailableError():
                 detail = NOT_READABLE if error.__cause__ is not None else str(error)
                 if self.ranker.executor.store_error is not None:
-                    detail = NOT_WRITABLE
+                    detail = f"{error}; the log of the service has the cause"
                 return problem_response(503, detail, retry_after=str(max(1, math.ceil(error.retry_after))))
             case StoreError():  # some stored data cannot be read
                 return problem_response(503, NOT_READABLE, retry_after="60")

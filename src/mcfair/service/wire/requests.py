@@ -40,7 +40,9 @@ __all__ = [
     "OnlineExperiment",
     "PolicyChange",
     "QueryLookup",
+    "QueryOptions",
     "RankRequest",
+    "RawFeedback",
     "RawRankRequest",
     "ResetRequest",
     "Scope",
@@ -175,6 +177,12 @@ class Feedback(Struct, kw_only=True, forbid_unknown_fields=True):
     events: Annotated[list[Event], Meta(min_length=1, max_length=MAX_EVENTS, description="the events, in any order")]
 
 
+class RawFeedback(Feedback, kw_only=True, forbid_unknown_fields=True):
+    """A batch of events that are still JSON, for decoding them one by one."""
+
+    events: Annotated[list[msgspec.Raw], Meta(min_length=1, max_length=MAX_EVENTS)]  # type: ignore[assignment]
+
+
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 RankCounts = Annotated[list[Count], Meta(min_length=3, max_length=3)]
 """A rank, and how often an item was shown and clicked there."""
@@ -213,10 +221,20 @@ class ImportRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     ]
 
 
-class QueryLookup(Struct, forbid_unknown_fields=True):
+PAGE = Meta(ge=0, le=2**31 - 1, description="`next` of the page before; 0 for the first page, of up to 5,000 items")
+
+
+class QueryOptions(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Which of the items of a query to return."""
+
+    after: Annotated[int, PAGE] = 0
+
+
+class QueryLookup(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The text of a query. It is never part of a URL, because proxies log URLs."""
 
     query: Annotated[Text, about("text of the query; every byte matters")]
+    after: Annotated[int, PAGE] = 0
 
 
 class ItemDeletion(Struct, forbid_unknown_fields=True):

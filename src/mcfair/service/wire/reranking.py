@@ -166,7 +166,8 @@ def as_rank_request(request: RerankRequest) -> RankRequest:
 def items_of(request: RerankRequest) -> list[Item]:
     """Return the items that the documents of a request stand for, in their order.
 
-    Repeated texts are items of their own, `ID-2`, `ID-3` and so on, because a caller expects a result for each.
+    Repeated texts are items of their own, `ID-2`, `ID-3` and so on, because a caller expects a result for each. Ids
+    that other documents of the request bring along are left out.
     """
     n = len(request.documents)
     columns: list[list[Any]] = []
@@ -175,6 +176,7 @@ def items_of(request: RerankRequest) -> list[Item]:
         if values is not None and len(values) != n:
             raise RequestError(f"{name} has {len(values):,} entries for {n:,} documents: expected one for each", name)
         columns.append([None] * n if values is None else values)
+    taken = {each.id for each in request.documents if not isinstance(each, str)}.union(request.ids or ())
     repeated: Counter[str] = Counter()
     items = []
     for i, (given, id, prior, group) in enumerate(zip(request.documents, *columns, strict=True)):
@@ -187,9 +189,10 @@ def items_of(request: RerankRequest) -> list[Item]:
                 f"{field}.prior = {prior!r} is not allowed: expected a number in [0, 1]", f"{field}.prior"
             )
         if id is None:
-            id = derived_id(document.text, field)
-            repeated[id] += 1
-            id = id if repeated[id] == 1 else f"{id}-{repeated[id]}"
+            derived = derived_id(document.text, field)
+            while id is None or id in taken:
+                repeated[derived] += 1
+                id = derived if repeated[derived] == 1 else f"{derived}-{repeated[derived]}"
         items.append(Item(id, prior, group if document.group is None else document.group))
     return items
 

@@ -214,14 +214,15 @@ class ItemState(ResponseBody, kw_only=True):
     merit_share: Annotated[float, about("share of the relevance of the query: the fair share of exposure")]
 
 
-class QueryState(ResponseBody, kw_only=True):
+class QueryState(ResponseBody, kw_only=True, omit_defaults=True):
     """The observations of a query."""
 
     query_id: Annotated[str, about("id of the query")]
     visits: Annotated[int, about("number of rankings whose exposure counts")]
     unfairness: Annotated[float, about("unfairness of the exposure so far, by the estimated relevance")]
     floor: Annotated[float, about("fairness floor: the lowest unfairness that was possible for these visits")]
-    items: Annotated[list[ItemState], about("the items of the query")]
+    items: Annotated[list[ItemState], about("the items of the query, up to 5,000; the figures above are of all")]
+    next: Annotated[int | None, about("`after` of the next page; left out if this is the last")] = None
 
 
 class GroupFairness(ResponseBody, kw_only=True):
