@@ -69,6 +69,32 @@ def test_a_writer_that_has_died_is_no_longer_ready_and_refuses_everything(tmp_pa
         assert again.query_state("q").visits == 1
 
 
+def test_a_batch_that_is_cut_short_says_that_its_first_events_are_recorded(tmp_path):
+    class Full(SQLiteStore):
+        left = None
+
+        def commit(self):
+            if self.left is not None:
+                if not self.left:
+                    raise StoreUnavailableError("database or disk is full")
+                self.left -= 1
+            super().commit()
+
+    store = Full(tmp_path / "store.db")
+    with Ranker(store, warm=False, summary_interval=0, fit_interval=0, guard_interval=0) as ranker:
+        lists = [ranker.rank(f"q{i}", ["a", "b"], k=2) for i in range(400)]
+        events = [{"impression": each.impression, "item": "a"} for each in lists]
+        store.left = 6
+        with pytest.raises(UnavailableError, match="only the first events were recorded: repeat all"):
+            ranker.feedback(events)
+        store.left = None
+        statuses = [each.status for each in ranker.feedback(events)]
+        assert set(statuses) == {"applied", "duplicate"}
+        assert statuses == sorted(statuses, reverse=True)
+        with store.reader() as reader:
+            assert verify(reader) + replay(reader)[2] == []
+
+
 class FailingStore(SQLiteStore):
     """A store that fails on demand, like a full disk or a bug."""
 

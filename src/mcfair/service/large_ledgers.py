@@ -8,12 +8,13 @@ from __future__ import annotations
 import queue
 import threading
 
-from ..errors import MCFairError, StoreError, UnavailableError
+from ..errors import StoreError, UnavailableError
 from .core.compaction import expired_entries, next_base
 from .core.engine import Engine
 from .core.engine_state import PendingSnapshot
 from .core.repository import UNREADABLE, LedgerRepository
 from .group_commit import GroupCommit
+from .stores import StoreCorruptError
 
 __all__ = ["LargeLedgers"]
 
@@ -50,7 +51,7 @@ class LargeLedgers:
                     self.compact(job)
             except UnavailableError:
                 continue  # stopping, or the store cannot be written: that is logged where it was found
-            except MCFairError as error:
+            except Exception as error:  # the next ledger may be sound
                 self.executor.log_unreadable(error)
 
     def encode(self, job: PendingSnapshot) -> None:
@@ -66,10 +67,10 @@ class LargeLedgers:
         try:
             while (due := self.compact_step(number)) is None:
                 pass
-        except UNREADABLE as error:
+        except (StoreCorruptError, *UNREADABLE) as error:
             damage = f"{type(error).__name__}: {error}"
-        except StoreError as error:
-            damage = str(error)
+        except (StoreError, OSError) as error:  # it is tried again
+            self.executor.log_unreadable(error)
         finally:
             self.executor.engine.compacting.discard(number)
         self.executor.submit(Engine.finish_apart, number, due, damage).result()
