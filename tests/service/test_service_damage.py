@@ -10,7 +10,7 @@ from postgres_server import missing, shared_server
 from serving import figures
 
 import mcfair as mf
-from mcfair.errors import ConflictError, StoreError, UnavailableError
+from mcfair.errors import ConflictError, PolicyError, StoreError, UnavailableError
 from mcfair.service.core.engine import Engine
 from mcfair.service.core.records import Candidates, decode_impression, decode_positions
 from mcfair.service.core.reports import export
@@ -215,7 +215,7 @@ def test_a_policy_that_exits_fails_alone(registries):
             raise SystemExit(3)
 
     with Ranker("memory:", warm=False) as ranker:
-        with pytest.raises(RuntimeError, match="ended by SystemExit"):
+        with pytest.raises(PolicyError, match=r"Exits\(.*\) failed: SystemExit: 3"):
             ranker.rank("q", ["a", "b"], policy="Exits")
         assert ranker.rank("q", ["a", "b"]).items
 
