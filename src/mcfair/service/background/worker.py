@@ -60,7 +60,7 @@ class Intervals(NamedTuple):
     guard: float
 
 
-DEFAULT_INTERVALS = Intervals(5.0, 5.0, 5.0)
+DEFAULT_INTERVALS = Intervals(20.0, 5.0, 5.0)
 """The intervals of a service. The test of the guard holds however often it is made."""
 
 
