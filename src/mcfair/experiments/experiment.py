@@ -91,7 +91,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     show
         "table": a row per policy. "cutoffs": cNDCG@1..k of each policy. "tradeoff": cNDCG against unfairness.
     k_c
-        Cutoffs of the cNDCG of a trade-off.
+        Cutoffs of the cNDCG of a trade-off; by default the length of the shortest lists.
     data
         What `open_data` takes: folders, files, built-in profiles or names in the catalogue; or names of datasets that
         are given to `run_experiments`.
@@ -129,7 +129,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     title: str = ""
     about: str = ""
     show: Literal["table", "cutoffs", "tradeoff"] = "table"
-    k_c: tuple[int, ...] = (5,)
+    k_c: tuple[int, ...] | None = None
     data: tuple[str, ...] = ("mq2008-like",)
     preset: Literal["", "paper", "wsdm23"] = ""
     split: Literal["train", "validation", "test"] = "test"
@@ -171,11 +171,10 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for what, values in (("data", self.data), ("settings", self.conditions)):
             if twice := [value for i, value in enumerate(values) if value in values[:i]]:
                 yield f"{what} has {twice[0]!r} twice"
-        if self.show == "tradeoff" and not self.k_c:
+        if self.show == "tradeoff" and self.k_c == ():
             yield "k_c is empty: a trade-off needs at least one cutoff"
-        ranks = min(setting.k for setting in self.conditions)
-        if not all(1 <= k <= ranks for k in self.k_c):
-            yield f"k_c = {self.k_c}: expected cutoffs from 1 to k = {ranks}"
+        if not all(1 <= k <= self.ranks for k in self.k_c or ()):
+            yield f"k_c = {self.k_c}: expected cutoffs from 1 to k = {self.ranks}"
 
     @cached_property
     def conditions(self) -> list[Setting]:
@@ -184,6 +183,11 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         common = {name: value for name, value in given.items() if value}
         tables = [{"mode": each} if isinstance(each, str) else each for each in self.settings]
         return [each if isinstance(each, Setting) else make_setting({**common, **each}, {}) for each in tables]
+
+    @property
+    def ranks(self) -> int:
+        """Ranks that are shown in all settings; queries may have fewer items."""
+        return min(setting.k for setting in self.conditions)
 
     def played(self) -> Iterator[tuple[Series, Setting, Policy]]:
         """Iterate over what is simulated on each dataset with each seed, each in the setting that its series has."""

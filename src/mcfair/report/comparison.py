@@ -168,13 +168,14 @@ def tradeoff(
     >>> figure = found.plot()
     """
     conditions = make_setting(setting, options)
-    chosen = Metric.of(metric if metric is not None else f"cndcg@{conditions.k}")
-    conditions = dataclasses.replace(conditions, metrics=(*conditions.metrics, chosen))
+    named = [] if metric is None else [Metric.of(metric)]
+    conditions = dataclasses.replace(conditions, metrics=(*conditions.metrics, *named))
     results = compare(
         data, policies, conditions, seeds=seeds, jobs=jobs, folder=folder, fresh=fresh, cluster=cluster,
         progress=progress,
     )  # fmt: skip
-    return Tradeoff(results, repr(chosen))
+    (view,) = results.views(*results.experiments, results.experiments[0].data[0])
+    return Tradeoff(results, repr(named[0]) if named else f"cndcg@{view.k}")
 
 
 # --- points against a baseline's curve -------------------------------------------------------------------------------
