@@ -174,8 +174,8 @@ def tradeoff(
         data, policies, conditions, seeds=seeds, jobs=jobs, folder=folder, fresh=fresh, cluster=cluster,
         progress=progress,
     )  # fmt: skip
-    (view,) = results.views(*results.experiments, results.experiments[0].data[0])
-    return Tradeoff(results, repr(named[0]) if named else f"cndcg@{view.k}")
+    found = Tradeoff(results, repr(named[0]) if named else "")
+    return found if named else dataclasses.replace(found, metric=f"cndcg@{found.view.k}")
 
 
 # --- points against a baseline's curve -------------------------------------------------------------------------------
