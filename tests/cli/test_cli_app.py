@@ -111,6 +111,19 @@ def test_output_that_a_disk_takes_in_part_is_not_taken_for_written(tmp_path):
     assert "mcfair: error: cannot write: File too large\n" in done.stderr
 
 
+@pytest.mark.parametrize("link", [None, os.link, os.symlink])
+def test_lists_do_not_overwrite_their_scores(tmp_path, link):
+    (scores := tmp_path / "shop.csv").write_text("query,item,score\na,x,0.5\na,y,0.2\n")
+    (tmp_path / "out").mkdir()
+    out = tmp_path / "out" / ".." / "shop.csv"
+    if link is not None:
+        link(scores, out := tmp_path / "out.csv")
+    assert "it is the file of scores, which the lists would overwrite" in refused(
+        "rank", str(scores), "--out", str(out)
+    )
+    assert scores.read_text().startswith("query,item,score")
+
+
 def test_a_terminal_that_knows_ascii_only_is_no_error():
     assert "MCFair" in start(*SIMULATE, "--policy", "MCFair", PYTHONIOENCODING="ascii").stdout
 

@@ -86,7 +86,7 @@ def main() -> None:
     if debug:  # accepted after the command as well as before it
         sys.argv = [sys.argv[0], "--debug", *(word for word in sys.argv[1:] if word != "--debug")]
     if isinstance(raw := getattr(sys.stdout, "buffer", None), io.RawIOBase):  # Python -u drops what a full disk refuses
-        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), sys.stdout.encoding, line_buffering=True)  # type: ignore[type-var]
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), sys.stdout.encoding, line_buffering=True)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Greek letters shows question marks, not an error
