@@ -20,6 +20,7 @@ from ..experiments.experiment import Series
 from ..experiments.results import FLOOR_ROW, Curve, View
 from ..metrics.base import metric_label
 from ..policies.base import Policy
+from ..tables import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -306,7 +307,8 @@ def matplotlib_defaults() -> Iterator[None]:
 
 
 def shorten(label: str, most: int = 40) -> str:
-    """Cut a label that would not fit into a figure."""
+    """Cut a label that would not fit into a figure, and write out its control characters."""
+    label = printable(label)
     return label if len(label) <= most else label[: most - 1] + "…"
 
 
