@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..data.catalogue import CATALOGUE, locate
-from ..data.letor import path_exists
+from ..data.letor import path_exists, pieces
 from ..errors import DataError, MCFairError, SettingError, choices, field_names, hint_at, unknown
 from ..policies.base import Policy, parse_policies
 from ..simulation.setting import Setting, make_setting
@@ -296,6 +296,10 @@ def differences() -> dict[str, Any]:
     return tomllib.loads((resources.files(__package__) / "paper" / "differences.toml").read_text(encoding="utf-8"))
 
 
+LARGEST = 2**24
+"""Bytes of a TOML file at most."""
+
+
 def read_experiment(path: str | Path) -> Experiment:
     r"""Read an experiment from a TOML file.
 
@@ -325,9 +329,14 @@ def read_experiment(path: str | Path) -> Experiment:
     """
     source = Path(path)
     try:
-        text = source.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"cannot read {source}: {getattr(error, 'strerror', None) or error}") from None
+        content = next(pieces(source, LARGEST + 1), b"")  # a pipe, or what never ends, is refused there
+        text = content.decode()
+    except DataError as error:
+        raise SettingError(str(error)) from None
+    except UnicodeDecodeError as error:
+        raise SettingError(f"cannot read {source}: {error}") from None
+    if len(content) > LARGEST:
+        raise SettingError(f"{source}: larger than {LARGEST // 2**20} MiB, so it is no experiment")
     experiment = parse_experiment(text, str(source))
     data = tuple(str(source.parent / each) if is_beside(each, source) else each for each in experiment.data)
     return msgspec.structs.replace(experiment, data=data)
