@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .errors import SettingError
+from .errors import SettingError, warn_user
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -19,6 +19,10 @@ BoolArray = npt.NDArray[np.bool_]
 
 Counter = Any
 """A () int array, read as `counter[()]`; NumPy's annotations take that for an array."""
+
+
+MUCH = 2**32
+"""Bytes that nobody expects a command to take: more are said before they are taken."""
 
 
 def read_only(*values: Any) -> tuple[Any, ...]:
@@ -35,7 +39,7 @@ def read_only(*values: Any) -> tuple[Any, ...]:
 
 
 def check_memory(size: float, what: str) -> None:
-    """Raise SettingError if something would need more memory than the machine, or its container, has.
+    """Raise SettingError if something would need more memory than the machine has, or its container; warn of much.
 
     Parameters
     ----------
@@ -48,6 +52,8 @@ def check_memory(size: float, what: str) -> None:
         raise SettingError(
             f"{what} would need about {size / 2**30:,.1f} GiB of memory, and there are {most / 2**30:,.1f} GiB"
         )
+    if size > MUCH:
+        warn_user(f"{what} needs about {size / 2**30:,.1f} GiB of memory")
 
 
 def memory() -> float:

@@ -201,17 +201,17 @@ def format_p_value(p: float) -> str:
 
 def escape(text: str) -> str:
     """Escape text for HTML, as the templates of pages do."""
-    return escape_html(text, quote=False).replace('"', "&#34;").replace("'", "&#39;")
+    return escape_html(visible(text), quote=False).replace('"', "&#34;").replace("'", "&#39;")
 
 
 def latex(text: str) -> str:
     """Escape text for LaTeX."""
-    return " ".join(text.split()).translate(LATEX_TABLE)
+    return printable(" ".join(text.split())).translate(LATEX_TABLE)
 
 
 def markdown(text: str) -> str:
     """Escape text for a cell of a Markdown table."""
-    return re.sub(r"([\\`*_{}\[\]<>&|~#])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\`*_{}\[\]<>&|~#])", r"\\\1", printable(" ".join(text.split())))
 
 
 def printable(text: str) -> str:
@@ -223,6 +223,13 @@ def printable(text: str) -> str:
     'red \\x1b[31m'
     """
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def visible(text: str) -> str:
+    """Return text of a page with its control characters written out, except for the white space of a page."""
+    if text.isprintable():
+        return text
+    return "".join(each if each in "\n\N{NO-BREAK SPACE}" else printable(each) for each in text)
 
 
 def tie(text: str) -> str:

@@ -406,3 +406,15 @@ def test_files_that_no_log_can_be(tmp_path):
     refused(tmp_path / "deep.jsonl", b'{"query":' + b"[" * 10_000 + b"]" * 10_000 + b"}", "damaged|levels")
     refused(tmp_path / "wide.csv", b"a," * 20_000 + b"a\n", "20,001 columns, expected at most 10,000")
     refused(tmp_path / "bomb.csv.gz", gzip.compress(b"a\n" + b"x" * (1 << 26)), "a line has more than 16,777,216 bytes")
+
+
+def test_lists_that_the_times_of_rows_tear_apart_are_warned_of():
+    rows = [(f"s{i}", "q", item, rank, 1) for i in range(50) for rank, item in enumerate("abc", start=1)]
+    log = pl.DataFrame(rows, ["session", "query", "item", "rank", "clicked"], orient="row")
+    of_lists = log.with_columns(time=1_760_000_000 + 60 * (pl.int_range(pl.len()) // 3))
+    of_rows = log.with_columns(time=1_760_000_000 + pl.int_range(pl.len()))
+    assert mf.audit(log, resamples=2).warnings == mf.audit(of_lists, resamples=2).warnings == ()
+    (warning,) = mf.audit(of_rows, resamples=2).warnings
+    assert warning.startswith("100 of 150 impressions, which a session and a time identify, lack ranks: ")
+    named = of_rows.with_columns(impression=pl.col("session"))
+    assert mf.audit(named, resamples=2).warnings == ()

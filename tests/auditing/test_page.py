@@ -105,13 +105,23 @@ def test_a_folder_that_cannot_be_written(audited, tmp_path):
 
 
 def test_no_text_of_a_table_is_a_formula(tmp_path):
-    ids = ["=1+1", "+a", "-b", "@c", "\td", "\re", "plain"]
-    log = pl.DataFrame({"query": ["q"] * 7, "item": ids, "rank": range(1, 8), "clicked": [1, 0, 0, 0, 0, 0, 1]})
+    ids = ["=1+1", "+a", "-b", "@c", "\td", "\re", "\uff1df", "plain"]
+    log = pl.DataFrame({"query": ["q"] * 8, "item": ids, "rank": range(1, 9), "clicked": [1, 0, 0, 0, 0, 0, 0, 1]})
     page = mf.write_audit(mf.audit(log, resamples=2), tmp_path)
     items = pl.read_csv(page.parent / "tables" / "items.csv")
     assert sorted(items["item"]) == sorted(["plain", *("'" + each for each in ids[:-1])])
     assert items["difference"].min() < 0
     assert pl.read_parquet(page.parent / "tables" / "items.parquet")["item"].sort().to_list() == sorted(ids)
+
+
+def test_control_characters_of_ids_are_written_out(tmp_path):
+    ids = [f"{mark}{character}x" for mark, character in zip("abcd", "\0\x1b\a\u202e", strict=True)]
+    log = pl.DataFrame({"query": ids, "item": ids, "group": ids, "rank": 1, "clicked": [1, 0, 0, 1]})
+    page = mf.write_audit(mf.audit(log, resamples=2), tmp_path, command="mcfair audit '\x1b.csv'")
+    for file in (page, *(page.parent / "tables").glob("*.md"), *(page.parent / "tables").glob("*.tex")):
+        assert not re.search("[\0\x1b\a\u202e]", file.read_text(encoding="utf-8")), file
+    assert r"b\x1bx" in page.read_text(encoding="utf-8")
+    assert pl.read_csv(page.parent / "tables" / "items.csv")["item"].sort().to_list() == ids
 
 
 def test_the_page_has_no_backticks(tmp_path):

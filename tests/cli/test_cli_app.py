@@ -85,6 +85,45 @@ def test_a_reader_that_goes_away_is_no_error():
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("words", [(*SIMULATE, "--policy", "TopK"), ("policies",), ("rank", "shop.csv")])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_one_line(tmp_path, words, unbuffered):
+    (tmp_path / "shop.csv").write_text("query,item,score\na,x,0.5\na,y,0.2\n")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*MCFAIR, *words], stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "mcfair: error: cannot write: No space left on device\n")
+
+
+def test_output_that_a_disk_takes_in_part_is_not_taken_for_written(tmp_path):
+    (tmp_path / "shop.csv").write_text("query,item,score\n" + "".join(f"a,item{i},0.{i}\n" for i in range(100, 110)))
+    limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (30_000,) * 2); sys.argv[0] = 'mcfair'; "
+    words = [sys.executable, "-u", "-c", f"{limited}from mcfair.cli.app import main; main()"]
+    with (tmp_path / "lists.csv").open("w") as lists:
+        done = subprocess.run(
+            [*words, "rank", str(tmp_path / "shop.csv"), "--sessions", "1000"], stdout=lists, stderr=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "mcfair: error: cannot write: File too large\n" in done.stderr
+
+
+@pytest.mark.parametrize("link", [None, os.link, os.symlink])
+def test_lists_do_not_overwrite_their_scores(tmp_path, link):
+    (scores := tmp_path / "shop.csv").write_text("query,item,score\na,x,0.5\na,y,0.2\n")
+    (tmp_path / "out").mkdir()
+    out = tmp_path / "out" / ".." / "shop.csv"
+    if link is not None:
+        link(scores, out := tmp_path / "out.csv")
+    assert "it is the file of scores, which the lists would overwrite" in refused(
+        "rank", str(scores), "--out", str(out)
+    )
+    assert scores.read_text().startswith("query,item,score")
+
+
 def test_a_terminal_that_knows_ascii_only_is_no_error():
     assert "MCFair" in start(*SIMULATE, "--policy", "MCFair", PYTHONIOENCODING="ascii").stdout
 

@@ -63,3 +63,37 @@ def test_it_is_the_function_of_the_library():
     data = mf.open_data("mq2008-like", max_items=9)
     same = mf.compare({"mq2008-like": data}, ["TopK", "MCFair"], steps=60, seeds=2).tests()
     assert [row["p_adjusted"] for row in found["tests"]] == same["p_adjusted"].to_list()
+
+
+SHORT = "query,item,relevance\na,x,0.5\na,y,0.2\na,z,0.1\nb,x,0.5\nb,y,0.2\n"
+
+
+def test_cutoffs_follow_the_longest_list_by_default(tmp_path):
+    data, where = tmp_path / "short.csv", ("--steps", "20", "--seeds", "2", "--jobs", "1")
+    data.write_text(SHORT)
+    words = ("--data", str(data), "--policy", "TopK", "--policy", "MCFair(alpha=[1, 10])")
+    assert "NDCG@3" in run("compare", *words, *where).stdout
+    (file := tmp_path / "mine.toml").write_text(
+        'data = ["short.csv"]\nsettings = [{steps = 20}]\nseeds = 1\n[[series]]\npolicies = ["TopK", "MCFair"]\n'
+    )
+    content = file.read_text()
+    for show in ("table", "cutoffs", "tradeoff"):
+        for k in ("", "{steps = 20, k = 2}, "):
+            file.write_text(f'show = "{show}"\n' + content.replace("[{", f"[{k}{{"))
+            run("run", str(file), "--out", str(tmp_path / show), "--jobs", "1")
+    file.write_text(f"k_c = [4, 3]\n{content}")
+    message = refused("run", str(file), "--out", str(tmp_path / "none"))
+    assert "mine: k_c = (4, 3): expected cutoffs from 1 to 3, the items of the longest query of" in message
+
+
+def test_cutoffs_of_results_follow_the_longest_list(tmp_path):
+    (data := tmp_path / "short.csv").write_text(SHORT)
+    found = mf.compare(data, ["TopK", "MCFair"], steps=20, seeds=2)
+    assert set(found.tests()["metric"]) == {"unfairness", "ndcg@3"}
+    pooled = mf.compare({"a": data, "b": "mq2008-like"}, ["TopK", "MCFair"], steps=20, seeds=2)
+    assert set(pooled.tests()["metric"]) == {"relative_unfairness", "ndcg@3"}
+    curves = mf.tradeoff(data, ["MCFair(alpha=[0, 1])", "TopK"], steps=20, seeds=2)
+    assert curves.frame()["cndcg@3"].null_count() == 0
+    curves.plot()
+    with pytest.raises(mf.SettingError, match="expected a cutoff from 1 to 3, the ranks of the lists"):
+        mf.tradeoff(data, ["TopK"], metric="cndcg@5", steps=20)

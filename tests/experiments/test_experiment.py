@@ -1,3 +1,5 @@
+import os
+
 import msgspec
 import pytest
 from real_data import FOLDS, needs_mq2008
@@ -205,6 +207,14 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "latin.toml").write_bytes("title = 'ä'".encode("latin-1"))
     with pytest.raises(mf.SettingError, match=r"cannot read .*latin.toml"):
         read_experiment(tmp_path / "latin.toml")
+    os.mkfifo(pipe := tmp_path / "pipe.toml")
+    for endless, what in ((pipe, "named pipe"), ("/dev/zero", "device")):
+        with pytest.raises(mf.SettingError, match=f"expected a file, got a {what}"):
+            read_experiment(endless)
+    with (tmp_path / "large.toml").open("wb") as large:
+        large.truncate(2**40)
+    with pytest.raises(mf.SettingError, match="larger than 16 MiB, so it is no experiment"):
+        read_experiment(tmp_path / "large.toml")
     with pytest.raises(mf.SettingError, match="unknown experiment 'table2'; did you mean 'table1'"):
         shipped_experiment("table2")
 

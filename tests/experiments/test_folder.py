@@ -1,5 +1,6 @@
 """A folder of finished runs: whole or absent, verified byte for byte, and nothing is left behind."""
 
+import os
 import random
 import resource
 import shutil
@@ -68,7 +69,9 @@ def test_no_flipped_bit_is_believed(stored):
         path.write_bytes(content)
 
 
-@pytest.mark.parametrize("harm", ["another run", "a missing file", "an empty file", "no folder", "one of its tables"])
+@pytest.mark.parametrize(
+    "harm", ["another run", "a missing file", "an empty file", "no folder", "a pipe", "one of its tables"]
+)
 def test_what_is_not_that_run_is_made_again_and_said_so_once(stored, traces, harm):
     place, other = stored.path / "runs" / KEYS[0], stored.path / "runs" / KEYS[1]
     if harm == "another run":
@@ -78,6 +81,9 @@ def test_what_is_not_that_run_is_made_again_and_said_so_once(stored, traces, har
         (place / "state.parquet").unlink()
     elif harm == "an empty file":
         (place / "run.json").write_bytes(b"")
+    elif harm == "a pipe":
+        (place / "metrics.parquet").unlink()
+        os.mkfifo(place / "metrics.parquet")
     elif harm == "no folder":
         shutil.rmtree(place)
         place.write_text("in the way")
@@ -121,7 +127,10 @@ def test_plain_data_are_recalled_unless_they_are_damaged(stored):
     for wrong in (b"", b"{", file.read_bytes().replace(b"25", b"26"), sealed({"seconds": 1.0, "key": KEYS[1]})):
         file.write_bytes(wrong)
         assert stored.recall("times", KEYS[0], compute) == {"seconds": 0.25}
-    assert len(calls) == 5
+    file.unlink()
+    os.mkfifo(file)
+    assert stored.recall("times", KEYS[0], compute) == {"seconds": 0.25}
+    assert len(calls) == 6
 
 
 def test_drafts_of_processes_that_were_killed_are_removed_and_those_of_others_kept(tmp_path):

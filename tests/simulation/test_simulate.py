@@ -214,6 +214,12 @@ def test_a_run_that_cannot_be_held_is_refused_with_an_estimate(monkeypatch, opti
         mf.simulate(data, "TopK", **({"steps": 10**7} | options))
 
 
+def test_much_memory_is_said_before_it_is_taken(monkeypatch, data):
+    monkeypatch.setattr(arrays, "MUCH", 2**24)
+    with pytest.warns(mf.MCFairWarning, match=r"a run of 5,000 sessions with 5,000 checkpoints .* needs about 0\.\d GiB"):
+        mf.simulate(data.take(range(9)), "TopK", steps=5000, checkpoints=5000)
+
+
 def test_a_signature_shows_every_option_with_its_default():
     """The options of a setting are declared once, in its fields."""
     fields = {field.name: field.default for field in dataclasses.fields(mf.Setting)}

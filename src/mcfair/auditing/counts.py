@@ -647,12 +647,20 @@ def assembled(log: ClickLog, survey: pl.DataFrame, parts: Sequence[Tables]) -> L
     periods = Periods.of(begin, end) if isinstance(begin, datetime) and isinstance(end, datetime) else None
     lists, numbers = None, pl.DataFrame({"shape": [0], "pattern": [0]}, schema_overrides={"shape": pl.UInt64})
     patterns: list[IntArray] = []
+    torn: list[str] = []
     if "lists" in found:
         lists, numbers = numbered_lists(found, queries, periods)
         patterns = [np.array(ranks) for ranks in numbers["ranks"].to_list()]
         if not log.single:
             gaps = pl.Series([ranks[-1] != ranks.size for ranks in patterns])
-            quality["impressions with missing ranks"] = int(lists.filter(gaps.gather(lists["pattern"]))["n"].sum())
+            gappy = int(lists.filter(gaps.gather(lists["pattern"]))["n"].sum())
+            quality["impressions with missing ranks"] = gappy
+            if "impression" not in columns and "time" in columns and gappy > MUCH * int(lists["n"].sum()):
+                torn.append(
+                    f"{gappy:,} of {int(lists['n'].sum()):,} impressions, which a session and a time identify, lack "
+                    "ranks: if the time is that of a row and not of a list, lists are torn apart and the figures are "
+                    "wrong; name an id of the list with --column impression=COLUMN, or leave the times out"
+                )
     timed = None
     if periods is not None:
         dated = (with_period(part.pop("timed"), periods).join(names, on=PAIR) for part in parts)
@@ -689,7 +697,7 @@ def assembled(log: ClickLog, survey: pl.DataFrame, parts: Sequence[Tables]) -> L
         excluded=excluded,
         quality=quality,
         period=(str(begin), str(end)) if periods else None,
-        warnings=tuple(doubts(survey, excluded)),
+        warnings=(*torn, *doubts(survey, excluded)),
     )
 
 

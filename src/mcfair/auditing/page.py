@@ -91,8 +91,9 @@ def write_audit(audit: Audit, folder: str | Path, command: str = "") -> Path:
 
 def harmless(table: pl.DataFrame) -> pl.DataFrame:
     """Return a table whose texts no spreadsheet takes for a formula: what begins like one gets an apostrophe."""
-    text = pl.col(pl.String)
-    return table.with_columns(pl.when(text.str.contains(r"^[=+\-@\t\r]")).then("'" + text).otherwise(text).name.keep())
+    text, wide = pl.col(pl.String), "\uff1d\uff0b\uff0d\uff20"  # full-width = + - @
+    begins = text.str.contains(rf"^[=+\-@{wide}\t\r]")
+    return table.with_columns(pl.when(begins).then("'" + text).otherwise(text).name.keep())
 
 
 def build_document(audit: Audit, command: str) -> Document:

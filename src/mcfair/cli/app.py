@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import warnings
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -84,6 +85,8 @@ def main() -> None:
     debug = "--debug" in sys.argv
     if debug:  # accepted after the command as well as before it
         sys.argv = [sys.argv[0], "--debug", *(word for word in sys.argv[1:] if word != "--debug")]
+    if isinstance(raw := getattr(sys.stdout, "buffer", None), io.RawIOBase):  # Python -u drops what a full disk refuses
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), sys.stdout.encoding, line_buffering=True)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Greek letters shows question marks, not an error
@@ -99,25 +102,38 @@ def main() -> None:
         sys.argv[sys.argv.index("compare")] = "what-if"
     try:
         code = app(standalone_mode=False)
+        sys.stdout.flush()  # now, and not at exit, where a full disk would be a traceback
         if code == 130:  # how the command-line parser reports Ctrl-C
             raise KeyboardInterrupt
     except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("mcfair: interrupted\n")
         raise SystemExit(130) from None
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit would fail again
+        discard_output()
         raise SystemExit(1) from None
     except Exception as error:
         usage = getattr(error, "format_message", None)  # what the command-line parser raises has one
-        if debug or not (usage or isinstance(error, MCFairError)):
+        if isinstance(error, OSError):
+            discard_output()
+        if debug or not (usage or isinstance(error, MCFairError | OSError)):
             raise
         if type(error).__name__ == "NoArgsIsHelpError":  # the help, asked for by saying nothing
             print(usage() if usage else error)
             raise SystemExit(0) from None
         message = usage() if usage else str(error)
+        if isinstance(error, OSError):  # what reads or writes a file says which by itself; this is mostly the output
+            message = f"cannot write: {error.strerror or error}" if error.filename is None else message
         sys.stderr.write(f"mcfair: error: {' '.join(message.split())}\n")
         raise SystemExit(USAGE_ERROR if usage else 1) from None
     raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def discard_output() -> None:
+    """Lead what could not be written to nowhere, or the flush at exit would fail again."""
+    with suppress(OSError):
+        sys.stdout.flush()
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

@@ -38,6 +38,8 @@ def rank(
 
     if out is not None and out.suffix.lower() not in (".csv", ".parquet"):
         raise SettingError(f"--out {out}: expected a file that ends in .csv or .parquet")
+    if out is not None and out.exists() and scores.exists() and out.samefile(scores):
+        raise SettingError(f"--out {out}: it is the file of scores, which the lists would overwrite")
     with status(f"ranking {scores}"):
         lists = fair_lists(scores, policy or POLICY, k=k, sessions=sessions, seed=seed, **table)
     if out is None:

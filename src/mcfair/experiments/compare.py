@@ -101,7 +101,6 @@ def compare(
     experiment = Experiment(
         name="compare",
         show="tradeoff",
-        k_c=(conditions.k,),
         data=tuple(opened),
         settings=(conditions,),
         seeds=seeds,
@@ -216,6 +215,7 @@ def run_experiments(
             pass  # before data are read, which may take minutes
     with Folder.open(folder) as stored:
         opened = open_experiments(experiments, data)
+        check_cutoffs(experiments, opened)
         check_size(experiments, opened)
         tasks = tasks_of(experiments, opened, keyed=folder is not None)
         kept = {} if fresh else stored.load([task.key for task in tasks if task.key])
@@ -266,6 +266,18 @@ def open_experiments(
             if name not in opened:
                 opened[name] = open_data(name, features=features, **way)
     return opened
+
+
+def check_cutoffs(experiments: Sequence[Experiment], data: Mapping[str, Dataset]) -> None:
+    """Raise an error, before any work, if an experiment asks for cutoffs beyond the longest list of its data."""
+    for each in experiments:
+        for name in each.data if each.k_c and each.as_published else ():
+            longest = int(data[name].pool()[0].sizes.max())
+            if max(each.k_c or ()) > longest:
+                raise SettingError(
+                    f"experiment {each.name}: k_c = {each.k_c}: expected cutoffs from 1 to {longest}, the items of the "
+                    f"longest query of {name}"
+                )
 
 
 def tasks_of(experiments: Sequence[Experiment], data: Mapping[str, Dataset], keyed: bool = True) -> list[Task]:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..data.catalogue import CATALOGUE, locate
-from ..data.letor import path_exists
+from ..data.letor import path_exists, pieces
 from ..errors import DataError, MCFairError, SettingError, choices, field_names, hint_at, unknown
 from ..policies.base import Policy, parse_policies
 from ..simulation.setting import Setting, make_setting
@@ -91,7 +91,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     show
         "table": a row per policy. "cutoffs": cNDCG@1..k of each policy. "tradeoff": cNDCG against unfairness.
     k_c
-        Cutoffs of the cNDCG of a trade-off.
+        Cutoffs of the cNDCG of a trade-off; by default the length of the shortest lists.
     data
         What `open_data` takes: folders, files, built-in profiles or names in the catalogue; or names of datasets that
         are given to `run_experiments`.
@@ -129,7 +129,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     title: str = ""
     about: str = ""
     show: Literal["table", "cutoffs", "tradeoff"] = "table"
-    k_c: tuple[int, ...] = (5,)
+    k_c: tuple[int, ...] | None = None
     data: tuple[str, ...] = ("mq2008-like",)
     preset: Literal["", "paper", "wsdm23"] = ""
     split: Literal["train", "validation", "test"] = "test"
@@ -171,11 +171,10 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for what, values in (("data", self.data), ("settings", self.conditions)):
             if twice := [value for i, value in enumerate(values) if value in values[:i]]:
                 yield f"{what} has {twice[0]!r} twice"
-        if self.show == "tradeoff" and not self.k_c:
+        if self.show == "tradeoff" and self.k_c == ():
             yield "k_c is empty: a trade-off needs at least one cutoff"
-        ranks = min(setting.k for setting in self.conditions)
-        if not all(1 <= k <= ranks for k in self.k_c):
-            yield f"k_c = {self.k_c}: expected cutoffs from 1 to k = {ranks}"
+        if not all(1 <= k <= self.ranks for k in self.k_c or ()):
+            yield f"k_c = {self.k_c}: expected cutoffs from 1 to k = {self.ranks}"
 
     @cached_property
     def conditions(self) -> list[Setting]:
@@ -184,6 +183,11 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         common = {name: value for name, value in given.items() if value}
         tables = [{"mode": each} if isinstance(each, str) else each for each in self.settings]
         return [each if isinstance(each, Setting) else make_setting({**common, **each}, {}) for each in tables]
+
+    @property
+    def ranks(self) -> int:
+        """Ranks that are shown in all settings; queries may have fewer items."""
+        return min(setting.k for setting in self.conditions)
 
     def played(self) -> Iterator[tuple[Series, Setting, Policy]]:
         """Iterate over what is simulated on each dataset with each seed, each in the setting that its series has."""
@@ -292,6 +296,10 @@ def differences() -> dict[str, Any]:
     return tomllib.loads((resources.files(__package__) / "paper" / "differences.toml").read_text(encoding="utf-8"))
 
 
+LARGEST = 2**24
+"""Bytes of a TOML file at most."""
+
+
 def read_experiment(path: str | Path) -> Experiment:
     r"""Read an experiment from a TOML file.
 
@@ -321,9 +329,14 @@ def read_experiment(path: str | Path) -> Experiment:
     """
     source = Path(path)
     try:
-        text = source.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"cannot read {source}: {getattr(error, 'strerror', None) or error}") from None
+        content = next(pieces(source, LARGEST + 1), b"")  # a pipe, or what never ends, is refused there
+        text = content.decode()
+    except DataError as error:
+        raise SettingError(str(error)) from None
+    except UnicodeDecodeError as error:
+        raise SettingError(f"cannot read {source}: {error}") from None
+    if len(content) > LARGEST:
+        raise SettingError(f"{source}: larger than {LARGEST // 2**20} MiB, so it is no experiment")
     experiment = parse_experiment(text, str(source))
     data = tuple(str(source.parent / each) if is_beside(each, source) else each for each in experiment.data)
     return msgspec.structs.replace(experiment, data=data)

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..arrays import FloatArray
 from ..errors import MCFairWarning, TraceError
-from ..simulation.trace import Trace, read_files, sealed, unsealed
+from ..simulation.trace import Trace, read_files, read_regular, sealed, unsealed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -171,7 +171,7 @@ class Folder:
             return compute()
         place = self.path / kind / f"{key}.json"
         with suppress(OSError, ValueError):
-            stored = unsealed(place.read_bytes())
+            stored = unsealed(read_regular(place))
             if stored.pop("key", None) == key:
                 return stored
         value = compute()

@@ -436,6 +436,18 @@ class View:
         """Mean fairness floor over seeds; 0 if it is 0 or was not computed."""
         return 0.0 if self.limits.is_empty() else float(self.limits["floor"].to_numpy().mean())
 
+    @cached_property
+    def k(self) -> int:
+        """Ranks of the lists: those of the setting, or fewer if no query has so many items."""
+        (run,) = self.points[0].runs.head(1).to_dicts()
+        return sum(name.startswith("ndcg@") and value is not None for name, value in run.items())
+
+    @property
+    def cutoffs(self) -> list[int]:
+        """Cutoffs of the cNDCG of a trade-off."""
+        given = self.experiment.k_c or (self.experiment.ranks,)
+        return list(dict.fromkeys(min(k, self.k) for k in given))
+
     @property
     def sessions(self) -> int:
         """Sessions of each run."""
@@ -467,7 +479,7 @@ class View:
 
 def shown_metrics(views: Sequence[View]) -> tuple[str, ...]:
     """Return the metrics that a comparison over some datasets shows."""
-    return ("unfairness" if len(views) == 1 else "relative_unfairness"), f"ndcg@{views[0].setting.k}"
+    return ("unfairness" if len(views) == 1 else "relative_unfairness"), f"ndcg@{min(view.k for view in views)}"
 
 
 def mean_values(views: Sequence[View], point: Point, metric: str) -> FloatArray:

@@ -168,13 +168,14 @@ def tradeoff(
     >>> figure = found.plot()
     """
     conditions = make_setting(setting, options)
-    chosen = Metric.of(metric if metric is not None else f"cndcg@{conditions.k}")
-    conditions = dataclasses.replace(conditions, metrics=(*conditions.metrics, chosen))
+    named = [] if metric is None else [Metric.of(metric)]
+    conditions = dataclasses.replace(conditions, metrics=(*conditions.metrics, *named))
     results = compare(
         data, policies, conditions, seeds=seeds, jobs=jobs, folder=folder, fresh=fresh, cluster=cluster,
         progress=progress,
     )  # fmt: skip
-    return Tradeoff(results, repr(chosen))
+    found = Tradeoff(results, repr(named[0]) if named else "")
+    return found if named else dataclasses.replace(found, metric=f"cndcg@{found.view.k}")
 
 
 # --- points against a baseline's curve -------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from ..experiments.experiment import Series
 from ..experiments.results import FLOOR_ROW, Curve, View
 from ..metrics.base import metric_label
 from ..policies.base import Policy
+from ..tables import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -306,7 +307,8 @@ def matplotlib_defaults() -> Iterator[None]:
 
 
 def shorten(label: str, most: int = 40) -> str:
-    """Cut a label that would not fit into a figure."""
+    """Cut a label that would not fit into a figure, and write out its control characters."""
+    label = printable(label)
     return label if len(label) <= most else label[: most - 1] + "…"
 
 
@@ -369,19 +371,19 @@ def cutoff_panels(found: Sequence[View]) -> list[list[Panel]]:
             Curve(Series(policies=(point.policy,), label=point.name), [point], view.setting.mode)
             for point in view.points
         ]
-        row.append(Panel(curves, title=setting_title(view), x_label="cutoff k of cNDCG@k", cutoffs=view.setting.k))
+        row.append(Panel(curves, title=setting_title(view), x_label="cutoff k of cNDCG@k", cutoffs=view.k))
     return [row]
 
 
 def tradeoff_panels(found: Sequence[View]) -> list[list[Panel]]:
     """Return the panels of some settings: a row for each cutoff, a column for each setting."""
-    return [[tradeoff_panel(view, f"cndcg@{k}") for view in found] for k in found[0].experiment.k_c]
+    return [[tradeoff_panel(view, f"cndcg@{k}") for view in found] for k in found[0].cutoffs]
 
 
 def tradeoff_panel(view: View, metric: str) -> Panel:
     """Return the panel of one setting and metric; the frontier is known for the cNDCG of the whole list only."""
     frontier = None
-    if view.frontier and metric == f"cndcg@{view.setting.k}":
+    if view.frontier and metric == f"cndcg@{view.k}":
         unfairness, ndcg = view.frontier
         frontier = (unfairness, ndcg * view.best_cndcg)
     return Panel(view.curves, metric, setting_title(view), view.floor, frontier, view.experiment.compare_with)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import needs_extra
-from ..tables import Table, tie
+from ..tables import Table, tie, visible
 from .figures import Picture, draw
 
 if TYPE_CHECKING:
@@ -171,6 +171,7 @@ def render_template(name: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,  # ids of logs; markup is another type
     )
     environment.filters |= {"data_uri": data_uri, "tie": tie}
     page: str = environment.get_template(f"templates/{name}").render(**values)

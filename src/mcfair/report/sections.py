@@ -174,7 +174,7 @@ def describe_runs(found: Sequence[View]) -> str:
 def show_table(report: Report, found: Sequence[View], name: str, title: str) -> Iterator[Block]:
     """Show a table of policies for each setting, with details and tests."""
     for view in found:
-        metrics = ("unfairness", f"ndcg@{view.setting.k}")
+        metrics = ("unfairness", f"ndcg@{view.k}")
         tests = {metric: against_baseline(view, metric) for metric in metrics}
         caption = f"{title} ({describe_runs([view])})"
         yield report.add_table(main_table(view, tests["unfairness"], stem(name, view, found), caption))
@@ -267,7 +267,7 @@ def reading_guide(grid: list[list[Panel]]) -> str:
 def show_comparison(report: Report, found: Sequence[View], name: str, title: str) -> Iterator[Block]:
     """Compare the points of other methods with the curve in `compare_with`, with counts, intervals and power."""
     base = found[0].experiment.compare_with
-    panels = {f"{view.setting.mode}, cNDCG@{k}": compare_curves(view, k) for view in found for k in view.experiment.k_c}
+    panels = {f"{view.setting.mode}, cNDCG@{k}": compare_curves(view, k) for view in found for k in view.cutoffs}
     panels = {panel: points for panel, points in panels.items() if points}
     total = [each for points in panels.values() for each in points]
     if not total:
@@ -498,7 +498,7 @@ def main_columns(view: View) -> list[str]:
     columns += [PAPER_UNFAIRNESS] if has_paper(view) else []
     columns += [DEVIATION_STD] if has_paper(view) and view.experiment.as_published else []
     columns += [ABOVE_FLOOR] if view.floor > 0 else []
-    columns += [metric_label(f"cndcg@{k}") for k in sorted({1, view.setting.k})]
+    columns += [metric_label(f"cndcg@{k}") for k in sorted({1, view.k})]
     columns += [SECONDS] if any(point.seconds is not None for point in view.points) else []
     return columns + [label for each in view.extra_metrics if (label := metric_label(each)) not in columns]
 
@@ -506,10 +506,10 @@ def main_columns(view: View) -> list[str]:
 def policy_cells(view: View, point: Point) -> dict[str, str]:
     """Format what a policy reached and what the paper has of it, by column; columns without a cell show a dash."""
     paper, off = point.series.paper, deviation(view, point)
-    cutoffs = [f"cndcg@{k}" for k in sorted({*range(1, view.setting.k + 1), *view.experiment.k_c})]
+    cutoffs = [f"cndcg@{k}" for k in sorted({*range(1, view.k + 1), *view.cutoffs})]
     spreads = {metric_label(each): format_spread(point.values(each)) for each in ("unfairness", *cutoffs)}
     extra = {metric_label(each): format_spread(point.values(each)) for each in view.extra_metrics}
-    ndcg = f"ndcg@{view.setting.k}"
+    ndcg = f"ndcg@{view.k}"
     cells = {with_spread(view, label): text for label, text in (spreads | extra).items()}
     cells |= {metric_label(ndcg): format_number(point.mean(ndcg))} | extra
     cells |= {metric_label(each): format_number(point.mean(each)) for each in cutoffs}
@@ -555,7 +555,7 @@ def overview_table(view: View) -> Table:
     seeds = "1 seed" if view.seeds == 1 else f"{view.seeds} seeds"
     where = f"{view.data}, {view.setting.mode}, {view.setting.steps:,} steps, {seeds}"
     caption = f"{view.experiment.title or view.experiment.name}: {where}"
-    shown = (*(f"cndcg@{k}" for k in (1, 3, 5) if k <= view.setting.k), *view.extra_metrics)
+    shown = (*(f"cndcg@{k}" for k in (1, 3, 5) if k <= view.k), *view.extra_metrics)
     columns = (
         "method",
         with_spread(view, "unfairness"),
@@ -615,8 +615,8 @@ def details_table(view: View, name: str, caption: str) -> Table:
     columns = ["method", "policy"]
     columns += [INTERVAL] if view.seeds > 1 else []
     columns += [DEVIATION_PERCENT] if has_paper(view) and view.experiment.as_published else []
-    cutoffs = sorted({k for k in (1, 3, 5) if k <= view.setting.k} | {view.setting.k})
-    columns += [metric_label(each) for each in (*(f"cndcg@{k}" for k in cutoffs), f"ndcg@{view.setting.k}")]
+    cutoffs = sorted({k for k in (1, 3, 5) if k <= view.k} | {view.k})
+    columns += [metric_label(each) for each in (*(f"cndcg@{k}" for k in cutoffs), f"ndcg@{view.k}")]
     if any(curve.series.paper and curve.series.paper.seconds is not None for curve in view.curves):
         columns.append(PAPER_SECONDS)
     note = seeds_note(view) + (" The interval is Student's, of the mean over seeds." if view.seeds > 1 else "")
@@ -684,13 +684,13 @@ def significance_table(view: View, tests: dict[str, Test], metric: str, name: st
 
 def cutoffs_table(view: View, name: str, caption: str) -> Table:
     """Build the table of cNDCG at every cutoff."""
-    columns = ["method", *(with_spread(view, f"cNDCG@{k}") for k in range(1, view.setting.k + 1))]
+    columns = ["method", *(with_spread(view, f"cNDCG@{k}") for k in range(1, view.k + 1))]
     return policy_table(view, columns, name=name, caption=caption, notes=(seeds_note(view),))
 
 
 def points_table(view: View, name: str, caption: str) -> Table:
     """Build the table of all points of a trade-off."""
-    labels = map(metric_label, ("unfairness", *(f"cndcg@{k}" for k in view.experiment.k_c), *view.extra_metrics))
+    labels = map(metric_label, ("unfairness", *(f"cndcg@{k}" for k in view.cutoffs), *view.extra_metrics))
     columns = [SERIES, "policy", *dict.fromkeys(with_spread(view, label) for label in labels)]
     notes = [seeds_note(view)]
     if view.floor > 0:

@@ -83,13 +83,20 @@ def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     OSError, ValueError
         If a file is missing or damaged.
     """
-    about = unsealed((folder / "run.json").read_bytes())
+    about = unsealed(read_regular(folder / "run.json"))
     files = {}
     for name, digest in about.pop("files").items():
-        files[name] = (folder / name).read_bytes()
+        files[name] = read_regular(folder / name)
         if hashlib.sha256(files[name]).hexdigest() != digest:
             raise ValueError(f"{name} does not match its digest in run.json")
     return about, files
+
+
+def read_regular(path: Path) -> bytes:
+    """Read a file; raise ValueError for a pipe or a device in its place, which might never end."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path.name} is no regular file")
+    return path.read_bytes()
 
 
 @contextmanager
@@ -417,12 +424,12 @@ class Trace:
     def _load(cls, source: Path) -> Trace:
         import polars as pl
 
-        plain = msgspec.json.decode((source / "run.json").read_bytes())
+        plain = msgspec.json.decode(read_regular(source / "run.json"))
         if "files" in plain or "digest" in plain:
             provenance, files = read_files(source)
         else:  # before version 0.3
             warnings.warn(f"{source} has no digests to verify it by", MCFairWarning, stacklevel=4)
-            provenance, files = plain, {path.name: path.read_bytes() for path in source.glob("*.parquet")}
+            provenance, files = plain, {path.name: read_regular(path) for path in source.glob("*.parquet")}
         metrics, queries, items = (pl.read_parquet(io.BytesIO(files[name])) for name in TABLES)
         log = files.get("sessions.parquet")
         sessions = None if log is None else pl.read_parquet(io.BytesIO(log))
