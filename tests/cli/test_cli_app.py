@@ -209,3 +209,7 @@ def test_the_old_name_of_an_option_is_accepted_with_a_note_and_shown_in_no_help(
         assert done.stderr.startswith("mcfair: note: --k-s is now called --k; the old name will not be understood")
         assert json.loads(done.stdout)["summary"] == new["summary"]
     assert "--k-s" not in run("simulate", "--help").stdout
+
+
+def test_the_delay_of_clicks_has_its_old_name_for_one_release():
+    assert "--delay is now called --click-delay" in run("rehearse", "--delay", "30m", check=False).stderr
