@@ -173,6 +173,21 @@ def test_ctrl_c_ends_all_processes_and_keeps_what_is_finished(tmp_path):
     assert list(runs.glob("[!.]*/run.json"))
 
 
+def test_ctrl_c_waits_for_no_run(tmp_path):
+    (tmp_path / "long.toml").write_text(
+        'settings = [{mode = "online", steps = 100_000_000}]\nseeds = 4\nseries = [{policies = ["MCFair"]}]\n'
+    )
+    words = [*MCFAIR, "run", str(tmp_path / "long.toml"), "--out", str(tmp_path / "out"), "--jobs", "2"]
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL, start_new_session=True)
+    while process.poll() is None and len(alive(process.pid)) < 4:  # with the two workers
+        time.sleep(0.05)
+    time.sleep(3)  # into the runs, which take half a minute
+    process.send_signal(signal.SIGINT)
+    begun = time.monotonic()
+    assert process.wait(timeout=60) == 130
+    assert time.monotonic() - begun < 5
+
+
 def alive(session):
     """Return the command lines of the processes of a session that still run."""
     found = []
@@ -194,3 +209,7 @@ def test_the_old_name_of_an_option_is_accepted_with_a_note_and_shown_in_no_help(
         assert done.stderr.startswith("mcfair: note: --k-s is now called --k; the old name will not be understood")
         assert json.loads(done.stdout)["summary"] == new["summary"]
     assert "--k-s" not in run("simulate", "--help").stdout
+
+
+def test_the_delay_of_clicks_has_its_old_name_for_one_release():
+    assert "--delay is now called --click-delay" in run("rehearse", "--delay", "30m", check=False).stderr

@@ -438,3 +438,9 @@ def test_a_folder_is_no_table():
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"^cannot read .*a.csv: "):
         load_table(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("name", ["asin", "article_id"])
+def test_items_are_not_numbered_where_a_column_names_them(tmp_path, name):
+    (tmp_path / "shop.csv").write_text(f"query,{name},relevance\nq,a,0.5\nq,b,0.2\n")
+    assert list(mf.open_data(tmp_path / "shop.csv").item_ids) == ["a", "b"]

@@ -216,7 +216,7 @@ def test_a_run_that_cannot_be_held_is_refused_with_an_estimate(monkeypatch, opti
 
 def test_much_memory_is_said_before_it_is_taken(monkeypatch, data):
     monkeypatch.setattr(arrays, "MUCH", 2**24)
-    with pytest.warns(mf.MCFairWarning, match=r"a run of 5,000 sessions with 5,000 checkpoints .* needs about 0\.\d GiB"):
+    with pytest.warns(mf.MCFairWarning, match=r"a run of 5,000 sessions .* needs about 0\.\d GiB of memory"):
         mf.simulate(data.take(range(9)), "TopK", steps=5000, checkpoints=5000)
 
 

@@ -22,7 +22,7 @@ from .what_if import rehearse, what_if
 USAGE_ERROR = 2
 """Exit status of a command line that cannot be parsed, by convention."""
 
-RENAMED = {"--k-s": "--k"}
+RENAMED = {"--k-s": "--k", "--delay": "--click-delay"}
 """Old names of options, accepted for one release and shown in no help."""
 
 app = typer.Typer(

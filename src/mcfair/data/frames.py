@@ -48,7 +48,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     ),
     "item": (
         *("item", "item_id", "itemid", "doc", "doc_id", "docid", "docno", "document", "document_id"),
-        *("product_id", "object_id", "sku"),
+        *("product_id", "article_id", "object_id", "sku", "asin"),
     ),
     "grade": ("grade", "label", "rel", "y"),
     "relevance": ("relevance",),

@@ -21,9 +21,10 @@ import threading
 import time
 import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import msgspec
@@ -197,7 +198,14 @@ def on_processes(
                 starter.submit(
                     lambda: pending.update((pool.submit(work_in_file, folder, i), i) for i in places)
                 ).result()
-            for future in as_completed(list(pending)):
+            finished = SimpleQueue[Future[None]]()
+            for future in list(pending):
+                future.add_done_callback(finished.put)
+            while pending:
+                try:  # Ctrl-C ends no wait without a limit: Polars has system calls restarted after signals
+                    future = finished.get(timeout=WATCH_SECONDS)
+                except Empty:
+                    continue
                 i = pending.pop(future)
                 future.result()
                 result = folder / f"{i}.result"
@@ -210,6 +218,9 @@ def on_processes(
                 "--jobs"
             ) from None
         finally:
+            with suppress(Empty):  # else loky, while it shuts down, looks for waiting tasks that it has dropped
+                while pending:
+                    pool._work_ids.get_nowait()
             pool.shutdown(wait=True, kill_workers=bool(pending))  # some are left after an interrupt or a failed run
 
 
