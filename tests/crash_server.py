@@ -118,7 +118,7 @@ class EarlyAcknowledgingExecutor(GroupCommit):
     """Passes each batch to its store before the commit, for which the loop does not wait, so that it can respond."""
 
     def __init__(self, *args):
-        super().__init__(*args)
+        super().__init__(*args, quick_seconds=0.0)  # the loop never commits itself: it has to respond meanwhile
 
     def commit_batch(self, items, error):
         self.store.batch = [each for each in items if each.loop is not None]

@@ -151,9 +151,11 @@ class Channel:
             self.socket.sendall(frame)
 
     def receive(self) -> ToBackground | None:
-        """Wait for a message; return None at the end."""
-        header = self.stream.read(HEADER)
-        if len(header) < HEADER:
+        """Wait for a message; return None at the end, however the server has ended."""
+        try:
+            header = self.stream.read(HEADER)
+            size = int.from_bytes(header, "big")
+            body = self.stream.read(size) if len(header) == HEADER else b""
+        except ConnectionError:  # it was killed before it had read everything
             return None
-        body = self.stream.read(int.from_bytes(header, "big"))
-        return self.decoder.decode(body)
+        return self.decoder.decode(body) if body and len(body) == size else None

@@ -323,10 +323,11 @@ class Call(Exchange):
 
     def __init__(self, app: RankingApp, request: Request, reply: Callable[[Response], None]) -> None:
         super().__init__(app, request)
-        self.reply = reply
+        self.reply, self.answered = reply, False
 
     def complete(self, response: Response) -> None:
         """End the request, and pass its response on."""
+        self.answered = True
         self.leave()
         if self.app.is_last(self.request):
             response.headers = closing(response.headers)
@@ -336,8 +337,8 @@ class Call(Exchange):
             self.count(response.status)
 
     def done(self) -> bool:
-        """Return False: nothing cancels an operation that was submitted."""
-        return False
+        """Return whether the request has its response; nothing cancels an operation that was submitted."""
+        return self.answered
 
     def set_result(self, result: Any) -> None:
         """Respond with the result of the operation."""
