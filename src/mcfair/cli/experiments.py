@@ -208,7 +208,9 @@ def demo(
     if seconds is not None or no_browser:
         raise SettingError("--seconds and --no-browser are options of 'mcfair demo --live'")
     from ..experiments.experiment import SHIPPED, shipped_experiment
+    from ..report.page import check_libraries
 
+    check_libraries()
     sys.stderr.write("The first run on a machine compiles for a minute or so; later ones do not.\n")
     experiments = [
         shipped_experiment(name).on("mq2008-like", "").reduced(seeds=2, points=5, shorter=5) for name in SHIPPED
