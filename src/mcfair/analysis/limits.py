@@ -22,8 +22,6 @@ from ..metrics.effectiveness import ideal_dcg
 from ..metrics.exposure import dots, query_unfairness
 from ..metrics.reachable import balance, balance_groups, project, project_groups
 
-__all__ = ["Floor", "Frontier", "fairness_floor", "frontier", "group_floor", "lowest_possible"]
-
 ROUNDING = 1e-10
 """Relative difference that is put down to rounding."""
 

@@ -19,8 +19,6 @@ from ..errors import DataError, SettingError, TraceError, unknown
 from ..simulation.trace import Trace
 from .resampling import cluster_weights, interval
 
-__all__ = ["BLOCKS", "METHODS", "FittedExamination", "RankCounts", "fit_propensities", "run_counts"]
-
 METHODS = ("ctr", "harvesting", "em")
 
 MODEL = (

@@ -8,8 +8,6 @@ import numpy as np
 
 from ..arrays import FloatArray
 
-__all__ = ["FEW_CLUSTERS", "cluster_weights", "interval", "ratio_of_sums"]
-
 FEW_CLUSTERS = 20
 """With fewer clusters than this, resamples of them say little about the spread."""
 

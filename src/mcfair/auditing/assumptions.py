@@ -22,15 +22,6 @@ from .counts import LogCounts, count_log, sums_at
 from .log import ClickLog
 from .readers import open_log, with_catalogue
 
-__all__ = [
-    "ALTERNATIVES",
-    "ExposureModel",
-    "exposure_model",
-    "fit_examination",
-    "load_log",
-    "merit_of",
-]
-
 # --- the log ---------------------------------------------------------------------------------------------------------
 
 

@@ -34,8 +34,6 @@ from .measures import LEAST_SHARE, Assumptions, LogMeasures, Summary, unfairness
 if TYPE_CHECKING:
     from .what_if import Estimate
 
-__all__ = ["Audit", "audit"]
-
 
 @explicit_options(Reading, ReadingOptions)
 def audit(

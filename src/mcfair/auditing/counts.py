@@ -26,8 +26,6 @@ from ..data.frames import UNREADABLE, first_line
 from ..errors import DataError, SettingError
 from .log import NO_CLICK, ClickLog, typed_rows
 
-__all__ = ["LogCounts", "Periods", "Slots", "Timed", "count_log", "rank_weights", "sums_at"]
-
 UNKNOWN = "unknown"
 """The group of items without one: a class of its own."""
 

@@ -14,8 +14,6 @@ from ..errors import SettingError
 from .counts import LogCounts
 from .measures import LogMeasures, Summary, ratio
 
-__all__ = ["behind", "bootstrap", "intervals", "resampled_sessions"]
-
 AT_MOST_1 = {"gini", "jain", "ctr", "ips_ctr", "ndcg", "selection_rate", "impact_ratio"} | {
     "demographic_parity",
     "disparate_treatment",

@@ -11,15 +11,6 @@ import polars as pl
 from ..data import frames
 from ..errors import DataError
 
-__all__ = [
-    "NO_CLICK",
-    "REQUIRED",
-    "ROLES",
-    "TOP_RANK",
-    "ClickLog",
-    "find_columns",
-]
-
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class ClickLog:

@@ -22,8 +22,6 @@ from ..metrics.exposure import query_unfairness, unfairness_per_query
 from ..metrics.reachable import balance, project
 from .counts import LogCounts, Slots, arrays, inferred_slots, rank_weights, slots_of_lists, sums_at
 
-__all__ = ["Assumptions", "LogMeasures", "Summary", "expected_exposure", "unfairness_over_time"]
-
 # --- items -----------------------------------------------------------------------------------------------------------
 
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from ..analysis.propensities import FittedExamination
 
-__all__ = ["EXPLANATIONS", "examination_picture", "findings", "write_audit"]
 
 WORST = 10
 """Queries and items that the page names; the tables have all."""

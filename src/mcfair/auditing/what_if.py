@@ -24,8 +24,6 @@ from ..state import State
 from .counts import LogCounts, rank_weights, sums_at
 from .measures import LogMeasures, descending, per_query, ratio, shares
 
-__all__ = ["Estimate", "OffPolicyEstimate", "estimate_policies", "off_policy", "policy_table"]
-
 MOST_UNSUPPORTED = 0.05
 """Share of what a policy shows that the log may lack; above it, there is no estimate."""
 

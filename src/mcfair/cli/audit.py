@@ -20,7 +20,6 @@ from .render import encoded, status
 if TYPE_CHECKING:
     from ..auditing.audit import Audit
 
-__all__ = ["LOG", "GivenReading", "audit_log", "examination"]
 
 GivenReading = Annotated[dict[str, Any], Reading]
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ..experiments.experiment import Experiment
     from ..experiments.results import Results
 
-__all__ = ["compare", "demo", "leaderboard", "reproduce", "run_file", "tune"]
 
 MOVED = "the comparison beyond the paper is a study of its own now: studies/beyond in the repository of mcfair"
 

@@ -28,17 +28,6 @@ if TYPE_CHECKING:
     from ..service.ranker import Ranker
     from ..service.wire import KeyInfo
 
-__all__ = [
-    "DEFAULT_STORE",
-    "STORE",
-    "RuleOptions",
-    "describe_key",
-    "keys",
-    "live_demo",
-    "open_admin",
-    "parse_duration",
-    "serve",
-]
 
 # --- options of all commands on stores and rules ---------------------------------------------------------------------
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ..service.core.importance import Importance, Measured, PartImportance
     from ..service.core.rules import Version
 
-__all__ = ["statement"]
-
 
 def statement(
     plugin: Plugins = None,

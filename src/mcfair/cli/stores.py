@@ -18,8 +18,6 @@ from .parts import Plugins
 from .render import bar, encoded, stages, status
 from .serve import DEFAULT_STORE, STORE, open_admin
 
-__all__ = ["backup", "import_log", "migrate", "readable", "replay", "restore_backup", "verify"]
-
 
 def verify(store: STORE = DEFAULT_STORE) -> None:
     """Verify that the counters of a store follow from its base snapshots and log; a server may be running."""

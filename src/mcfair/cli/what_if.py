@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ..service.rehearsal import Outcome, Rehearsal
     from ..service.wire import ExperimentReport, PolicyComparisons
 
-__all__ = ["rehearse", "what_if"]
 
 MOST_GROUPS = 10
 """Groups in a table; the JSON has all."""

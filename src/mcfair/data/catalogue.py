@@ -16,8 +16,6 @@ from ..random import DATA, draws, uniforms
 from .dataset import Dataset
 from .letor import content_sum, file_names, find_child
 
-__all__ = ["CATALOGUE", "PROFILES", "Entry", "Profile", "available", "locate", "recognise", "synthetic"]
-
 # --- profiles ---------------------------------------------------------------------------------------------------------
 
 

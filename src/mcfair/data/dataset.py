@@ -22,7 +22,6 @@ from .protocols import NO_PROTOCOL, Protocol
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["EPSILON", "HIGHEST_GRADE", "Dataset", "GradeArray", "relevance"]
 
 HIGHEST_GRADE = 1000  # 2**grade must be finite
 

@@ -20,8 +20,6 @@ from .dataset import EPSILON, Dataset, relevance
 from .letor import check_exists, find_part, find_parts, kind_of, path_exists, read_letor_file, short_name
 from .protocols import PARTS, Protocol, find_protocol
 
-__all__ = ["Fold", "concatenate", "load_fold", "load_letor", "open_data"]
-
 
 class LetorOptions(TypedDict, total=False):
     """The fields of `Loading` that apply to LETOR files, as keyword arguments of `load_letor`; all are optional."""

@@ -25,22 +25,6 @@ from ..parts import shortened
 from .dataset import EPSILON, HIGHEST_GRADE, Dataset
 from .letor import KINDS, kind_of, pieces, short_name, whole_lines
 
-__all__ = [
-    "ROLES",
-    "build_dataset",
-    "check_json_lines",
-    "data_from_trec",
-    "find_columns",
-    "load_table",
-    "qrels_table",
-    "read_candidates",
-    "read_trec",
-    "run_table",
-    "scan_table",
-    "write_table",
-    "write_trec",
-]
-
 ROLES: dict[str, tuple[str, ...]] = {
     "query": (
         *("query", "query_id", "qid", "queryid", "q_id", "query_text", "user_query", "search_term", "search_query"),

@@ -27,22 +27,6 @@ from .protocols import PARTS
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = [
-    "KINDS",
-    "LetorFile",
-    "check_exists",
-    "content_sum",
-    "file_names",
-    "find_child",
-    "find_part",
-    "find_parts",
-    "kind_of",
-    "path_exists",
-    "pieces",
-    "read_letor_file",
-    "short_name",
-    "whole_lines",
-]
 
 # --- files of a fold --------------------------------------------------------------------------------------------------
 

@@ -7,8 +7,6 @@ from typing import Literal
 
 from ..errors import DataError, SettingError, unknown
 
-__all__ = ["NO_PROTOCOL", "PARTS", "PROTOCOLS", "Protocol", "find_protocol"]
-
 PARTS = ("train", "validation", "test")
 """The parts of a fold, in the order in which they are concatenated."""
 

@@ -25,8 +25,6 @@ from .folder import Folder, Outcome
 from .keys import NoKeyError, fingerprint, key_of
 from .results import Results, collect, described
 
-__all__ = ["Policies", "as_series", "compare", "run_experiments"]
-
 Policies = Policy | str | Sequence[Policy | str]
 Progress = Callable[[str, int, int], None]
 

@@ -38,8 +38,6 @@ from ..simulation.trace import Trace
 from .folder import scratch_folder
 from .keys import local_modules, parts_of, source_hash
 
-__all__ = ["Task", "connect_cluster", "execute"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Task:

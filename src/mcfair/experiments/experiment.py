@@ -20,8 +20,6 @@ from ..errors import DataError, MCFairError, SettingError, choices, field_names,
 from ..policies.base import Policy, parse_policies
 from ..simulation.setting import Setting, make_setting
 
-__all__ = ["SHIPPED", "Experiment", "Paper", "Series", "differences", "read_experiment", "shipped_experiment"]
-
 
 class Paper(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Figures of the paper for a series: mean and standard deviation of unfairness, seconds per 1,000 lists."""

@@ -22,7 +22,6 @@ from ..simulation.trace import Trace, read_files, read_regular, sealed, unsealed
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Folder", "Outcome", "scratch_folder"]
 
 PREFIX = ".mcfair-"
 """Begin of the names of folders that live as long as the process that made them."""

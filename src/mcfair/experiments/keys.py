@@ -31,17 +31,6 @@ from ..errors import SettingError
 from ..policies.base import Policy
 from ..simulation.setting import Setting
 
-__all__ = [
-    "NoKeyError",
-    "file_of",
-    "fingerprint",
-    "is_installed",
-    "key_of",
-    "local_modules",
-    "parts_of",
-    "source_hash",
-]
-
 PACKAGE = Path(__file__).parent.parent
 
 NOT_IN_A_RUN = {

@@ -30,19 +30,6 @@ from .keys import fingerprint, source_hash
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = [
-    "FLOOR_ROW",
-    "LEVEL",
-    "POWER",
-    "Curve",
-    "Point",
-    "Results",
-    "View",
-    "collect",
-    "described",
-    "paired_rows",
-    "setting_key",
-]
 
 DESCRIPTION = ("key", "data", "mode", "setting", "policy", "seed", "sessions")
 """Columns of `Results.runs` that are not figures."""

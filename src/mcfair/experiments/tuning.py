@@ -29,8 +29,6 @@ from ..simulation.setting import Setting, SettingOptions, make_setting
 from ..tables import Table, format_number
 from .execute import Task, execute
 
-__all__ = ["Tuning", "tune"]
-
 GRID = (*(float(f"{digit}e{exponent}") for exponent in range(-4, 3) for digit in (1, 3)), 1000.0)
 """Values tried first. MCFair's trade-off lies between 0.1 and 1 with scale "max", that of LP between 0.001 and 0.05."""
 

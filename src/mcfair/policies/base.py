@@ -18,8 +18,6 @@ from ..state import Query, State
 from .selection import BY_INDEX, FALLBACK, TIE_RULES, choose, is_list, policy_call
 from .terms import group_term
 
-__all__ = ["Mode", "Policy", "Solution", "parse_policies", "parse_policy"]
-
 Mode = Literal["post-processing", "online"]
 """Whether relevance is given, or learnt from the clicks of the run."""
 

@@ -17,8 +17,6 @@ from .mcfair import EXPLORATION, FAIRNESS, MC_FLOOR, RELEVANCE, SCALE, WeightedS
 from .selection import Ties
 from .terms import Scale, marginal_certainty, tail_mean, write_gradient
 
-__all__ = ["BayesFair"]
-
 Positive = Annotated[float, msgspec.Meta(gt=0.0, description="a finite number above 0")]
 
 Gain = Literal["ndcg", "dcg"]

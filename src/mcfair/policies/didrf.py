@@ -14,8 +14,6 @@ from .mcfair import EXPLORATION, FAIRNESS, MC_FLOOR, RELEVANCE, WeightedSum
 from .selection import Ties
 from .terms import MAX, gradient_weight, marginal_certainty
 
-__all__ = ["DIDRF"]
-
 
 @kernel
 def curvature_weight(R: FloatArray, rr: float) -> float:

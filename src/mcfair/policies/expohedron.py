@@ -13,8 +13,6 @@ from ..metrics.reachable import HUGE, balance
 from ..parts import register
 from .lp import Delivery, Mixed
 
-__all__ = ["Expohedron", "best_exposure", "placement_of"]
-
 
 def best_exposure(R: FloatArray, p: FloatArray, alpha: float) -> FloatArray:
     """Return the exposure per visit of the most `NDCG - α · unfairness` (Eq. 8) that a mixture of lists can have.

@@ -13,8 +13,6 @@ from .mcfair import EXPLORATION, EXPLORE, FAIRNESS, MC_FLOOR, RELEVANCE, Weighte
 from .selection import Ties
 from .terms import Explore, add_certainty, add_exploration
 
-__all__ = ["FairCo"]
-
 LEAST_RELEVANCE = 0.01  # exposure is divided by relevance, which an estimate may report as 0
 
 

@@ -21,8 +21,6 @@ from ..state import Query, State
 from .base import Mode, Policy
 from .selection import dcg
 
-__all__ = ["FARA", "VerFair"]
-
 Horizon = Annotated[int, msgspec.Meta(ge=1, description="a whole number of at least 1")]
 
 Allocation = Literal["need", "relevance"]

@@ -30,8 +30,6 @@ from ..state import Query
 from .base import Policy, Solution
 from .selection import BY_INDEX, FALLBACK, dcg, sort_by_insertion
 
-__all__ = ["ILP"]
-
 IlpTies = Literal["deviation", "index"]
 """Which of the optimal lists: the one of least squared deviation, or the first by the positions of its items."""
 

@@ -20,8 +20,6 @@ from ..state import Query, State
 from .base import Policy
 from .selection import FALLBACK
 
-__all__ = ["LP", "decompose", "placement"]
-
 LEAST_RELEVANCE = 0.01  # exposure is divided by relevance, which an estimate may report as 0
 WHOLE = 2**46  # probabilities become whole numbers of so many parts, so that a mixture is decomposed without rounding
 

@@ -20,8 +20,6 @@ from .base import Mode, Policy
 from .selection import EXAMPLE_DRAWS, Ties, policy_call
 from .terms import Explore, Scale, add_certainty, add_exploration, group_term, write_gradient
 
-__all__ = ["ExploreK", "FairK", "MCFair", "RandomK", "TopK"]
-
 # --- the family ------------------------------------------------------------------------------------------------------
 
 RELEVANCE, FAIRNESS, EXPLORATION, SCALE, MC_FLOOR, EXPLORE = range(6)  # of theta

@@ -12,8 +12,6 @@ from ..state import Query
 from .base import Policy
 from .terms import add_certainty
 
-__all__ = ["MMF"]
-
 LEAST_RELEVANCE = 0.001  # exposure is divided by relevance, which an estimate may report as 0
 NOISE = 0.001  # breaks ties, also between items whose exposure per relevance is almost equal
 

@@ -14,8 +14,6 @@ from ..state import Query
 from .base import Policy
 from .selection import Ties
 
-__all__ = ["PBMUCB"]
-
 
 @kernel
 def pbmucb_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:

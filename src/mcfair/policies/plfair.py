@@ -19,8 +19,6 @@ from .base import Policy
 from .selection import BY_INDEX, sort_by_insertion
 from .terms import RAW, add_certainty, write_gradient
 
-__all__ = ["PLFair"]
-
 HIDDEN = 32  # units in each of the two hidden layers
 LAST = 2**32 - 1  # of the query that draws the initial weights, and of the slot that draws the order of training
 LEAST_UNIFORM = 2.0**-54  # replaces a draw of 0, whose logarithm is not finite

@@ -15,8 +15,6 @@ from ..state import Query
 from .base import Mode, Policy
 from .terms import Scale, add_certainty, gradient_weight
 
-__all__ = ["PrefixGreedy"]
-
 
 @kernel(allocates=True)
 def prefix_greedy_rank(q: Query, theta: FloatArray, rng: Draws, out: IntArray) -> None:

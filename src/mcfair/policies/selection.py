@@ -17,23 +17,6 @@ from .terms import GroupTerm, add_group_term, group_term, group_term_of
 if TYPE_CHECKING:
     from .base import Policy
 
-__all__ = [
-    "FALLBACK",
-    "Choice",
-    "Guard",
-    "Ties",
-    "TopKScratch",
-    "choose",
-    "dcg",
-    "guard_of",
-    "keep_share",
-    "order_by",
-    "policy_call",
-    "policy_function",
-    "score_terms",
-    "top_k",
-    "top_k_scratch",
-]
 
 # --- top-k ------------------------------------------------------------------------------------------------------------
 

@@ -25,25 +25,6 @@ from ..state import Query
 if TYPE_CHECKING:
     from .base import Policy
 
-__all__ = [
-    "Explore",
-    "GroupTerm",
-    "Scale",
-    "add_certainty",
-    "add_exploration",
-    "add_group_term",
-    "gamma_quantile",
-    "gamma_tail",
-    "gradient_weight",
-    "group_term",
-    "group_term_of",
-    "marginal_certainty",
-    "normal_quantile",
-    "posterior_draw",
-    "posterior_tail",
-    "tail_mean",
-    "write_gradient",
-]
 
 Scale = Literal["max", "raw", "mean"]
 """Divisor of the gradient B: its largest entry, 1 (Eq. 16 as printed), or the visits so far."""

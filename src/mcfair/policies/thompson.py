@@ -13,8 +13,6 @@ from .base import Policy
 from .selection import Ties
 from .terms import Scale, posterior_draw, write_gradient
 
-__all__ = ["Thompson"]
-
 
 @kernel(allocates=True)
 def thompson_score(q: Query, theta: FloatArray, rng: Draws, out: FloatArray) -> None:

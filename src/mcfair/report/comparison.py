@@ -30,18 +30,6 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
-__all__ = [
-    "ComparedPoint",
-    "Outcome",
-    "Tradeoff",
-    "classify",
-    "compare_curves",
-    "count",
-    "median_detectable",
-    "tradeoff",
-    "within",
-]
-
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Tradeoff:

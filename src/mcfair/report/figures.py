@@ -27,27 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-__all__ = [
-    "DARK_BACKGROUND",
-    "MARKERS",
-    "NARROW_WIDTH",
-    "PALETTE",
-    "Panel",
-    "Picture",
-    "Style",
-    "choose_styles",
-    "closer_panels",
-    "cutoff_panels",
-    "darken_svg",
-    "draw",
-    "matplotlib_defaults",
-    "setting_title",
-    "shorten",
-    "tradeoff_alt",
-    "tradeoff_figure",
-    "tradeoff_panel",
-    "tradeoff_panels",
-]
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE, GREY = "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999"

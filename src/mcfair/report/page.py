@@ -16,17 +16,6 @@ from .figures import Picture, draw
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "Block",
-    "Document",
-    "Section",
-    "check_libraries",
-    "create_folders",
-    "paragraph",
-    "render_template",
-    "write_document",
-]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Block:

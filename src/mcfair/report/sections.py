@@ -29,8 +29,6 @@ from .comparison import ComparedPoint, Outcome, compare_curves, count, median_de
 from .figures import Panel, closer_panels, cutoff_panels, tradeoff_alt, tradeoff_figure, tradeoff_panels
 from .page import Block, Document, create_folders, paragraph, render_template, write_document
 
-__all__ = ["Report", "overview_table", "write_report"]
-
 ABOVE_FLOOR, SECONDS = "above the floor, %", "s per 1,000 lists"
 PAPER_UNFAIRNESS, PAPER_SECONDS = "paper: unfairness (std)", "paper: s per 1,000 lists"
 DEVIATION_PERCENT, DEVIATION_STD = "deviation, %", "deviation in the paper's std"

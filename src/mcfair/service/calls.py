@@ -11,8 +11,6 @@ from typing import Any, Generic, TypeVar
 from ..errors import RequestError, unknown
 from . import wire
 
-__all__ = ["Call", "Caller", "check_options", "first", "given_order", "is_visible_ascii", "key_request", "report"]
-
 T = TypeVar("T")
 
 

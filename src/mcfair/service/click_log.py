@@ -11,8 +11,6 @@ from .core.records import is_clicked, is_exposed
 from .core.repository import LedgerRepository
 from .stores import describe, open_reader
 
-__all__ = ["read_store"]
-
 
 def read_store(source: str) -> ClickLog:
     """Read the impressions of a store; a server may be running. Ranks that nobody saw are left out.

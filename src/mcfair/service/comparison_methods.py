@@ -11,8 +11,6 @@ from .calls import Call, Caller
 if TYPE_CHECKING:
     from ..policies.base import Policy
 
-__all__ = ["ComparisonMethods"]
-
 
 class ComparisonMethods(Caller):
     """Comparisons of policies on the log, and the results of experiments."""

@@ -17,8 +17,6 @@ from .stores import SQLiteStore
 from .wire import Event, Item, RankRequest, with_raw_items
 from .work_items import WorkItem, resolve_all
 
-__all__ = ["COMMON", "Compiler", "warm_up"]
-
 COMMON = ("MCFair", "MMF", "FairCo", "TopK")
 """Policies that are compiled at the start, whatever the rules."""
 

@@ -8,8 +8,6 @@ from msgspec import Struct
 
 from . import wire
 
-__all__ = ["JSON", "NDJSON", "Operation", "operation"]
-
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 

@@ -33,8 +33,6 @@ from .store_health import NOT_WRITABLE, StoreHealth
 from .stores import Store, StoreConflictError, StoreCorruptError, StoreUnavailableError, StoreUncertainError
 from .work_items import WorkItem, resolve_all, resolve_each
 
-__all__ = ["QUEUE", "GroupCommit"]
-
 logger = logging.getLogger("mcfair.service")
 
 P = ParamSpec("P")

@@ -15,8 +15,6 @@ from ..auditing.readers import is_store, open_log
 from ..errors import DataError
 from .wire import MAX_BODY, MAX_CELLS, MAX_ID, MAX_ITEMS, MAX_QUERY, ImportedItem, ImportedQuery
 
-__all__ = ["Histories", "checksum", "open_sources", "read_source"]
-
 TABLES = ("flat", "lists", "open-bandit")
 """Formats of which each file is a log of its own."""
 

@@ -7,8 +7,6 @@ from typing import Literal
 from . import wire
 from .calls import Call, Caller
 
-__all__ = ["HistoryMethods"]
-
 
 class HistoryMethods(Caller):
     """Part of `mcfair.service.methods.Methods`.

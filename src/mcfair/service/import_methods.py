@@ -10,8 +10,6 @@ import msgspec
 from . import wire
 from .calls import Call, Caller
 
-__all__ = ["ImportMethods"]
-
 
 class ImportMethods(Caller):
     """Importing counts from other logs, as a method. A subclass executes its call."""

@@ -16,8 +16,6 @@ from .core.repository import UNREADABLE, LedgerRepository
 from .group_commit import GroupCommit
 from .stores import StoreCorruptError
 
-__all__ = ["LargeLedgers"]
-
 MAX_JOBS = 4
 """Maximum number of ledgers that wait: each is in memory, as a copy."""
 

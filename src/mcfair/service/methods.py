@@ -21,8 +21,6 @@ from .reranking_methods import RerankingMethods
 if TYPE_CHECKING:
     from ..policies.base import Policy
 
-__all__ = ["Methods"]
-
 
 class Methods(ComparisonMethods, HistoryMethods, ImportMethods, RerankingMethods):
     """The operations of the service as methods. Each builds a call; a subclass executes it.

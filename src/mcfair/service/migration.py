@@ -11,8 +11,6 @@ from ..errors import StoreError
 from .core.verification import verify
 from .stores import TABLES, Store, StoredTable, describe, open_store
 
-__all__ = ["MovableStore", "migrate"]
-
 MARKER = "migration"
 """Entry of the target's metadata while it is incomplete; such a store cannot be opened otherwise."""
 

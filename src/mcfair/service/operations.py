@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from .background.worker import Reading
     from .core.engine import Engine
 
-__all__ = ["OPERATIONS", "submission"]
 
 OPERATIONS: dict[str, Operation] = {}
 """Every operation on stored data by name, in the order of the documentation."""

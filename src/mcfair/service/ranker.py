@@ -32,8 +32,6 @@ from .shared_commit import SharedGroupCommit
 from .stores import SQLiteStore, Store, open_store
 from .wire import Feedback, FeedbackResults, Scope
 
-__all__ = ["Ranker"]
-
 T = TypeVar("T")
 
 

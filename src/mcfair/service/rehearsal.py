@@ -27,8 +27,6 @@ from .core.rules import Rules, change_rules, examination_probabilities
 from .stores import Store, open_store
 from .wire import Event, Item, RankRequest, RawRankRequest, with_raw_items
 
-__all__ = ["GroupOutcome", "Outcome", "Rehearsal"]
-
 LIMITS = (
     ("sessions", 1, 10**8),
     ("k", 1, 10**4),

@@ -13,8 +13,6 @@ from .calls import Call, Caller, check_options, given_order
 if TYPE_CHECKING:
     from ..policies.base import Policy
 
-__all__ = ["RerankingMethods"]
-
 
 class RerankingMethods(Caller):
     """Part of `mcfair.service.methods.Methods`."""

@@ -19,8 +19,6 @@ from .stores import StoreConflictError, StoreCorruptError
 from .wire import FeedbackResults
 from .work_items import WorkItem
 
-__all__ = ["SharedGroupCommit"]
-
 OPTIMISTIC = {Engine.rank, Engine.feedback}
 CONCURRENT = {
     Engine.now,

@@ -14,8 +14,6 @@ from ..users import ClickModel, PositionBased
 from ..users.examination import examination
 from .methods import Methods
 
-__all__ = ["FAIR", "FIRST", "Shelf", "Shop"]
-
 QUERIES = (
     "rain jacket",
     "trail shoes",

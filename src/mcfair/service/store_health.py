@@ -6,8 +6,6 @@ import logging
 
 from .stores import Store, StoreUnavailableError
 
-__all__ = ["NOT_WRITABLE", "StoreHealth", "UnreadableLog"]
-
 NOT_WRITABLE = "the store cannot be written"
 """The text for clients and probes. The cause may name paths, so it is logged instead."""
 

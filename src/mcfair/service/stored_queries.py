@@ -15,8 +15,6 @@ from .core.repository import LedgerRepository
 from .core.rules import Rules
 from .stores import describe, open_reader
 
-__all__ = ["posterior", "read_queries"]
-
 
 def read_queries(store: str, seed: int = 0) -> tuple[Dataset, FloatArray, Rules]:
     """Read the queries of a store: items and groups, relevance, visits, and the rules in force.

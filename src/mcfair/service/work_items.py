@@ -10,8 +10,6 @@ from typing import Any, Protocol
 from .core.engine import Engine
 from .wire import EventResult, FeedbackResults
 
-__all__ = ["Future", "WorkItem", "resolve_all", "resolve_each"]
-
 SMALL_ITEMS, SMALL_EVENTS = 1 << 16, 50
 """Largest operations that an event loop executes: bytes of the items to rank, number of feedback events."""
 

@@ -13,8 +13,6 @@ from ...data.frames import UNREADABLE, check_json_lines, first_line, listed
 from ...errors import DataError
 from ..log import ROLES, ClickLog
 
-__all__ = ["is_metarank", "is_ubi", "read_metarank", "read_ubi"]
-
 SAME = ["impression", "item"]
 
 

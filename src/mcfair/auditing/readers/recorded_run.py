@@ -11,8 +11,6 @@ from ...errors import DataError
 from ...simulation.trace import Trace
 from ..log import ClickLog
 
-__all__ = ["read_recorded_run"]
-
 
 def read_recorded_run(path: Path) -> ClickLog:
     """Read the lists and clicks of a run, and its candidates with their true relevance.

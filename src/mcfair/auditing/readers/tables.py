@@ -12,8 +12,6 @@ from ...data.frames import listed, missing
 from ...errors import DataError
 from ..log import ClickLog, find_columns
 
-__all__ = ["is_open_bandit", "read_flat", "read_lists", "read_open_bandit"]
-
 # --- a row for each shown item ---------------------------------------------------------------------------------------
 
 INFERRED = (

@@ -26,8 +26,6 @@ from .frames import Ask, Channel, Done, Hello, NextChunk, Ping, Publish, Ready, 
 from .thread import next_chunk
 from .worker import Intervals, Read, Worker, answer
 
-__all__ = ["ChildProcess"]
-
 LOG_SECONDS = 60.0
 """Minimum interval between two log entries about failures of one kind."""
 

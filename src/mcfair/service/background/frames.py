@@ -15,24 +15,6 @@ import msgspec
 from ... import errors
 from ...errors import MCFairError, RequestError, UnavailableError
 
-__all__ = [
-    "HEADER",
-    "Ask",
-    "Channel",
-    "Done",
-    "Failure",
-    "FromBackground",
-    "Hello",
-    "NextChunk",
-    "Ping",
-    "Publish",
-    "Ready",
-    "Request",
-    "ToBackground",
-    "encode_frame",
-    "failure_of",
-]
-
 HEADER = 4
 """Size of the length before a frame, in bytes."""
 

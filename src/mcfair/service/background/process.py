@@ -39,8 +39,6 @@ from .frames import (
 from .thread import READS, ThreadReads
 from .worker import Intervals, Reply
 
-__all__ = ["ProcessReads", "Reads"]
-
 START_SECONDS, READ_SECONDS = 15.0, 120.0
 """How long a read waits for the first start of the process, and for its result."""
 

@@ -29,8 +29,6 @@ from ..core.summaries import (
 )
 from ..stores import Store, StoreCorruptError, StoredSummary
 
-__all__ = ["CurrentFigures", "Summaries", "SummaryWalk"]
-
 SMALL_STORE = 1_000
 """Number of queries up to which figures are brought up to date when they are asked for."""
 

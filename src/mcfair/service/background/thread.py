@@ -14,8 +14,6 @@ from ..core.summaries import StoreFigures
 from ..group_commit import GroupCommit
 from .worker import Read, Reply, Worker, answer
 
-__all__ = ["CHUNK", "EngineWriter", "ThreadReads", "next_chunk"]
-
 CHUNK = 1 << 16
 """Size of the chunks of a stream, in bytes."""
 

@@ -26,8 +26,6 @@ from ..stores import Store
 from ..wire import encoder
 from .summaries import CurrentFigures, Summaries
 
-__all__ = ["DEFAULT_INTERVALS", "Intervals", "Read", "Reading", "Reply", "Worker", "Writer", "answer"]
-
 T = TypeVar("T")
 
 COMPARISONS = 4

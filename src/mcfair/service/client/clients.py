@@ -22,7 +22,6 @@ from .routing import Instances
 if TYPE_CHECKING:
     from .transport import AsyncTransport, BlockingTransport
 
-__all__ = ["AsyncClient", "Client"]
 
 P = ParamSpec("P")
 T = TypeVar("T")

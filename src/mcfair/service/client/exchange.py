@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from .transport import AsyncTransport, BlockingTransport
 
-__all__ = ["ClientRequest", "Exchange", "Reply", "ServerError", "TransportError", "decode_lines"]
 
 T = TypeVar("T")
 

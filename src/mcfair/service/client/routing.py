@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from time import monotonic
 
-__all__ = ["Instances", "route"]
-
 
 def route(name: str) -> bytes:
     """Return the route of a query, given its text."""

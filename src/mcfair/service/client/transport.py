@@ -19,8 +19,6 @@ import httpcore
 from ...errors import UnavailableError
 from .exchange import ClientRequest, Reply, TransportError
 
-__all__ = ["AsyncTransport", "BlockingTransport"]
-
 FAILURES = (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, httpcore.UnsupportedProtocol)
 UNSENT = (httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.PoolTimeout)
 POOL: dict[str, Any] = {"max_connections": 100, "keepalive_expiry": 30.0}

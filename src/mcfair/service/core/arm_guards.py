@@ -6,8 +6,6 @@ from ..stores import Store
 from .arm_reports import bucket_totals, guard_p_values, harm_in_words
 from .rules import Version
 
-__all__ = ["harmful_arms"]
-
 
 def harmful_arms(store: Store, version: Version) -> dict[str, str]:
     """Return why each arm of the running experiment that is to be stopped is, by name.

@@ -25,8 +25,6 @@ from .reports import to_datetime
 from .repository import LedgerRepository
 from .rules import Version
 
-__all__ = ["anytime_p", "experiment_report", "guard_p_values", "harm_in_words"]
-
 MEASURES = ("clicks_per_list", "ndcg", "unfairness")
 """The means that arms are compared by, in the order of the totals after the number of lists."""
 

@@ -12,8 +12,6 @@ from .caching import BoundedCache
 from .records import RecordedImpression, counted_click, is_exposed
 from .rules import examination_probabilities
 
-__all__ = ["CountBlock", "Examinations"]
-
 
 class Examinations:
     """Every examination that any version of the rules has had, by number."""

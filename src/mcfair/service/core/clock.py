@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-__all__ = ["Clock"]
-
 
 def uptime() -> int:
     """Return the time since the start of the machine in ns, with the time that it was suspended where that is known."""

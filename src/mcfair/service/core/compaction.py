@@ -16,8 +16,6 @@ from .ranking import CANDIDATES_REUSED
 from .records import encode
 from .repository import LedgerRepository
 
-__all__ = ["CompactionOperations", "ExpiredEntries", "NewBase", "expired_entries", "next_base"]
-
 LARGE_LEDGER, LARGE_SNAPSHOT = 1 << 18, 1 << 15
 """Size above which a ledger is compacted apart, in memory and as a compressed snapshot, in bytes."""
 

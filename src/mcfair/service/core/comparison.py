@@ -35,8 +35,6 @@ from .repository import LedgerRepository
 from .rules import canonical_policy
 from .sampling import sample_entries
 
-__all__ = ["canonical_policies", "compare", "measured"]
-
 STEP_FORWARD = 64
 """Log entries over which a ledger is brought forward to the next list, instead of being loaded again."""
 

@@ -12,8 +12,6 @@ from ...arrays import CountArray, FloatArray, IntArray
 from .blocks import CountBlock, Examinations, add_by_rank, add_counts, count_list, fill_by_rank
 from .rules import UNDECAYED, Version, Weighting
 
-__all__ = ["NO_COUNTS", "ObservedCounts"]
-
 NO_COUNTS: CountArray = np.zeros((0, 0), np.int32)
 
 

@@ -14,8 +14,6 @@ from ...policies.selection import Choice, TopKScratch, choose, order_by, score_t
 from ...random import Draws
 from ...state import Query
 
-__all__ = ["GROUP", "GUARD", "RELEVANCE", "Decision", "Standings", "decide", "standings"]
-
 RELEVANCE, GROUP, GUARD = "relevance", "group", "guard"
 """Parts of a policy that every policy may have; the others are named by the policy."""
 

@@ -11,8 +11,6 @@ from .engine_state import EngineState
 from .reports import count_queries
 from .repository import UNREADABLE
 
-__all__ = ["DELETION_STEP", "PURGE_STEP", "DeletionOperations"]
-
 DELETION_STEP, PURGE_STEP = 16, 256
 """Maximum number of queries from which an item is deleted in one step, and of rows of deleted queries."""
 

@@ -13,8 +13,6 @@ from .installing import InstallOperations
 from .keys import KeyOperations
 from .ranking import RankOperations
 
-__all__ = ["Engine"]
-
 
 class Engine(
     RankOperations,

@@ -22,8 +22,6 @@ from .reports import find_number, to_datetime
 from .repository import LedgerRepository
 from .rules import DAY, Kernels, Rules, Version
 
-__all__ = ["CACHE", "MAX_ITEMS", "EngineState", "WouldBlockError"]
-
 SNAPSHOT_INTERVAL, SNAPSHOT_SPACING = 64, 256
 """Log entries between snapshots of a ledger (more if it is large), which bound the cost of loading it; and the spacing
 at which old snapshots are kept, which bounds the cost of explaining an old list."""

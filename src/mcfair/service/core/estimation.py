@@ -11,8 +11,6 @@ from ...arrays import FloatArray
 from ...errors import PartError
 from ...estimators.base import FIGURES, Estimator
 
-__all__ = ["CompiledEstimator", "MaturedCounts"]
-
 ESTIMATE = (0.0, 0.0, np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1))
 ESTIMATE_SIGNATURE = Signature(*ESTIMATE)
 

@@ -15,8 +15,6 @@ from .ids import IdSigner
 from .records import Assignment, is_clicked, is_exposed
 from .rules import Rules
 
-__all__ = ["BUCKETS", "UNIT", "ListFigures", "arm_name", "arm_policy", "assign", "counted", "figures_of"]
-
 BUCKETS = 64
 """Buckets of sessions of each arm. Sessions are independent of each other, lists of one session are not: the spread of
 an arm's figures is therefore that between its buckets, and no session has to be stored."""

@@ -17,8 +17,6 @@ from .records import Candidates, Impression, decode_impression, decode_positions
 from .reports import to_datetime
 from .repository import LedgerRepository
 
-__all__ = ["explain"]
-
 MAX_OMITTED = 100
 """Maximum number of candidates outside the list that an explanation has."""
 

@@ -25,9 +25,6 @@ from .records import (
 )
 from .rules import Version
 
-__all__ = ["FeedbackOperations", "OpenImpression"]
-
-
 SLICE_SECONDS, SLICE_LEDGERS, SLICE_BYTES = 0.002, 32, 64 << 20
 """Bounds of one slice of a batch: the time of deciding its events, and the number and the size of their ledgers."""
 

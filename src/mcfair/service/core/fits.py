@@ -18,8 +18,6 @@ from .installing import FittedPrior
 from .ledger import Ledger
 from .repository import LedgerRepository
 
-__all__ = ["PooledCounts", "PriorFits"]
-
 POOLED_QUERIES, POOLED_RANKS = 256, 64
 """Queries, those used last, and ranks whose counts are pooled. They bound the time of collecting them."""
 

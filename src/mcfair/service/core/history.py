@@ -27,19 +27,6 @@ from .summaries import (
     decode_queries,
 )
 
-__all__ = [
-    "DAYS_KEPT",
-    "DAY_MS",
-    "HOURS_KEPT",
-    "ErasedGroups",
-    "HistoryOperations",
-    "SummaryUpdate",
-    "counted_periods",
-    "current_figures",
-    "read_present",
-    "summed",
-]
-
 DAY_MS = 24 * HOUR
 HOURS_KEPT, DAYS_KEPT = 28, 3 * 365
 """Days for which hours are kept, and after that, days."""

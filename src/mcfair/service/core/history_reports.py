@@ -26,8 +26,6 @@ from .reports import to_datetime
 from .repository import PAGE_SIZE
 from .summaries import HISTORY_GROUPS, HOUR, Counts, GroupSums, Present, StoreFigures, decode_figures
 
-__all__ = ["export_history", "exposed_items", "fairness", "group_fairness", "history", "unfair_queries"]
-
 
 def fairness(figures: StoreFigures) -> Fairness:
     """Return fairness over all queries: means over queries, and received and merited exposure by group."""

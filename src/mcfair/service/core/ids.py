@@ -7,8 +7,6 @@ import hashlib
 import hmac
 from typing import NamedTuple
 
-__all__ = ["IdSigner", "Position"]
-
 SLOT_BYTES, TAG_BYTES, POSITION_BYTES = 2, 14, 14  # 30 bytes, which are 40 base64 characters without padding
 
 

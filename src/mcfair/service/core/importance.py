@@ -20,8 +20,6 @@ from .repository import LedgerRepository
 from .rules import Version
 from .sampling import spread
 
-__all__ = ["Importance", "Measured", "PartImportance", "measure_importance"]
-
 RESAMPLES = 1_000
 PILOT = 200
 """Log entries that are read to learn how many of them are decisions."""

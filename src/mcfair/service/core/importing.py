@@ -13,8 +13,6 @@ from .engine_state import EngineState
 from .ledger import Ledger
 from .records import Candidates, ImportedCounts, encode
 
-__all__ = ["ImportOperations"]
-
 MOST = 2**30
 """Most impressions of one item after an import. Counts have 32 bits, so that as many again can be ranked."""
 

@@ -12,20 +12,6 @@ from .engine_state import EngineState
 from .history import ErasedGroups, HistoryOperations, SummaryUpdate
 from .summaries import Present
 
-__all__ = [
-    "MAX_INSTALL",
-    "FittedPrior",
-    "Install",
-    "InstallOperations",
-    "PresentFigures",
-    "RuleInstall",
-    "StoppedArm",
-    "SummaryStep",
-    "Turn",
-    "WithoutGroups",
-    "encode_install",
-]
-
 MAX_INSTALL = 1 << 20
 """Maximum size of what is installed at a time, in bytes: nobody waits long for it."""
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from ...arrays import IntArray
 
-__all__ = ["ItemRows"]
-
 
 class ItemRows:
     """Ids and groups by row. A row without an item is free if no log entry refers to it."""

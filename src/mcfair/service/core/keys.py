@@ -11,8 +11,6 @@ from ..wire import SCOPES, CreatedKey, KeyInfo, Scope
 from .engine_state import EngineState
 from .reports import to_datetime
 
-__all__ = ["KEY_PREFIX", "KeyOperations", "hash_secret", "key_info"]
-
 KEY_PREFIX = "mcfair"
 
 

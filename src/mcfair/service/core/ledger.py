@@ -36,8 +36,6 @@ from .records import (
 )
 from .rules import Version
 
-__all__ = ["Ledger"]
-
 MAX_SPARE_ROWS = 8_192
 """Maximum number of rows by which the arrays grow beyond what is needed."""
 

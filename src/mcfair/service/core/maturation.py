@@ -12,8 +12,6 @@ from .counts import ObservedCounts
 from .estimation import MaturedCounts
 from .records import RecordedImpression
 
-__all__ = ["Maturation"]
-
 Recorded = Callable[[int | None], Iterator[RecordedImpression]]
 """Return the impressions after a log entry, oldest first, or if there is none given, all, newest first. Their feedback
 state is that after the last entry that the ledger has recorded."""

@@ -6,8 +6,6 @@ import numpy as np
 
 from .rules import Weighting
 
-__all__ = ["Newcomers"]
-
 
 class Newcomers:
     """The starting exposure of each row per unit of relevance, the time bucket it is from, and its value under decay.

@@ -34,8 +34,6 @@ from .records import Assignment, Candidates, Impression, decode_impression, deco
 from .reports import to_datetime
 from .rules import Version
 
-__all__ = ["CANDIDATES_REUSED", "RankOperations"]
-
 CANDIDATES_REUSED = 1024
 """Log entries for which a stored candidate set is used again. It is numbered by the entry that used it first, so
 compaction can tell from the number alone that no entry refers to it any more."""

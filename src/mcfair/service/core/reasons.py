@@ -21,8 +21,6 @@ from .ledger import Ledger
 from .records import Candidates
 from .rules import Version
 
-__all__ = ["Reasons", "ordinal", "reasons_for"]
-
 FAIRNESS, EXPLORATION = "fairness", "exploration"
 
 TIES = {

@@ -13,20 +13,6 @@ import numpy.typing as npt
 from ...arrays import FloatArray, IntArray
 from ..stores import StoreCorruptError
 
-__all__ = [
-    "CLICKED",
-    "SHOWN",
-    "UNCLICKED",
-    "UNSHOWN",
-    "Assignment",
-    "BitChanges",
-    "Candidates",
-    "ImportedCounts",
-    "Impression",
-    "RecordedImpression",
-    "Snapshot",
-]
-
 SHOWN, UNSHOWN, CLICKED, UNCLICKED = 1, 2, 4, 8
 """Feedback state of one rank of an impression. Bits are only ever set, so the order and repetition of events do not
 matter."""

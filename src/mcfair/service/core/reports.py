@@ -24,17 +24,6 @@ from .records import Candidates, decode_positions
 from .repository import PAGE_SIZE, LedgerRepository
 from .rules import Version
 
-__all__ = [
-    "NO_QUERY",
-    "count_queries",
-    "export",
-    "find_number",
-    "find_query",
-    "observed_state",
-    "query_state",
-    "to_datetime",
-]
-
 NO_QUERY = "there is no such query"
 
 

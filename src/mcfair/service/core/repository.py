@@ -30,8 +30,6 @@ from .records import (
 )
 from .rules import Kernels, NotCompiledError, Rules, Version
 
-__all__ = ["PAGE_SIZE", "UNREADABLE", "LedgerRepository"]
-
 PAGE_SIZE = 256
 """Query numbers, or entries of a log, that are read from a store in one transaction.
 

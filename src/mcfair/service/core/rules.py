@@ -17,8 +17,6 @@ from ...users.examination import examination
 from ..wire import CONTROL, OnlineExperiment, PolicyChange, check_label, convert
 from .estimation import CompiledEstimator
 
-__all__ = ["DAY", "Kernels", "NotCompiledError", "Rules", "Version", "check_servable"]
-
 DAY = 86_400.0
 
 BUCKETS_PER_HALF_LIFE = 4

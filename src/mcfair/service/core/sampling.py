@@ -6,8 +6,6 @@ import numpy as np
 
 from ...arrays import IntArray
 
-__all__ = ["sample_entries", "spread"]
-
 
 def spread(total: int, wanted: int) -> IntArray:
     """Return up to so many distinct places below a total, one drawn from each of as many equal parts.

@@ -20,20 +20,6 @@ from .records import decode_flips, decoder, is_clicked
 from .reports import least_unfairness, observed_state
 from .rules import Version
 
-__all__ = [
-    "HOUR",
-    "Counts",
-    "FigureSums",
-    "GroupSums",
-    "Present",
-    "QueryFigures",
-    "StoreFigures",
-    "booked_counts",
-    "decode_figures",
-    "decode_query_figures",
-    "summarize",
-]
-
 HOUR = 3_600_000
 """An hour, in ms."""
 

@@ -21,8 +21,6 @@ from .records import (
 )
 from .repository import PAGE_SIZE, UNREADABLE, LedgerRepository
 
-__all__ = ["replay", "verify"]
-
 Progress = Callable[[int], None]
 """Called with the number of each query that is done."""
 

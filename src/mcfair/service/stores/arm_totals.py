@@ -10,8 +10,6 @@ from .arms import ArmCounter, ArmKey, StoredArm
 from .connection import SQLiteConnection
 from .pending import PendingWrites
 
-__all__ = ["PostgresArms", "SQLiteArms"]
-
 COLUMNS = "experiment, arm, bucket, lists, clicks, ndcg, unfairness"
 
 ADDED = ", ".join(f"{name} = arms.{name} + excluded.{name}" for name in ArmCounter._fields)

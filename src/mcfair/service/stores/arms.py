@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = ["ArmCounter", "ArmKey", "ArmTotals", "StoredArm"]
-
 ArmKey = tuple[int, int, int]
 """An experiment, an arm of it, and the bucket of sessions of the arm."""
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from ...errors import StoreError
 from .connection import SQLiteConnection, connect
 
-__all__ = ["draft_copy", "sync_folder", "write_copy"]
-
 
 def write_copy(db: SQLiteConnection, path: Path) -> None:
     """Write a copy of a database to a new file.

@@ -11,8 +11,6 @@ from urllib.parse import quote
 from ...errors import StoreError
 from .errors import StoreConflictError, StoreCorruptError, StoreUnavailableError
 
-__all__ = ["SQLiteConnection", "connect", "store_error"]
-
 T = TypeVar("T")
 
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}

@@ -9,8 +9,6 @@ from .contract_history import check_history, check_summaries
 from .errors import StoreConflictError, StoreCorruptError
 from .store import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store, StoredKey
 
-__all__ = ["check_store"]
-
 MANY = 1_500
 """More rows than a store reads at a time."""
 

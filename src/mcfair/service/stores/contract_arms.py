@@ -5,8 +5,6 @@ from __future__ import annotations
 from .arms import ArmCounter, StoredArm
 from .store import KIND_IMPRESSION, LogEntry, Store
 
-__all__ = ["check_arms"]
-
 
 def check_arms(store: Store) -> None:
     """Check that the totals of arms are added up with the transaction that causes them, and only then."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from .history_store import StoredPeriod, StoredSummary
 from .store import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry, Store
 
-__all__ = ["check_history", "check_summaries"]
-
 
 def check_summaries(store: Store) -> None:
     """Check that no log entry can be booked twice, and that deleted and outdated summaries are left out."""

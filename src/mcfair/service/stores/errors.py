@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from ...errors import StoreError
 
-__all__ = ["StoreConflictError", "StoreCorruptError", "StoreUnavailableError", "StoreUncertainError"]
-
-
 UNFINISHED = "is the target of an unfinished migration: repeat `mcfair migrate` with the same source"
 
 

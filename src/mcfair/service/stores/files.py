@@ -25,8 +25,6 @@ from typing import Literal
 from ...errors import StoreError
 from .errors import StoreUnavailableError
 
-__all__ = ["Inode", "StoreLock", "inode_of", "locate", "read_lock_note", "refuse_network"]
-
 Inode = tuple[int, int]
 """Device and number of a file: its identity under any name."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = ["HistoryStore", "StoredPeriod", "StoredSummary"]
-
 
 class StoredSummary(NamedTuple):
     """The summary of a query: its figures after the log entry `seq`, under a version of the rules, at a time.

@@ -8,8 +8,6 @@ from typing import Any
 from .arms import ArmCounter, ArmKey
 from .store import LogEntry
 
-__all__ = ["PendingWrites"]
-
 Row = tuple[Any, ...]
 
 ADD_QUERIES = """

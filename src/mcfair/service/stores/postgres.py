@@ -33,8 +33,6 @@ from .postgres_pages import BLOCK, COUNTED_BLOCKS, PostgresPages
 from .postgres_schema import ADMINISTRATION, prepare
 from .store import LogEntry
 
-__all__ = ["PostgresStore"]
-
 T = TypeVar("T")
 
 MEASURE_SECONDS = 60.0

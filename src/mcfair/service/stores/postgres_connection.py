@@ -18,8 +18,6 @@ from psycopg.rows import TupleRow
 from ...errors import StoreError
 from .errors import StoreConflictError, StoreCorruptError, StoreUnavailableError
 
-__all__ = ["Connection", "Watchdog", "connect", "described", "ended_session", "translated"]
-
 Connection = psycopg.Connection[TupleRow]
 
 OLDEST_SERVER = 150_000
@@ -152,6 +150,7 @@ def described(url: str) -> str:
 
 
 def one_line(error: BaseException) -> str:
+    """Return the text of an error in one line."""
     return " ".join(str(error).split())
 
 

@@ -13,8 +13,6 @@ from typing import Any
 from .history_store import StoredPeriod, StoredSummary
 from .store import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry
 
-__all__ = ["PostgresHistory"]
-
 FIRST_BOOKED = """
 INSERT INTO summaries SELECT new.query, new.booked, 0, 0, 0, 0, ''::bytea
 FROM unnest(%b::bigint[], %b::bigint[]) AS new (query, booked) JOIN queries q ON q.number = new.query

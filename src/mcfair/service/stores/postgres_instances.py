@@ -9,8 +9,6 @@ from .errors import StoreUnavailableError
 from .postgres_rows import PostgresRows
 from .postgres_schema import LEADERSHIP, check_same
 
-__all__ = ["PostgresInstances"]
-
 PROBE_BYTES = 1 << 18
 
 

@@ -13,8 +13,6 @@ from .postgres_schema import ADMINISTRATION, QUERY_TABLES
 from .store import StoredCounts
 from .tables import StoredTable
 
-__all__ = ["BLOCK", "COUNTED_BLOCKS", "PostgresPages"]
-
 BLOCK = 100
 """Query numbers that are taken from the sequence at a time; its increment."""
 

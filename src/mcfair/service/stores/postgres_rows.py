@@ -17,8 +17,6 @@ from .postgres_history import PostgresHistory
 from .postgres_schema import ADMINISTRATION, QUERY_TABLES
 from .store import LogEntry, StoredDeletion, StoredKey, StoredQuery
 
-__all__ = ["PostgresRows"]
-
 FIRST_PAGE, LOG_PAGE, SNAPSHOT_PAGE = 16, 512, 8
 """Rows that the first statement reads of a log (often they are enough), every further one, and each of the snapshots
 of a query."""

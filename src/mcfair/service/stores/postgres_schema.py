@@ -8,8 +8,6 @@ from typing import Any
 from ...errors import StoreError
 from .errors import StoreUnavailableError
 
-__all__ = ["ADMINISTRATION", "LEADERSHIP", "QUERY_TABLES", "check_same", "prepare"]
-
 SCHEMA_VERSION = 2
 
 ADMINISTRATION, LEADERSHIP = 0x6D6346610001, 0x6D6346610002

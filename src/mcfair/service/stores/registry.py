@@ -15,8 +15,6 @@ from .store import Store
 if TYPE_CHECKING:
     from .postgres import PostgresStore
 
-__all__ = ["describe", "exists", "is_shared", "open_reader", "open_store"]
-
 
 def is_shared(where: str | Path) -> bool:
     """Return whether a URL names a store that several instances may share."""

@@ -16,8 +16,6 @@ from .registry import is_shared
 from .sqlite import open_reader
 from .store import Store
 
-__all__ = ["restore"]
-
 Check = Callable[[Store], list[str]]
 """Verifies a store; returns the faults found."""
 

@@ -36,8 +36,6 @@ from .files import (
 from .sqlite_rows import SQLiteRows
 from .sqlite_schema import APPLICATION, MIGRATIONS, SCHEMA, SCHEMA_VERSION
 
-__all__ = ["SCHEMA_VERSION", "SQLiteStore", "open_reader", "open_store"]
-
 CHECKPOINT_ROWS = 2_000  # rows written since the last checkpoint that make `maintain` checkpoint again
 CHECKPOINT_AT_LATEST = 8_000  # pages in the write-ahead log at which a commit checkpoints, even under load
 TRUNCATE_SECONDS = 60.0  # minimum interval at which `maintain` empties a write-ahead log that has what was erased

@@ -9,8 +9,6 @@ from .history_store import StoredPeriod, StoredSummary
 from .sqlite_schema import NEWEST_DELETED
 from .store import KIND_FEEDBACK, KIND_IMPRESSION, LogEntry
 
-__all__ = ["SQLiteHistory"]
-
 LIVE = f"SELECT base FROM queries WHERE number = ?1 AND number > {NEWEST_DELETED}"
 """The base of a query, no row if it was deleted."""
 

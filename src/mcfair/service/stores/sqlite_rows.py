@@ -14,8 +14,6 @@ from .sqlite_schema import NEWEST_DELETED, QUERY_TABLES
 from .store import LogEntry, StoredCounts, StoredDeletion, StoredKey, StoredQuery
 from .tables import StoredTable
 
-__all__ = ["SQLiteRows"]
-
 COUNTED_ROWS = 10_000
 """Rows that one statement counts."""
 

@@ -1,7 +1,5 @@
 """The tables of a store in SQLite."""
 
-__all__ = ["APPLICATION", "MIGRATIONS", "NEWEST_DELETED", "QUERY_TABLES", "SCHEMA", "SCHEMA_VERSION"]
-
 APPLICATION = 0x6D634661  # "mcFa": identifies our files to us and to `file`
 SCHEMA_VERSION = 4
 

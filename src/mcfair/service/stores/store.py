@@ -10,19 +10,6 @@ from typing import NamedTuple, Protocol
 from .arms import ArmTotals
 from .history_store import HistoryStore
 
-__all__ = [
-    "KIND_DELETION",
-    "KIND_FEEDBACK",
-    "KIND_IMPORT",
-    "KIND_IMPRESSION",
-    "LogEntry",
-    "Store",
-    "StoredCounts",
-    "StoredDeletion",
-    "StoredKey",
-    "StoredQuery",
-]
-
 KIND_IMPRESSION, KIND_FEEDBACK, KIND_DELETION, KIND_IMPORT = range(4)
 
 

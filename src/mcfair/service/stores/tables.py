@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["TABLES", "StoredTable", "first_marks"]
-
 
 class StoredTable(NamedTuple):
     """A table: its columns, how many of them are its primary key, and how many rows are read at a time."""

@@ -18,8 +18,6 @@ from .layout import environment
 from .requests import KEY_PATTERN
 from .responses import PROBLEM
 
-__all__ = ["openapi", "page"]
-
 ABOUT = """Fair ranking while relevance is still being learnt.
 
 An application sends a query with its candidates and receives a ranked list; later it reports the clicks. The service \

@@ -41,8 +41,6 @@ from .requests import (
 )
 from .responses import NO_STORE, Response, StreamingResponse, closing, encode_headers
 
-__all__ = ["RankingApp", "create_app"]
-
 access = logging.getLogger("mcfair.access")
 
 ADDRESS = re.compile(r"[0-9A-Za-z.:%-]{1,64}")

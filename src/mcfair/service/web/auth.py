@@ -11,8 +11,6 @@ from ..ranker import Ranker
 from ..wire import Scope
 from .requests import HTTPError, Request
 
-__all__ = ["Authorizer", "is_loopback"]
-
 ADMIN: frozenset[Scope] = frozenset({"admin"})
 
 

@@ -24,9 +24,6 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from .requests import Scope
 from .responses import Response
 
-__all__ = ["DEFAULT_LIMITS", "BoundedConfig", "BoundedConnection", "ConnectionLimits", "ConnectionTable"]
-
-
 CALLED = frozenset({b"/v1/rank", b"/v1/feedback"})
 """Paths of the requests that are answered by a call: those that a service mostly gets."""
 

@@ -9,8 +9,6 @@ from ..operations import OPERATIONS
 from ..ranker import Ranker
 from .dashboard.rendering import PAGE_READS
 
-__all__ = ["READS", "background_of"]
-
 READS = PAGE_READS | {
     name: Read(each.function, {"body": each.decode_as, "options": each.options})
     for name, each in OPERATIONS.items()

@@ -21,7 +21,6 @@ try:
 except ImportError:
     raise SettingError("the service needs jinja2: pip install 'mcfair[service]'") from None
 
-__all__ = ["CONFINED", "HTML", "environment"]
 
 HTML = "text/html; charset=utf-8"
 

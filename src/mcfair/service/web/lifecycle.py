@@ -15,8 +15,6 @@ from typing import Literal
 
 from .requests import HTTPError
 
-__all__ = ["PLACES", "AdmissionError", "Lifecycle", "Places", "RequestClass"]
-
 RequestClass = Literal["rank", "feedback", "read", "page", "admin"]
 
 PLACES = 96

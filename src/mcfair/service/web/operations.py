@@ -26,7 +26,6 @@ try:
 except ImportError:
     raise SettingError("the service needs prometheus-client: pip install 'mcfair[service]'") from None
 
-__all__ = ["OPERATIONS", "Operations", "respond"]
 
 T = TypeVar("T")
 

@@ -20,8 +20,6 @@ from ..ranker import Ranker
 from .requests import HTTPError
 from .responses import Response, problem_response
 
-__all__ = ["Problems", "log_failure"]
-
 logger = logging.getLogger("mcfair.service")
 
 NOT_READABLE = "the store cannot be read; the log of the service has the cause"

@@ -11,19 +11,6 @@ from ...errors import RequestError
 from ..declaration import JSON
 from ..wire import MAX_BODY, MAX_KEY
 
-__all__ = [
-    "KEY_PATTERN",
-    "ClientDisconnectedError",
-    "HTTPError",
-    "Receive",
-    "Request",
-    "Scope",
-    "Send",
-    "check_body_headers",
-    "idempotency_key",
-    "read_body",
-]
-
 T = TypeVar("T")
 
 Scope = MutableMapping[str, Any]

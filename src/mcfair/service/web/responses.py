@@ -7,17 +7,6 @@ from http import HTTPStatus
 
 from ..wire import Problem, encoder
 
-__all__ = [
-    "NO_STORE",
-    "PROBLEM",
-    "Headers",
-    "Response",
-    "StreamingResponse",
-    "closing",
-    "encode_headers",
-    "problem_response",
-]
-
 PROBLEM = "application/problem+json"
 
 Headers = list[tuple[bytes, bytes]]

@@ -34,8 +34,6 @@ except ImportError as missing:
 from .connections import DEFAULT_LIMITS, BoundedConfig, ConnectionLimits
 from .lifecycle import PLACES
 
-__all__ = ["RankingServer", "bind", "check_bind", "check_proxies", "serve", "url_of"]
-
 BACKLOG = 2_048
 TICK_SECONDS = 0.1
 GRACE_SECONDS = 30

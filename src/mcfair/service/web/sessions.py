@@ -14,8 +14,6 @@ import time
 from .auth import Authorizer
 from .requests import HTTPError, Request
 
-__all__ = ["SESSION_SECONDS", "Sessions"]
-
 COOKIE = "mcfair_session"
 SESSION = re.compile(rb"(?:^|;) *%b=([0-9A-Za-z.-]+) *(?:;|$)" % COOKIE.encode())
 """The cookie in its header, in time proportional to its length: strangers may send anything. Cookies of

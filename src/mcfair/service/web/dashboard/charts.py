@@ -16,8 +16,6 @@ from markupsafe import Markup, escape
 from .formatting import format_count, format_figure, format_points, format_share, shorten
 from .ticks import format_tick, nice_ticks, time_ticks
 
-__all__ = ["Moment", "Pair", "Quantity", "bar_mark", "dumbbell_chart", "interval_mark", "line_chart", "traffic_chart"]
-
 FULL, WIDE, NARROW = 1120, 560, 320
 """Widths of drawings: for the whole page, for half of it, and for a phone. Text is readable at about this size."""
 

@@ -20,8 +20,6 @@ from .charts import Pair, dumbbell_chart
 from .formatting import NOTHING, format_count, format_figure, format_share, format_time, plural
 from .reads import policy_label
 
-__all__ = ["CompareOptions", "CompareView", "compare_view"]
-
 SAMPLED = 100
 """Lists that are compared for the page: it is to be there at once."""
 

@@ -5,21 +5,6 @@ from __future__ import annotations
 import datetime
 import math
 
-__all__ = [
-    "NOTHING",
-    "format_bytes",
-    "format_count",
-    "format_figure",
-    "format_points",
-    "format_ratio",
-    "format_seconds",
-    "format_share",
-    "format_time",
-    "plural",
-    "shorten",
-    "tie",
-]
-
 NOTHING = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
 LARGE = 10_000

@@ -9,8 +9,6 @@ from ...wire import ExposedItem, Fairness
 from .formatting import format_figure, format_share
 from .overview import Card, group_card
 
-__all__ = ["ItemsView", "items_view"]
-
 DRAWN_GROUPS = 30
 """Groups in the chart; the table below it has all."""
 

@@ -15,8 +15,6 @@ from .formatting import format_count, format_figure, format_points, format_ratio
 from .queries import CLOSE, chart_label, format_floor, without_noise
 from .reads import RuleChange
 
-__all__ = ["LENGTHS", "Card", "OverviewView", "Period", "complete", "group_card", "overview_view"]
-
 DRAWN_GROUPS = 12
 """Groups in the chart: those with the most exposure and merit. The page of items and groups has all."""
 

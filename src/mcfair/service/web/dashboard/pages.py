@@ -26,8 +26,6 @@ from ..responses import Response
 from ..sessions import Sessions
 from .rendering import PageRequest, redirect, render
 
-__all__ = ["Dashboard", "PageHandler"]
-
 FORM = b"application/x-www-form-urlencoded"
 MAX_FORM = 1 << 14
 """Maximum size of a form, in bytes: the longest query, every byte of it written as three."""

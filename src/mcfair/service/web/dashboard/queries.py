@@ -11,8 +11,6 @@ from .charts import Pair, bar_mark, dumbbell_chart, interval_mark
 from .formatting import format_count, format_figure, format_points, format_share, format_time, plural
 from .reads import QueryReading
 
-__all__ = ["QueriesView", "QueryView", "queries_view", "query_view", "standing"]
-
 DRAWN_ITEMS, LISTED_ITEMS = 12, 200
 """Items of a query in its chart, and in its table: those furthest from their fair share."""
 

@@ -22,8 +22,6 @@ from ...core.rules import Version
 from ...stores import KIND_IMPRESSION, Store
 from ...wire import Explanation, QueryState
 
-__all__ = ["QueryReading", "RuleChange", "find_query_id", "policy_label", "read_query", "read_reasons", "rule_changes"]
-
 SEARCHED_ENTRIES = 256
 """Log entries, from the newest, among which the last list of a query is searched."""
 

@@ -22,8 +22,6 @@ from .overview import LENGTHS, complete, overview_view
 from .queries import queries_view, query_view
 from .reads import find_query_id, read_query, read_reasons, rule_changes
 
-__all__ = ["PAGE_READS", "PageRequest", "redirect", "render"]
-
 SHOWN_CHANGES = 8
 """Versions of the rules on the overview."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import datetime
 import math
 
-__all__ = ["format_tick", "nice_ticks", "time_ticks"]
-
 
 def nice_ticks(top: float, count: int = 4) -> list[float]:
     """Return round numbers from 0 to at least a given one, about as many as asked for.
