@@ -39,6 +39,24 @@ def serving(ranker, *, limits=DEFAULT_LIMITS, drain_seconds=0.0, trusted_proxies
         assert not thread.is_alive()
 
 
+@contextmanager
+def held(ranker):
+    """Keep the engine busy while the block runs, so that requests stay in flight."""
+    begun, done = threading.Event(), threading.Event()
+
+    def wait(engine):
+        begun.set()
+        assert done.wait(60)
+
+    future = ranker.executor.submit(wait)
+    assert begun.wait(10)
+    try:
+        yield
+    finally:
+        done.set()
+        future.result(10)
+
+
 def figures(store, now):
     """Return the figures of all queries of a store, computed now; write nothing."""
 

@@ -1,35 +1,15 @@
 """Admission by class and by key: who waits for whom."""
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import httpx
 import pytest
-from serving import serving
+from serving import held, serving
 
 from mcfair.service.ranker import Ranker
 from mcfair.service.web.lifecycle import MAX_BYTES, PLACES, SHARES, WAITING_SECONDS, AdmissionError, Lifecycle
 
 RANK = {"query": "red shoes", "items": [{"id": "a"}, {"id": "b"}], "k": 1}
-
-
-@contextmanager
-def held(ranker):
-    """Keep the engine busy while the block runs, so that requests stay in flight."""
-    begun, done = threading.Event(), threading.Event()
-
-    def wait(engine):
-        begun.set()
-        assert done.wait(60)
-
-    future = ranker.executor.submit(wait)
-    assert begun.wait(10)
-    try:
-        yield
-    finally:
-        done.set()
-        future.result(10)
 
 
 def test_viewers_never_shut_out_rankings():

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from contextlib import contextmanager
 import httpx
 import msgspec
 import pytest
-from serving import serving
+from serving import held, serving
 
 from mcfair.errors import PolicyError, SettingError
 from mcfair.service import create_app, wire
@@ -59,24 +58,6 @@ def problem(response, status, field=None):
     found = msgspec.json.decode(response.content, type=wire.Problem)
     assert (found.status, found.field) == (status, field), found
     return found
-
-
-@contextmanager
-def held(ranker):
-    """Block the writer while the block runs."""
-    begun, done = threading.Event(), threading.Event()
-
-    def wait(engine):
-        begun.set()
-        done.wait(20)
-
-    future = ranker.executor.submit(wait)
-    assert begun.wait(10)
-    try:
-        yield
-    finally:
-        done.set()
-        future.result(10)
 
 
 # --- operations ------------------------------------------------------------------------------------------------------
