@@ -199,6 +199,18 @@ def test_a_slice_of_a_batch_uses_few_ledgers(clock):
     assert verify(engine.store) == []
 
 
+def test_events_on_one_impression_are_applied_together_however_long_that_takes(clock, monkeypatch):
+    """Those who repeat them after a failure find all of them applied, or none."""
+    monkeypatch.setattr("mcfair.service.core.feedback.SLICE_SECONDS", 0.0)
+    engine = open_engine(clock)
+    names = [engine.rank(RawRankRequest(query="q", items=ITEMS, k=3)).impression for _ in range(3)]
+    events = [Event(impression=name, type="shown", ranks=[rank]) for name in names for rank in (1, 2, 3)]
+    done = []
+    while sum(done) < len(events):
+        done.append(len(engine.feedback(events[sum(done) :], sliced=True).results))
+    assert done == [3, 3, 3]
+
+
 def test_events_of_one_query_are_applied_in_slices_of_limited_time(clock):
     engine = open_engine(clock)
     names = [engine.rank(RawRankRequest(query="q", items=ITEMS, k=3)).impression for _ in range(500)]

@@ -59,11 +59,11 @@ class FeedbackOperations(EngineState):
             if known is not None:
                 results.append(known)
                 continue
-            if bounded and results and time.perf_counter() > end:
-                break
             position = self.ids.position(event.impression)
             each = opened.get(position)
-            if each is None:
+            if each is None:  # a slice never ends between events on the same impression
+                if bounded and results and time.perf_counter() > end:
+                    break
                 if position is not None and not self.pin(position, pinned, bounded and bool(results)):
                     break
                 each = opened[position] = self.open_impression(position, now, pinned)
