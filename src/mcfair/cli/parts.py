@@ -25,7 +25,7 @@ PART_KINDS: dict[type[Part], str] = {
     Estimator: "relevance estimators",
     Metric: "metrics",
 }
-"""What several parts of each kind are called."""
+"""The plural of the name of each kind."""
 
 
 def import_plugin(name: str) -> None:

@@ -92,7 +92,7 @@ MEANINGS = {
     "guard": "A limit on the other parameters: where they would cost a list too much of the relevance that the "
     "estimates allow, items of higher relevance are moved up.",
 }
-"""What the parts of our policies mean, in plain language."""
+"""The meaning of the parts of our policies, in plain language."""
 
 RULES = ("policy", "estimator", "prior_strength", "prior_mean", "half_life", "examination")
 """The rules that the order depends on."""

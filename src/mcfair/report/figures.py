@@ -338,7 +338,7 @@ class Panel:
 
     @property
     def y_label(self) -> str:
-        """What the vertical axis shows."""
+        """The label of the vertical axis."""
         return "cNDCG" if self.cutoffs else metric_label(self.metric)
 
 

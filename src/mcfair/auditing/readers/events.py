@@ -128,7 +128,7 @@ EVENT = dict.fromkeys(("event", "id", "timestamp", "ranking", "item", "type"), p
     "items": pl.List(pl.Struct({"id": pl.String})),
     "fields": pl.List(pl.Struct({"name": pl.String, "value": pl.String})),
 }
-"""What matters of an event."""
+"""The fields of an event that are read."""
 
 
 def is_metarank(line: bytes) -> bool:

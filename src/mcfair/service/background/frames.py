@@ -1,4 +1,4 @@
-"""What the process that serves and its background process send each other: frames over a socket that both inherit.
+"""Messages between the process that serves and its background process: frames over a socket that both inherit.
 
 A frame is its length in 4 bytes and a message in MessagePack. Nothing secret is in a command line or an environment:
 the URL of the store is the first message.

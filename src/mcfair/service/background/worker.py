@@ -39,7 +39,7 @@ FAILURES = (
     "the prior of the estimator cannot be fitted",
     "the guard of the experiment cannot stop an arm",
 )
-"""What the log reports of the steps of the repeated work that fail, in the order of `Intervals`."""
+"""Messages in the log for the steps of the repeated work that fail, in the order of `Intervals`."""
 
 IDLE_READERS = 2
 """Readers of a shared store that are kept open: each of them is a connection."""
